@@ -148,7 +148,7 @@ async fn open(home: &Path) -> Result<Runtime, BenchError> {
 async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {
     let spec = NewSessionSpec { session_id: Some(id.to_owned()), ..NewSessionSpec::default() };
     let session = runtime.create_session(spec).await?;
-    Ok(runtime.artifact_place(&session.session_id).await?)
+    Ok(runtime.artifact_owner(&session.session_id).await?)
 }
 
 /// Saves artifacts under new names with `at_once` concurrent tasks. Returns saves per second.

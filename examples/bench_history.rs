@@ -131,7 +131,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn told(name: &str, unit: &str, values: Vec<f64>) {
+fn print_row(name: &str, unit: &str, values: Vec<f64>) {
     let (low, high) =
         values.iter().fold((f64::INFINITY, 0_f64), |(low, high), value| (low.min(*value), high.max(*value)));
     println!("{name:<62} {:>10.2} {unit:<6} ({low:.2} to {high:.2})", median(values));
@@ -152,13 +152,13 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
         }
         runtime.close().await;
     }
-    told("the home is open", "ms", ready);
-    told("the first request of a new run has left", "ms", first);
+    print_row("the home is open", "ms", ready);
+    print_row("the first request of a new run has left", "ms", first);
     Ok(())
 }
 
 /// Measures resuming runs that were interrupted in a model call.
-async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
+async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut ready, mut thinking, mut done) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let model = TimedModel::new(ModelBehavior::Hangs);
@@ -185,14 +185,14 @@ async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
         done.push(ms(start.elapsed()));
         runtime.close().await;
     }
-    told(&format!("{INTERRUPTED} interrupted runs: the home is open"), "ms", ready);
-    told(&format!("{INTERRUPTED} interrupted runs: all think again"), "ms", thinking);
-    told(&format!("{INTERRUPTED} interrupted runs: all have ended"), "ms", done);
+    print_row(&format!("{INTERRUPTED} interrupted runs: the home is open"), "ms", ready);
+    print_row(&format!("{INTERRUPTED} interrupted runs: all think again"), "ms", thinking);
+    print_row(&format!("{INTERRUPTED} interrupted runs: all have ended"), "ms", done);
     Ok(())
 }
 
 /// Measures moving the head of a long trace.
-async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
+async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
     let model = TimedModel::new(ModelBehavior::Answers);
     let runtime = builder(home, &model).build().await?;
     let session = SessionId::new(made::LONG_SESSION);
@@ -208,8 +208,8 @@ async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
         runtime.switch_head(&session, LONG).await?;
         forth.push(ms(start.elapsed()));
     }
-    told(&format!("the head goes back over {} of {LONG} messages", LONG / 2), "ms", back);
-    told("forth again, off the path, by the links", "ms", forth);
+    print_row(&format!("the head goes back over {} of {LONG} messages", LONG / 2), "ms", back);
+    print_row("forth again, off the path, by the links", "ms", forth);
     let (mut accepted, mut called) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), model.calls.load(SeqCst));
@@ -219,8 +219,8 @@ async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
         called.push(ms(model.call(before)? - start));
         runtime.switch_head(&session, LONG).await?;
     }
-    told(&format!("a run that goes back to message {} is accepted", LONG / 2), "ms", accepted);
-    told("its first request, with all these messages, has left", "ms", called);
+    print_row(&format!("a run that goes back to message {} is accepted", LONG / 2), "ms", accepted);
+    print_row("its first request, with all these messages, has left", "ms", called);
     runtime.close().await;
     Ok(())
 }
@@ -260,10 +260,10 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         late.push(median(between[between.len() - TURNS..].to_vec()));
     }
     let added = late.iter().zip(&early).map(|(late, early)| late - early).collect();
-    told(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
-    told(&format!("a turn at {CONVERSATION} messages"), "ms", late);
-    told(&format!("what {CONVERSATION} messages add to a turn"), "ms", added);
-    told("a further run reads them, and its first request has left", "ms", next);
+    print_row(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
+    print_row(&format!("a turn at {CONVERSATION} messages"), "ms", late);
+    print_row(&format!("what {CONVERSATION} messages add to a turn"), "ms", added);
+    print_row("a further run reads them, and its first request has left", "ms", next);
     Ok(())
 }
 
@@ -278,7 +278,7 @@ async fn main() -> Result<(), Failed> {
     made::sessions(&large, sessions, EVENTS)?;
     println!("a home with {sessions} sessions and {} events:", sessions * EVENTS);
     opening(&large, rounds).await?;
-    taking_up(&large, rounds).await?;
+    resuming(&large, rounds).await?;
     let long = home.path().join("long");
     let size = made::long_trace(&long, LONG)?;
     println!("a trace with {LONG} messages of {} bytes each:", made::TEXT_BYTES);
@@ -288,7 +288,7 @@ async fn main() -> Result<(), Failed> {
         "on disk, a message with its event",
         each - made::TEXT_BYTES as f64
     );
-    going_back(&long, rounds).await?;
+    rewinding(&long, rounds).await?;
     println!("a conversation that grows to {CONVERSATION} messages:");
     context(&dir, rounds.min(3)).await
 }

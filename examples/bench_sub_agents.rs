@@ -47,12 +47,12 @@ fn print(what: &str, value: f64, unit: &str, goal: Option<f64>) {
     println!("{what:<58} {value:>9.2} {unit:<4} {goal}");
 }
 
-fn both(what: &str, times: &mut [Duration], goal: Option<f64>) {
+fn print_percentiles(what: &str, times: &mut [Duration], goal: Option<f64>) {
     print(&format!("{what}, p50"), percentile(times, 0.5), "ms", None);
     print(&format!("{what}, p99"), percentile(times, 0.99), "ms", goal);
 }
 
-fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
+fn ensure(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
     if holds { Ok(()) } else { Err(what.into().into()) }
 }
 
@@ -60,7 +60,7 @@ fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
 async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
-    need(world.runtime.live_runs() == 0, "a run is alive behind its parent")
+    ensure(world.runtime.live_runs() == 0, "a run is alive behind its parent")
 }
 
 /// Measures the time from the program's call to the model call, for one child after the other.
@@ -80,8 +80,8 @@ async fn spawn(count: usize) -> Result<(), Failed> {
         }
     }
     end(&world, &parent).await?;
-    both(&format!("{count} spawns: until the child is durable"), &mut durable, None);
-    both(&format!("{count} spawns: until its first request"), &mut asked, None);
+    print_percentiles(&format!("{count} spawns: until the child is durable"), &mut durable, None);
+    print_percentiles(&format!("{count} spawns: until its first request"), &mut asked, None);
     world.close().await
 }
 
@@ -128,20 +128,20 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         let children = world.spawn(&parent, count, "hold").await?;
         world.model.until_in_flight(count).await;
         children[0].cancel().await?;
-        need(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
+        ensure(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
         let others = world.runtime.live_runs();
-        need(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
+        ensure(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
         let (start, calls) = (Instant::now(), world.model.calls());
         parent.cancel().await?;
         durable.push(start.elapsed());
         silent.push(world.model.last_effect_after(start));
         let rows = parent.children().await?;
-        need(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
-        need(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        need(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
+        ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
+        ensure(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
     }
-    both(&format!("cancel {count} children: until the last effect"), &mut silent, Some(100.0));
-    both(&format!("cancel {count} children: until all ends are durable"), &mut durable, Some(500.0));
+    print_percentiles(&format!("cancel {count} children: until the last effect"), &mut silent, Some(100.0));
+    print_percentiles(&format!("cancel {count} children: until all ends are durable"), &mut durable, Some(500.0));
     world.close().await
 }
 
@@ -163,8 +163,8 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     let before = resident_bytes()?;
     some(count).await?;
     print(&format!("{count} children came and went: growth"), (resident_bytes()? - before) / MIB, "MiB", Some(1.0));
-    let left = world.left_over();
-    need(left.is_empty(), format!("permits or slots are out: {left:?}"))?;
+    let left = world.permits_in_use();
+    ensure(left.is_empty(), format!("permits or slots are out: {left:?}"))?;
     world.close().await
 }
 
@@ -181,11 +181,11 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         parent.cancel().await?;
         durable.push(start.elapsed());
         let rows = parent.children().await?;
-        need(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
-        need(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        need(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
+        ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
+        ensure(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
     }
-    both(&format!("cancel {count} children, most of them queued: all durable"), &mut durable, None);
+    print_percentiles(&format!("cancel {count} children, most of them queued: all durable"), &mut durable, None);
     world.close().await
 }
 
@@ -208,7 +208,7 @@ async fn idle(count: usize) -> Result<(), Failed> {
 }
 
 /// Runs a scenario in a separate process.
-fn alone(arguments: &[String]) -> Result<(), Failed> {
+fn run_in_process(arguments: &[String]) -> Result<(), Failed> {
     let mut process = std::process::Command::new(std::env::current_exe()?);
     if arguments.iter().any(|scenario| ["idle", "cycles"].contains(&scenario.as_str())) {
         // For scenarios with many short-lived allocations: with one arena per thread, glibc's heap would grow by the
@@ -216,7 +216,7 @@ fn alone(arguments: &[String]) -> Result<(), Failed> {
         process.env(ARENAS, "1");
     }
     let done = process.args(arguments).status()?;
-    need(done.success(), format!("{arguments:?}: {done}"))
+    ensure(done.success(), format!("{arguments:?}: {done}"))
 }
 
 #[tokio::main]
@@ -228,9 +228,9 @@ async fn main() -> Result<(), Failed> {
         "all" => {
             // Separate processes, so that memory kept by the allocator does not affect the next scenario.
             let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cancel_queued", "cycles"];
-            scenarios.iter().try_for_each(|scenario| alone(&[(*scenario).to_owned()]))
+            scenarios.iter().try_for_each(|scenario| run_in_process(&[(*scenario).to_owned()]))
         }
-        "idle" | "cycles" if std::env::var_os(ARENAS).is_none() => alone(&arguments),
+        "idle" | "cycles" if std::env::var_os(ARENAS).is_none() => run_in_process(&arguments),
         "spawn" => spawn(number(1, 200)?).await,
         "queued" | "working" | "waiting" => memory(scenario, number(1, 10_000)?).await,
         "idle" => idle(number(1, 10_000)?).await,

@@ -222,7 +222,7 @@ fn alone(place: &Installation, count: usize) -> Result<(), Failed> {
     rounds("soong traces list, no owner", count, |_| place.took(&["traces", "list"]))
 }
 
-fn beside_an_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
+fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
     let task = format!("{DIVIDE}{count}");
     let mut owner = place.command(&["run", "--session", "s", &task]);
     let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
@@ -302,5 +302,5 @@ fn main() -> Result<(), Failed> {
     println!("{}, {count} rounds, ms", place.run(&["--version"])?.0.trim());
     println!("{:<58} {:>8} {:>8} {:>5}", "", "median", "max", "n");
     alone(&place, count)?;
-    beside_an_owner(&place, &service, count)
+    with_owner(&place, &service, count)
 }

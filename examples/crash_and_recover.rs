@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut events = run.events()?;
 
     model.called.notified().await;
-    runtime.crash(&format!("run:{}", run.run_id()))?;
+    runtime.inject_crash(&format!("run:{}", run.run_id()))?;
 
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {

@@ -154,7 +154,7 @@ fn cycle(
         let death = fate(cycle.deaths.len());
         cycle.deaths.push(death.clone());
         counts.starts += 1;
-        let (told, end) = incarnation::live(folder, &server.base_url(), slots, &death)?;
+        let (told, end) = incarnation::run_child(folder, &server.base_url(), slots, &death)?;
         let changed: Vec<Violation> = told.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
         cycle.violations.extend(changed);
         match (end, death) {

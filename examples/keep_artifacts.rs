@@ -9,7 +9,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let runtime = Runtime::builder().home(home.path()).offline().build().await?;
     let session = runtime.create_session(NewSessionSpec::default()).await?;
-    let place = runtime.artifact_place(&session.session_id).await?;
+    let place = runtime.artifact_owner(&session.session_id).await?;
 
     // A file of the user: stored immediately, under a name derived from its file name.
     let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";

@@ -112,13 +112,13 @@ fn main() -> Result<(), Failed> {
     let dir = std::env::temp_dir().join(format!("soong-picture-{}", std::process::id()));
     let project = std::env::current_dir()?;
     std::fs::create_dir_all(&dir)?;
-    let picture = taken(&project, &dir);
+    let picture = capture(&project, &dir);
     std::fs::remove_dir_all(&dir)?;
     println!("{}", picture?);
     Ok(())
 }
 
-fn taken(project: &Path, home: &Path) -> Result<String, Failed> {
+fn capture(project: &Path, home: &Path) -> Result<String, Failed> {
     let mut seat = DemoTerminal::take(project, home)?;
     let children = |shown: &str| shown.lines().filter(|line| line.contains("explore Explore")).count();
     seat.until(|shown| children(shown) == 6 && shown.contains("6 of 6 children"))?;

@@ -38,7 +38,7 @@ impl Owned {
     #[track_caller]
     fn end(self) -> ProcessOutput {
         self.asked.answer("Done.");
-        self.owner.finish().ends(0)
+        self.owner.finish().expect_code(0)
     }
 }
 
@@ -49,7 +49,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
 /// Returns a world with a session `s` that has run once. It is the project's last session until a test starts another.
 fn lived_in() -> TestHome {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).expect_code(0);
     world
 }
 
@@ -59,13 +59,13 @@ fn write(world: &TestHome, name: &str, bytes: impl AsRef<[u8]>) {
 
 #[track_caller]
 fn artifact(world: &TestHome, args: &[&str]) -> ProcessOutput {
-    world.run(&[&["artifacts"], args].concat()).ends(0)
+    world.run(&[&["artifacts"], args].concat()).expect_code(0)
 }
 
 #[track_caller]
 fn fails(world: &TestHome, args: &[&str], code: i32, says: &[&str]) {
-    let ran = world.run(&[&["artifacts"], args].concat()).ends(code);
-    ran.says(says);
+    let ran = world.run(&[&["artifacts"], args].concat()).expect_code(code);
+    ran.expect_stderr(says);
     assert_eq!(ran.out, "", "{args:?}");
 }
 
@@ -96,9 +96,9 @@ fn work_through(world: &TestHome) -> Vec<String> {
     let versions = say(&["versions", "plan"]).out;
     assert!(versions.lines().count() == 4 && versions.contains("update_fuzzy"), "{versions}");
     let ran = say(&["get", "plan", "-o", "out.md"]);
-    ran.says(&["plan written to out.md, 26 B"]);
+    ran.expect_stderr(&["plan written to out.md, 26 B"]);
     assert_eq!(std::fs::read_to_string(world.project().join("out.md")).unwrap(), "# Lighthouse\n\nCounts all.\n");
-    say(&["export", "plan", "-o", "plan.docx"]).says(&["plan written to plan.docx"]);
+    say(&["export", "plan", "-o", "plan.docx"]).expect_stderr(&["plan written to plan.docx"]);
     assert!(std::fs::read(world.project().join("plan.docx")).unwrap().starts_with(b"PK"));
     let listed = say(&["list"]).out;
     assert!(listed.contains("ARTIFACT") && listed.contains("# Lighthouse Counts all."), "{listed}");
@@ -128,7 +128,7 @@ fn errors_are_the_same_with_and_without_an_owner() {
     let world = lived_in();
     let service = ManualModelService::new();
     artifact(&world, &["put", "plan", "README.md"]);
-    world.run_with_input(&["artifacts", "put", "picture", "-"], &[0, 255, 1]).ends(0);
+    world.run_with_input(&["artifacts", "put", "picture", "-"], &[0, 255, 1]).expect_code(0);
     let check = |owner: &str| {
         let session = ["--session", "s"];
         for (args, code, what) in [
@@ -152,7 +152,7 @@ fn errors_are_the_same_with_and_without_an_owner() {
             (&["put", "x", "README.md", "--content-type", "text/\n"], 2, "no content type"),
             (&["get", "plan", "-o", "no/where"], 1, "no/where cannot be written"),
         ] {
-            let ran = world.run(&[&["artifacts"], args, &session].concat()).ends(code);
+            let ran = world.run(&[&["artifacts"], args, &session].concat()).expect_code(code);
             assert!(ran.err.contains(what) && ran.out.is_empty(), "{owner}: {args:?}: {}", ran.err);
         }
         assert_eq!(artifact(&world, &["get", "plan", "--session", "s"]).out, "# Lighthouse\n\nCounts ships.\n");
@@ -194,21 +194,21 @@ fn every_valid_name_can_be_used() {
 #[test]
 fn default_session_is_last_of_project_and_user_scope_needs_none() {
     let world = lived_in();
-    artifact(&world, &["put", "plan", "README.md"]).says(&[]);
+    artifact(&world, &["put", "plan", "README.md"]).expect_stderr(&[]);
     artifact(&world, &["put", "user:style", "README.md"]);
-    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).expect_code(0);
     fails(&world, &["show", "plan"], 3, &["artifact_not_found"]);
     let ran = artifact(&world, &["list"]);
-    ran.says(&["session t, the last one of this project"]);
+    ran.expect_stderr(&["session t, the last one of this project"]);
     assert!(ran.out.contains("user:style") && !ran.out.contains("plan"), "{}", ran.out);
     let elsewhere = |args: &[&str]| {
         let mut command = world.command(&[&["artifacts"], args].concat());
         KillOnDrop { child: command.current_dir(world.dir.path().join("user")).spawn().unwrap() }.finish()
     };
-    assert_eq!(elsewhere(&["get", "user:style"]).ends(0).out, "# Lighthouse\n\nCounts ships.\n");
-    elsewhere(&["put", "user:note", "../project/README.md"]).ends(0);
-    elsewhere(&["list"]).ends(3).says(&["no session of the project", "--session ID"]);
-    elsewhere(&["get", "plan"]).ends(3).says(&["no session of the project", "--session ID"]);
+    assert_eq!(elsewhere(&["get", "user:style"]).expect_code(0).out, "# Lighthouse\n\nCounts ships.\n");
+    elsewhere(&["put", "user:note", "../project/README.md"]).expect_code(0);
+    elsewhere(&["list"]).expect_code(3).expect_stderr(&["no session of the project", "--session ID"]);
+    elsewhere(&["get", "plan"]).expect_code(3).expect_stderr(&["no session of the project", "--session ID"]);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     let look = |door: &str| {
         let listed = artifact(&world, &["list"]);
         assert!(listed.out.contains("plan      2*"), "{door}: {}", listed.out);
-        listed.says(&["* has edits that are no stored version yet"]);
+        listed.expect_stderr(&["* has edits that are no stored version yet"]);
         assert_eq!(artifact(&world, &["get", "plan"]).out, "# Plan\n\ntwo\n", "{door}");
         let shown = artifact(&world, &["show", "plan", "--json"]).json();
         assert_eq!((&shown["content"], &shown["versions"]), (&json!("# Plan\n\ntwo\n"), &json!([])), "{door}");
@@ -236,12 +236,12 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
         assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions yet\n");
         fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; there is: none yet"]);
         fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["it is when its run ends"]);
-        let session = world.run(&["sessions", "show", "s"]).ends(0);
+        let session = world.run(&["sessions", "show", "s"]).expect_code(0);
         assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
         // Artifacts of a session with active runs are not deleted, and the output says so.
         let cleanup = artifact(&world, &["cleanup", "--all"]);
         assert_eq!(cleanup.out, "nothing may go\n", "{door}");
-        cleanup.says(&["left out: 1 artifact of session s, which has runs that have not ended"]);
+        cleanup.expect_stderr(&["left out: 1 artifact of session s, which has runs that have not ended"]);
     };
     look("the owner");
     owner.child.kill().unwrap();
@@ -252,7 +252,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     // A command that changes an artifact becomes the owner. It first stores the edits of the killed process as a
     // version.
     write(&world, "plan.md", "mine");
-    artifact(&world, &["put", "plan", "plan.md"]).says(&["1 run was left unfinished by an earlier process"]);
+    artifact(&world, &["put", "plan", "plan.md"]).expect_stderr(&["1 run was left unfinished by an earlier process"]);
     let versions = artifact(&world, &["versions", "plan", "--json"]).json();
     let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
     assert_eq!(numbers, [2, 3]);
@@ -275,9 +275,9 @@ fn user_edit_between_run_edits_is_kept_and_stores_are_reported() {
     asked.call("update_artifact", &json!({ "name": "my plan", "old": "two", "new": "three" }));
     asked.end();
     service.next().answer("Done.");
-    let ran = owner.finish().ends(0);
-    ran.says(&["artifact my plan edited, revision 3", "artifact my plan version 3 saved"]);
-    ran.says(&["  my plan  version 3  6 B  ", "soong artifacts show 'my plan' --session s"]);
+    let ran = owner.finish().expect_code(0);
+    ran.expect_stderr(&["artifact my plan edited, revision 3", "artifact my plan version 3 saved"]);
+    ran.expect_stderr(&["  my plan  version 3  6 B  ", "soong artifacts show 'my plan' --session s"]);
     let line = ran.err.lines().find(|line| line.starts_with("  my plan  version 3")).unwrap();
     let file = line.split("  ").last().unwrap();
     assert_eq!(std::fs::read_to_string(file).unwrap(), "three\n");
@@ -307,15 +307,15 @@ fn unnamed_artifact_is_addressed_by_its_id() {
         assert!(artifact(&world, &["list"]).out.contains(&id), "{door}");
         assert!(artifact(&world, &["get", &id]).out.contains("a long line a long line"), "{door}");
         assert!(artifact(&world, &["show", &id]).out.contains("version   1 (the only one)"), "{door}");
-        assert!(world.run(&["sessions", "show", "s"]).ends(0).out.contains(&id), "{door}");
+        assert!(world.run(&["sessions", "show", "s"]).expect_code(0).out.contains(&id), "{door}");
         fails(&world, &["put", &id, "README.md"], 2, &["cannot name an artifact"]);
         id
     };
     let id = check("an owner");
     asked.answer("Found.");
-    let ran = owner.finish().ends(0);
-    ran.says(&[&format!("artifact {id} version 1 saved"), &format!("  {id}  version 1  ")]);
-    ran.says(&[&format!("soong artifacts show {id} --session s")]);
+    let ran = owner.finish().expect_code(0);
+    ran.expect_stderr(&[&format!("artifact {id} version 1 saved"), &format!("  {id}  version 1  ")]);
+    ran.expect_stderr(&[&format!("soong artifacts show {id} --session s")]);
     assert_eq!(check("no owner"), id);
     assert_eq!(artifact(&world, &["delete", &id]).out, format!("deleted {id}: its version 1\n"));
 }
@@ -325,7 +325,7 @@ fn cleanup_lists_candidates_and_deletes_only_with_yes() {
     let world = lived_in();
     artifact(&world, &["put", "plan", "README.md"]);
     artifact(&world, &["put", "user:style", "README.md"]);
-    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).expect_code(0);
     artifact(&world, &["put", "other", "README.md"]);
     assert_eq!(artifact(&world, &["cleanup"]).out, "nothing may go\n", "ordinary ones stay");
     assert_eq!(artifact(&world, &["cleanup", "--all", "--older-than", "1d"]).out, "nothing may go\n");
@@ -333,13 +333,13 @@ fn cleanup_lists_candidates_and_deletes_only_with_yes() {
     let listed = artifact(&world, &["cleanup", "--all", "--max-bytes", "28"]);
     assert!(listed.out.contains("plan") && listed.out.contains("more than 28") && !listed.out.contains("other"));
     let listed = artifact(&world, &["cleanup", "--all"]);
-    listed.says(&["2 artifacts, 56 B: nothing was deleted; --yes deletes"]);
+    listed.expect_stderr(&["2 artifacts, 56 B: nothing was deleted; --yes deletes"]);
     assert!(listed.out.contains("ordinary ones are included") && !listed.out.contains("style"), "{}", listed.out);
     fails(&world, &["cleanup", "--session", "no"], 3, &["there is no session no"]);
     let done = artifact(&world, &["cleanup", "--all", "--session", "s", "--yes", "--json"]).json();
     assert_eq!((&done["dry_run"], done["deleted"].as_array().unwrap().len()), (&json!(false), 1));
     assert!(artifact(&world, &["list", "--session", "t"]).out.contains("other"));
-    artifact(&world, &["cleanup", "--all", "--yes"]).says(&["1 of 1 artifact deleted"]);
+    artifact(&world, &["cleanup", "--all", "--yes"]).expect_stderr(&["1 of 1 artifact deleted"]);
     assert!(artifact(&world, &["list", "--session", "t"]).out.contains("user:style"), "a user's stay");
 }
 
@@ -350,7 +350,8 @@ fn terminal_gets_text_but_no_binary_data() {
     write(&world, "picture.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
     artifact(&world, &["put", "bad", "bad.txt"]);
     artifact(&world, &["put", "picture", "picture.png"]);
-    let sit = |args: &[&str]| TestTerminal::take(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).leaves();
+    let sit =
+        |args: &[&str]| TestTerminal::start(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).wait_for_exit();
     let (code, rows) = sit(&["get", "picture"]);
     assert_eq!(code, Some(2));
     let said = rows.join("\n");

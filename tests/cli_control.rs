@@ -56,14 +56,14 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     asked.end();
     let children = service.take(2);
 
-    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(owner.child.id())));
     let runs = actors(&tree, "run");
     let mut tasks: Vec<&str> = runs.iter().filter_map(|run| run["run"]["task"].as_str()).collect();
     tasks.sort_unstable();
     assert_eq!(tasks, ["Divide the work", "left", "right"]);
     assert!(runs.iter().all(|run| run["state"] == "running"), "{tree}");
-    let shown = world.run(&["tree"]).ends(0).out;
+    let shown = world.run(&["tree"]).expect_code(0).out;
     for part in ["session_supervisor", "run default Divide the work", "run explore left"] {
         assert!(shown.contains(part), "{part:?} is missing in {shown}");
     }
@@ -77,25 +77,25 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
         run["run"]["trace_id"].as_str().unwrap().to_owned()
     };
     let left = of("left");
-    let stopped = world.run(&["traces", "stop", &left, "--json"]).ends(0).json();
+    let stopped = world.run(&["traces", "stop", &left, "--json"]).expect_code(0).json();
     assert_eq!((&stopped["status"], &stopped["trace_id"]), (&json!("cancelled"), &json!(left)));
-    let still = world.run(&["traces", "show", &of("right"), "--json"]).ends(0).json();
+    let still = world.run(&["traces", "show", &of("right"), "--json"]).expect_code(0).json();
     assert_eq!(still["trace"]["status"], "running", "only one child was stopped");
-    assert!(world.run(&["traces", "stop", &left]).ends(4).err.contains("nothing_running"));
+    assert!(world.run(&["traces", "stop", &left]).expect_code(4).err.contains("nothing_running"));
 
-    let ran = world.run(&["traces", "stop", "s"]).ends(0);
+    let ran = world.run(&["traces", "stop", "s"]).expect_code(0);
     assert!(ran.out.contains("has ended: cancelled"), "{}", ran.out);
     drop(children);
-    let ended = owner.finish().ends(1);
-    ended.says(&["cancelled from elsewhere"]);
-    follower.finish().ends(0);
+    let ended = owner.finish().expect_code(1);
+    ended.expect_stderr(&["cancelled from elsewhere"]);
+    follower.finish().expect_code(0);
     let mut seen = vec![json!(1)];
     seen.extend(followed.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["event_id"].clone()));
     assert_eq!(seen, (1..=seen.len()).map(|id| json!(id)).collect::<Vec<_>>(), "each event once and in order");
-    let stored = world.run(&["traces", "events", "s", "--json"]).ends(0).json_lines();
+    let stored = world.run(&["traces", "events", "s", "--json"]).expect_code(0).json_lines();
     assert_eq!(stored.len(), seen.len());
     assert!(!has_socket(&world), "an owner that leaves takes its socket along");
-    assert!(world.run(&["tree"]).ends(0).out.contains("nothing is at work"));
+    assert!(world.run(&["tree"]).expect_code(0).out.contains("nothing is at work"));
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn ctrl_c_ends_the_stream_of_a_second_terminal() {
     let mut followed = lines(&mut follower);
     assert!(followed.next().unwrap().unwrap().contains("loop_started"));
     running.interrupt();
-    running.finish().ends(130).says(&["cancelling", "the run was cancelled"]);
+    running.finish().expect_code(130).expect_stderr(&["cancelling", "the run was cancelled"]);
     let last = followed.map(Result::unwrap).last().unwrap();
     assert!(last.contains("run_cancelled"), "{last}");
-    follower.finish().ends(0);
-    assert_eq!(world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"]["status"], "stopped");
+    follower.finish().expect_code(0);
+    assert_eq!(world.run(&["traces", "show", "s", "--json"]).expect_code(0).json()["trace"]["status"], "stopped");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
         }
     }
     assert_eq!(running.finish().code, Some(130));
-    world.run(&["tree"]).ends(0).says(&["no process owns this home"]);
+    world.run(&["tree"]).expect_code(0).expect_stderr(&["no process owns this home"]);
 }
 
 #[test]
@@ -158,17 +158,17 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     owner.child.wait().unwrap();
     drop(children);
     let rest = followed.map(Result::unwrap).count();
-    follower.finish().ends(1).says(&[&format!("process {pid}"), "has gone", "soong run --continue"]);
+    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has gone", "soong run --continue"]);
     assert!(rest > 3);
 
     assert!(has_socket(&world), "kill -9 leaves the socket behind");
-    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!((&tree["source"], &tree["children"][0]["id"]), (&json!("disk"), &json!("s")));
-    world.run(&["tree"]).ends(0).says(&["no process owns this home"]);
+    world.run(&["tree"]).expect_code(0).expect_stderr(&["no process owns this home"]);
     world
         .run(&["traces", "events", "s", "--follow"])
-        .ends(1)
-        .says(&["trace s was interrupted", "soong run --continue"]);
+        .expect_code(1)
+        .expect_stderr(&["trace s was interrupted", "soong run --continue"]);
 
     // The next owner resumes the runs: first the two children, then the parent.
     let next = begin(&world, &service, &["run", "--trace", "s"]);
@@ -182,10 +182,10 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     assert_eq!(roles, ["system", "user", "assistant", "tool"], "no message is added, and no call is without outcome");
     assert!(asked.body.to_string().matches("Looked.").count() >= 2, "{}", asked.body);
     asked.answer("Whole again.");
-    let ran = next.finish().ends(0);
-    ran.says(&["3 runs were left unfinished by an earlier process"]);
+    let ran = next.finish().expect_code(0);
+    ran.expect_stderr(&["3 runs were left unfinished by an earlier process"]);
     assert!(ran.out.contains("Whole again."), "{}", ran.out);
-    world.run(&["run", "--trace", "s", "--model", "offline"]).ends(2).says(&["has its answer"]);
+    world.run(&["run", "--trace", "s", "--model", "offline"]).expect_code(2).expect_stderr(&["has its answer"]);
 }
 
 #[test]
@@ -197,16 +197,16 @@ fn owner_serves_a_second_run_and_waits_until_it_ends() {
     // The second process has no key and no model address; the owner has both.
     let second = world.start(&["run", "Second"]);
     let second_asked = service.next();
-    assert_eq!(second_asked.said(), "Second");
+    assert_eq!(second_asked.last_message(), "Second");
     first_asked.answer("One.");
     let mut first = first;
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
     assert!(heard.any(|line| line.unwrap().contains("this process stays until all have ended")));
     second_asked.answer("Two.");
-    let ran = second.finish().ends(0);
+    let ran = second.finish().expect_code(0);
     assert!(ran.out.contains("Two."), "{}", ran.out);
-    ran.says(&[&format!("process {} owns this home", first.child.id())]);
-    let ran = first.finish().ends(0);
+    ran.expect_stderr(&[&format!("process {} owns this home", first.child.id())]);
+    let ran = first.finish().expect_code(0);
     assert!(ran.out.contains("One.") && !ran.out.contains("Two."), "{}", ran.out);
 }
 
@@ -228,43 +228,43 @@ fn runs_of_one_session_queue_across_terminals() {
     assert_eq!((&result["output"], &result["status"]), (&json!("Two."), &json!("completed")));
     let others = shown.iter().filter(|event| event["run_id"] != result["run_id"] && event["event"].is_string());
     assert_eq!(others.count(), 0, "the first run's events are the first terminal's");
-    second.finish().ends(0);
-    first.finish().ends(0);
+    second.finish().expect_code(0);
+    first.finish().expect_code(0);
 }
 
 #[test]
 fn background_process_exits_after_its_detached_run() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().ends(0).json();
+    let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().expect_code(0).json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
     let asked = service.next();
-    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!(actors(&tree, "run").len(), 1);
     let follower = world.start(&["traces", "events", &session, "--json", "--follow"]);
     asked.answer("Done alone.");
-    let events = follower.finish().ends(0).json_lines();
+    let events = follower.finish().expect_code(0).json_lines();
     assert_eq!(events.last().unwrap()["event"], "run_completed");
-    let messages = world.run(&["traces", "messages", &session, "--json"]).ends(0).json();
+    let messages = world.run(&["traces", "messages", &session, "--json"]).expect_code(0).json();
     assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
     // The background process exits automatically.
     let deadline = Instant::now() + TIMEOUT;
     while has_socket(&world) {
         // Meanwhile `tree` succeeds, either through the owner or from disk.
-        world.run(&["tree", "--json"]).ends(0);
+        world.run(&["tree", "--json"]).expect_code(0);
         assert!(Instant::now() < deadline, "the background process stays");
     }
-    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["source"], "disk");
+    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "disk");
 }
 
 #[test]
 fn detached_run_reports_why_it_cannot_start() {
     let world = TestHome::new();
-    world.run(&["run", "--detach", "x"]).ends(2).says(&["OPENAI_API_KEY"]);
+    world.run(&["run", "--detach", "x"]).expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("sessions.sqlite"), "no database").unwrap();
-    let ran = world.run(&["run", "--detach", "--model", "offline", "x"]).ends(1);
-    ran.says(&["the background process did not begin", "host.log"]);
+    let ran = world.run(&["run", "--detach", "--model", "offline", "x"]).expect_code(1);
+    ran.expect_stderr(&["the background process did not begin", "host.log"]);
 }
 
 #[test]
@@ -275,9 +275,9 @@ fn demo_rejects_a_home_that_has_an_owner() {
     let asked = service.next();
     let home = world.home().display().to_string();
     let pid = format!("pid {}", owner.child.id());
-    world.run(&["demo", "--home", &home]).ends(4).says(&["home_locked", &pid]);
+    world.run(&["demo", "--home", &home]).expect_code(4).expect_stderr(&["home_locked", &pid]);
     asked.answer("One.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 #[test]
@@ -299,14 +299,14 @@ fn socket_is_private_and_remote_errors_keep_their_codes() {
         (vec!["run", "--agent-type", "nobody", "x"], 2, "nobody"),
         (vec!["run", "--session", "../x", "x"], 2, "../x"),
     ] {
-        world.run(&args).ends(code).says(&[says]);
+        world.run(&args).expect_code(code).expect_stderr(&[says]);
     }
     // Reading commands also work while the home has an owner.
     for args in [vec!["sessions", "list"], vec!["sessions", "show", "s"], vec!["traces", "messages", "s", "--all"]] {
-        assert!(!world.run(&args).ends(0).out.is_empty(), "{args:?}");
+        assert!(!world.run(&args).expect_code(0).out.is_empty(), "{args:?}");
     }
     asked.answer("One.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn tree_shows_what_a_run_waits_for() {
     let waits = lines(&mut second).map(Result::unwrap).any(|line| line.contains("model_waiting"));
     assert!(waits);
     let activity = |world: &TestHome, task: &str| {
-        let tree = world.run(&["tree", "--json"]).ends(0).json();
+        let tree = world.run(&["tree", "--json"]).expect_code(0).json();
         let run = actors(&tree, "run").into_iter().find(|run| run["run"]["task"] == task).cloned().unwrap();
         run["activity"].as_str().unwrap().to_owned()
     };
@@ -334,13 +334,13 @@ fn tree_shows_what_a_run_waits_for() {
     drop(asked);
     assert!(followed.any(|line| line.contains("model_retrying")));
     let asked = service.next();
-    assert_eq!(asked.said(), "Second");
+    assert_eq!(asked.last_message(), "Second");
     let waits = activity(&world, "First");
     assert!(waits.starts_with("waits ") && waits.ends_with("s, then try 2"), "{waits}");
     assert_eq!(activity(&world, "Second"), "model call");
-    world.run(&["traces", "stop", "a"]).ends(0);
-    world.run(&["traces", "stop", "b"]).ends(0);
-    first.finish().ends(1);
+    world.run(&["traces", "stop", "a"]).expect_code(0);
+    world.run(&["traces", "stop", "b"]).expect_code(0);
+    first.finish().expect_code(1);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop((first, second));
-    watching.finish().ends(1).says(&["has gone", "soong run --continue"]);
+    watching.finish().expect_code(1).expect_stderr(&["has gone", "soong run --continue"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();
@@ -373,7 +373,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     drop(says);
     assert!(said.any(|line| line == "Four."));
     assert!(notes.any(|line| line.contains("2 runs were left unfinished by an earlier process")));
-    talking.finish().ends(0);
+    talking.finish().expect_code(0);
 }
 
 #[test]
@@ -383,14 +383,14 @@ fn suspended_owner_blocks_no_command() {
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
     owner.signal(Signal::STOP);
-    let tree = world.run(&["tree", "--json"]).ends(0);
-    tree.says(&["does not answer", "read from disk"]);
+    let tree = world.run(&["tree", "--json"]).expect_code(0);
+    tree.expect_stderr(&["does not answer", "read from disk"]);
     assert_eq!(tree.json()["source"], "disk");
-    world.run(&["run", "--model", "offline", "Second"]).ends(4).says(&["does not answer", "fg"]);
+    world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not answer", "fg"]);
     owner.signal(Signal::CONT);
-    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["source"], "owner");
+    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "owner");
     asked.answer("One.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 #[test]
@@ -400,10 +400,10 @@ fn concurrent_detached_runs_share_one_background_process() {
     let starts: Vec<KillOnDrop> =
         (0..4).map(|_| begin(&world, &service, &["run", "--detach", "--json", "Work alone"])).collect();
     for start in starts {
-        start.finish().ends(0);
+        start.finish().expect_code(0);
     }
     let asked = service.take(4);
-    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!(actors(&tree, "run").len(), 4);
     for request in asked {
         request.answer("Done.");
@@ -414,11 +414,11 @@ fn concurrent_detached_runs_share_one_background_process() {
 fn prompt_of_two_megabytes_is_accepted() {
     let world = TestHome::new();
     let log = "a line of a long log\n".repeat(100_000);
-    let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).ends(0);
+    let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).expect_code(0);
     let result = ran.json_lines().pop().unwrap();
     assert_eq!(result["result"]["status"], "completed");
     let trace = result["result"]["trace_id"].as_str().unwrap();
-    let messages = world.run(&["traces", "messages", trace, "--json"]).ends(0).json();
+    let messages = world.run(&["traces", "messages", trace, "--json"]).expect_code(0).json();
     assert!(messages.as_array().unwrap().iter().any(|message| message["content"] == log.as_str()));
 }
 
@@ -458,21 +458,24 @@ fn control_socket_speaks_plain_http() {
         assert_eq!(first.as_deref(), Some("id: 3"), "{request}");
     }
     asked.answer("One.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 #[test]
 fn active_session_cannot_be_deleted_with_or_without_an_owner() {
     let world = TestHome::new();
     for session in ["alone", "beside", "other"] {
-        world.run(&["run", "--model", "offline", "--session", session, "x"]).ends(0);
+        world.run(&["run", "--model", "offline", "--session", session, "x"]).expect_code(0);
     }
-    let count = || world.run(&["sessions", "list", "--json"]).ends(0).json().as_array().unwrap().len();
+    let count = || world.run(&["sessions", "list", "--json"]).expect_code(0).json().as_array().unwrap().len();
     let gone = |args: &[&str], session: &str| {
-        let said = world.run(args).ends(0).out;
+        let said = world.run(args).expect_code(0).out;
         assert!(said.contains(session) && said.contains('1'), "one trace went: {said}");
-        world.run(&["sessions", "show", session]).ends(3);
-        world.run(&["sessions", "delete", session]).ends(3).says(&[&format!("there is no session {session}")]);
+        world.run(&["sessions", "show", session]).expect_code(3);
+        world
+            .run(&["sessions", "delete", session])
+            .expect_code(3)
+            .expect_stderr(&[&format!("there is no session {session}")]);
     };
     gone(&["sessions", "delete", "alone"], "alone");
     assert!(!has_socket(&world) && count() == 2, "it has left again");
@@ -480,7 +483,7 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
-    world.run(&["sessions", "delete", "s"]).ends(4).says(&["session_active", "stop it"]);
+    world.run(&["sessions", "delete", "s"]).expect_code(4).expect_stderr(&["session_active", "stop it"]);
     gone(&["sessions", "delete", "beside", "--json"], "beside");
     let delete = |path: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
@@ -493,7 +496,7 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{session}: {answer}");
     }
     asked.answer("One.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
     assert_eq!(count(), 1);
     gone(&["sessions", "delete", "s"], "s");
 }
@@ -509,14 +512,14 @@ fn byte_order_marks_are_removed_and_utf_16_is_refused() {
         let mut child = command.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let asked = service.next();
-        assert_eq!(asked.said(), "Work.", "{args:?}");
+        assert_eq!(asked.last_message(), "Work.", "{args:?}");
         let prompt = asked.body["messages"][0]["content"].as_str().unwrap();
         assert!(prompt.contains("Be kind.") && !prompt.contains('\u{feff}'), "{args:?}");
         asked.answer("done");
-        KillOnDrop { child }.finish().ends(0);
+        KillOnDrop { child }.finish().expect_code(0);
     }
     let utf_16: Vec<u8> = std::iter::once(0xfeff).chain("Work.".encode_utf16()).flat_map(u16::to_le_bytes).collect();
     for args in [&["run", "--model", "offline"][..], &["chat", "--model", "offline"]] {
-        world.run_with_input(args, &utf_16).ends(2).says(&["UTF-16", "iconv"]);
+        world.run_with_input(args, &utf_16).expect_code(2).expect_stderr(&["UTF-16", "iconv"]);
     }
 }

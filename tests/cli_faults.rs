@@ -48,7 +48,7 @@ fn home_opens_again_after_a_kill_at_every_fault_point() {
         assert_eq!(output.status.signal(), Some(9), "{plan}: {:?}\n{err}", output.status);
         let plan = if plan.contains('=') { plan.to_owned() } else { format!("{plan}=kill") };
         assert!(err.contains(&format!("note: faults are on purpose: {plan}\n")), "{err}");
-        let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+        let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
         assert_eq!(sessions.as_array().unwrap().len(), usize::from(begun), "{plan}");
         // The next process can open the home and run in it.
         let (_, result) = world.demo(&[]);
@@ -70,8 +70,8 @@ fn demo_completes_despite_injected_failures() {
     ];
     for (plan, restarts) in plan_and_restarts {
         let world = TestHome::new();
-        let ran = demo(&world, plan).ends(0);
-        ran.says(&["note: faults are on purpose: "]);
+        let ran = demo(&world, plan).expect_code(0);
+        ran.expect_stderr(&["note: faults are on purpose: "]);
         assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed", "{plan}");
         assert_eq!(count(&ran, "actor_restarted"), restarts, "{plan}");
         assert!(!world.home().join("logs").read_dir().unwrap().any(|entry| {
@@ -85,7 +85,7 @@ fn demo_completes_despite_injected_failures() {
 fn injected_delay_slows_the_operation() {
     let world = TestHome::new();
     let start = Instant::now();
-    demo(&world, "call_model@1=delay:150,before_commit@4=delay:150").ends(0);
+    demo(&world, "call_model@1=delay:150,before_commit@4=delay:150").expect_code(0);
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
@@ -93,12 +93,12 @@ fn injected_delay_slows_the_operation() {
 fn invalid_fault_plan_is_rejected_before_any_work() {
     let world = TestHome::new();
     demo(&world, "after_apend@2=kill")
-        .ends(2)
-        .says(&["SOONG_FAULTS: there is no fault point \"after_apend\"", "after_append"]);
+        .expect_code(2)
+        .expect_stderr(&["SOONG_FAULTS: there is no fault point \"after_apend\"", "after_append"]);
     assert!(!world.home().join("sessions.sqlite").exists());
     // A command that opens no home ignores the plan.
     let mut command = world.command(&["presets", "list"]);
-    KillOnDrop { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
+    KillOnDrop { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().expect_code(0);
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn interrupted_run_resumes_with_its_own_model() {
     assert_eq!(killed.code, None, "{}", killed.err);
     // A message for the default model requires that model. Resuming the interrupted run does not.
     let message = ["run", "--session", "s", "--reset", "model", "and now?"];
-    world.run(&message).ends(2).says(&["no model can be reached"]);
-    world.run(&["run", "--trace", "s"]).ends(0);
+    world.run(&message).expect_code(2).expect_stderr(&["no model can be reached"]);
+    world.run(&["run", "--trace", "s"]).expect_code(0);
     // Now no run is interrupted, and there is no message to answer. The command fails for that reason, not for the
     // model.
-    world.run(&["run", "--trace", "s"]).ends(2).says(&["has its answer"]);
+    world.run(&["run", "--trace", "s"]).expect_code(2).expect_stderr(&["has its answer"]);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn killed_deletion_is_completed_and_failed_one_keeps_all() {
         let ran = KillOnDrop { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish();
         assert_eq!(ran.code, code, "{plan}: {}", ran.err);
         // The next owner completes the deletion.
-        world.run(&["run", "--model", "offline", "--session", "other", "x"]).ends(0);
-        let is_listed = world.run(&["sessions", "list"]).ends(0).out.contains(session);
+        world.run(&["run", "--model", "offline", "--session", "other", "x"]).expect_code(0);
+        let is_listed = world.run(&["sessions", "list"]).expect_code(0).out.contains(session);
         assert_eq!((!is_listed, !folder.exists()), (is_gone, is_gone), "{plan}");
     }
 }
@@ -164,7 +164,7 @@ fn run_of_many_turns_fits_on_a_disk_of_8_mib() {
         request.end();
     }
     service.next().answer("Done.");
-    let ran = run.finish().ends(0);
+    let ran = run.finish().expect_code(0);
     assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed");
     assert!(count(&ran, "context_built") > TURNS);
 }

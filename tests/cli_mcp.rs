@@ -42,18 +42,18 @@ fn world(config: &str) -> TestHome {
 fn commands_explain_how_to_configure_a_server() {
     let world = world("");
     for args in [["mcp", "list"], ["mcp", "test"]] {
-        let ran = world.run(&args).ends(0);
+        let ran = world.run(&args).expect_code(0);
         assert!(ran.out.contains("[mcp.NAME]"), "{args:?}: {}", ran.out);
     }
-    assert_eq!(world.run(&["mcp", "test", "--json"]).ends(0).json(), json!([]));
+    assert_eq!(world.run(&["mcp", "test", "--json"]).expect_code(0).json(), json!([]));
 }
 
 #[test]
 fn list_starts_no_server_and_shows_missing_variables() {
     let world = world("[mcp.files]\ncommand = \"/no/such/program\"\nenv = { KEY = \"FILES_KEY\" }\n");
-    let ran = world.run(&["mcp", "list"]).ends(0);
+    let ran = world.run(&["mcp", "list"]).expect_code(0);
     assert!(ran.out.contains("FILES_KEY (not set)") && ran.out.contains("/no/such/program"), "{}", ran.out);
-    let shown = world.run(&["mcp", "list", "--json"]).ends(0).json();
+    let shown = world.run(&["mcp", "list", "--json"]).expect_code(0).json();
     let keys: Vec<&String> = shown[0].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["name", "command", "args", "variables", "timeout_ms", "start_timeout_ms", "disabled_tools"]);
 }
@@ -63,17 +63,17 @@ fn test_lists_tools_and_the_errors_of_broken_servers() {
     let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[mcp.lacks]\nurl = \"http://127.0.0.1:9/mcp\"\n\
                header_env = { Authorization = \"NOT_SET\" }\n";
     let world = world(&format!("{}{bad}", program("good", "disabled_tools = [\"crash\"]")));
-    let ran = world.run(&["mcp", "test", "good"]).ends(0);
+    let ran = world.run(&["mcp", "test", "good"]).expect_code(0);
     for part in ["good: 7 tools, after ", "mcp.good.add", "reads, it says", "dangerous", "left out: ", "bad_schema"] {
         assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
     }
     assert!(!ran.out.contains("mcp.good.crash"), "{}", ran.out);
-    let ran = world.run(&["mcp", "test"]).ends(1);
+    let ran = world.run(&["mcp", "test"]).expect_code(1);
     for part in ["bad: does not work: ", "(mcp.bad.command) could not be started", "good: 7 tools", "NOT_SET"] {
         assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
     }
-    world.run(&["mcp", "test", "other"]).ends(2).says(&["\"other\"", "bad, good, lacks"]);
-    let tested = world.run(&["mcp", "test", "--json"]).ends(1).json();
+    world.run(&["mcp", "test", "other"]).expect_code(2).expect_stderr(&["\"other\"", "bad, good, lacks"]);
+    let tested = world.run(&["mcp", "test", "--json"]).expect_code(1).json();
     let keys = |at: usize| tested[at].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(keys(0), ["name", "is_usable", "tools", "left_out", "error", "advice"]);
     assert_eq!(keys(1), ["name", "is_usable", "took_ms", "tools", "left_out"]);
@@ -111,12 +111,12 @@ fn run_offers_tool_names_without_dots_and_calls_the_server() {
     asked.call("mcp__demo__add", &json!({"a": 20, "b": 22}));
     asked.end();
     let asked = service.next();
-    assert_eq!(asked.said(), "42");
+    assert_eq!(asked.last_message(), "42");
     let before = asked.body["messages"].as_array().unwrap();
     let called: Vec<&Value> = before.iter().filter_map(|m| m["tool_calls"][0]["function"].get("name")).collect();
     assert_eq!(called, ["mcp__demo__add"]);
     asked.answer("done");
-    let ran = running.finish().ends(0);
+    let ran = running.finish().expect_code(0);
     assert!(ran.out.contains("\"name\":\"mcp.demo.add\""), "events have our name: {}", ran.out);
 }
 
@@ -124,11 +124,11 @@ fn run_offers_tool_names_without_dots_and_calls_the_server() {
 fn doctor_tests_servers_and_run_warns_of_a_missing_one() {
     let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[model]\nprovider = \"offline\"\n";
     let world = world(&format!("{}{bad}", program("good", "start_timeout_ms = 30000")));
-    let ran = world.run(&["doctor"]).ends(0);
+    let ran = world.run(&["doctor"]).expect_code(0);
     for part in ["partly   mcp: good: 8 tools: add, ", "bad_schema", "warning  mcp: bad: does not work: "] {
         assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
     }
-    let ran = world.run(&["run", "x"]).ends(0);
+    let ran = world.run(&["run", "x"]).expect_code(0);
     let lines: Vec<&str> = ran.err.lines().filter(|line| line.contains("/no/such/program")).collect();
     assert!(lines.len() == 1 && lines[0].contains("warning: MCP server \"bad\" is not available"), "{}", ran.err);
 }

@@ -33,7 +33,7 @@ fn divide(service: &ManualModelService) -> Request {
     root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
     root.end();
     let mut children = service.take(2);
-    let place = children.iter().position(|child| child.said() == "asks").unwrap();
+    let place = children.iter().position(|child| child.last_message() == "asks").unwrap();
     let mut child = children.remove(place);
     child.call("ask_human", &json!({ "question": QUESTION }));
     child.end();
@@ -45,8 +45,8 @@ fn divide(service: &ManualModelService) -> Request {
 fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (ProcessOutput, String) {
     let run = begin(world, service, &[&["run", "--session", "s", "Paint the door"], more].concat());
     asks(service);
-    let ran = run.finish().ends(6);
-    let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+    let ran = run.finish().expect_code(6);
+    let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
     assert_eq!((&open[0]["question"], &open[0]["status"]), (&json!(QUESTION), &json!("pending")));
     (ran, open[0]["question_id"].as_str().unwrap().to_owned())
 }
@@ -54,7 +54,7 @@ fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (Pro
 /// Waits until the session's run has ended, and returns its trace.
 fn outcome(world: &TestHome) -> Value {
     loop {
-        let shown = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
+        let shown = world.run(&["traces", "show", "s", "--json"]).expect_code(0).json();
         if shown["trace"]["status"] != "running" {
             return shown["trace"].clone();
         }
@@ -65,27 +65,27 @@ fn outcome(world: &TestHome) -> Value {
 fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &[]);
-    ran.says(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
+    ran.expect_stderr(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
     assert!(!ran.err.contains("error:"), "{}", ran.err);
-    let listed = world.run(&["questions", "list"]).ends(0);
+    let listed = world.run(&["questions", "list"]).expect_code(0);
     assert!(listed.out.contains(&id) && listed.out.contains("Ada"), "{}", listed.out);
     // No process executes the run, and its question stays pending.
-    let tree = world.run(&["tree"]).ends(0);
+    let tree = world.run(&["tree"]).expect_code(0);
     assert!(tree.out.contains("waiting"), "{}", tree.out);
-    world.run(&["questions", "answer", "nobody", "x"]).ends(3);
-    world.run(&["questions", "answer", &id, " "]).ends(2);
+    world.run(&["questions", "answer", "nobody", "x"]).expect_code(3);
+    world.run(&["questions", "answer", &id, " "]).expect_code(2);
 
     let answer = begin(&world, &service, &["questions", "answer", &id, "red"]);
     let mut next = service.next();
-    assert_eq!(next.said(), "red");
+    assert_eq!(next.last_message(), "red");
     next.text("It is red.");
-    answer.finish().ends(0);
-    world.run(&["questions", "answer", &id, "blue"]).ends(4).says(&["already_decided", "red"]);
+    answer.finish().expect_code(0);
+    world.run(&["questions", "answer", &id, "blue"]).expect_code(4).expect_stderr(&["already_decided", "red"]);
     next.end();
     let ended = outcome(&world);
     assert_eq!((&ended["status"], &ended["result_summary"]), (&json!("completed"), &json!("It is red.")));
-    assert_eq!(world.run(&["questions", "list", "--json"]).ends(0).json(), json!([]));
-    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    assert_eq!(world.run(&["questions", "list", "--json"]).expect_code(0).json(), json!([]));
+    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
     assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("red")));
 }
 
@@ -95,11 +95,11 @@ fn json_ends_with_the_question_and_queued_run_exits_waiting() {
     let (ran, id) = parked(&world, &service, &["--json"]);
     let result = ran.json_lines().pop().unwrap()["result"].clone();
     assert_eq!((&result["status"], &result["questions"][0]["question_id"]), (&json!("waiting"), &json!(id)));
-    begin(&world, &service, &["run", "--session", "s", "And the window"]).finish().ends(6).says(&[&id]);
-    world.run(&["traces", "stop", "s"]).ends(0);
-    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    begin(&world, &service, &["run", "--session", "s", "And the window"]).finish().expect_code(6).expect_stderr(&[&id]);
+    world.run(&["traces", "stop", "s"]).expect_code(0);
+    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
     assert_eq!(all[0]["status"], "withdrawn");
-    world.run(&["questions", "answer", &id, "x"]).ends(4).says(&["its run has ended"]);
+    world.run(&["questions", "answer", &id, "x"]).expect_code(4).expect_stderr(&["its run has ended"]);
 }
 
 #[test]
@@ -109,18 +109,18 @@ fn question_is_answered_from_another_terminal() {
     let works = divide(&service);
     // The other child is still running, so the process does not exit.
     let id = loop {
-        let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+        let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
         if let Some(id) = open[0]["question_id"].as_str() {
             break id.to_owned();
         }
     };
-    world.run(&["questions", "answer", &id, "green"]).ends(0);
+    world.run(&["questions", "answer", &id, "green"]).expect_code(0);
     let heard = service.next();
-    assert_eq!(heard.said(), "green");
+    assert_eq!(heard.last_message(), "green");
     heard.answer("did it in green");
     works.answer("worked");
     service.next().answer("both are done");
-    let ran = owner.finish().ends(0);
+    let ran = owner.finish().expect_code(0);
     let kinds: Vec<Value> = ran.json_lines().iter().map(|line| line["event"].clone()).collect();
     for kind in ["question_asked", "run_waiting", "question_answered", "run_resumed"] {
         assert!(kinds.contains(&json!(kind)), "{kind}");
@@ -131,16 +131,16 @@ fn question_is_answered_from_another_terminal() {
 fn terminal_user_is_asked_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::take(&world, &["run", "Paint the door"], (24, 90), &address);
+    let seat = TestTerminal::start(&world, &["run", "Paint the door"], (24, 90), &address);
     asks(&service);
-    seat.sees(QUESTION);
-    seat.sees("answer:");
-    seat.types("\r");
-    seat.types("yellow\r");
+    seat.wait_for_text(QUESTION);
+    seat.wait_for_text("answer:");
+    seat.type_keys("\r");
+    seat.type_keys("yellow\r");
     let next = service.next();
-    assert_eq!(next.said(), "yellow");
+    assert_eq!(next.last_message(), "yellow");
     next.answer("The door is yellow.");
-    let (code, rows) = seat.leaves();
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
     assert!(rows.iter().any(|row| row.contains("The door is yellow.")), "{rows:?}");
 }
@@ -150,13 +150,13 @@ fn user_can_leave_a_question_open_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = TestTerminal::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+        let seat = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
         asks(&service);
-        seat.sees("answer:");
-        seat.types(key);
-        let (ended, rows) = seat.leaves();
+        seat.wait_for_text("answer:");
+        seat.type_keys(key);
+        let (ended, rows) = seat.wait_for_exit();
         assert_eq!(ended, Some(code), "{rows:?}");
-        let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+        let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
         assert_eq!(open.as_array().unwrap().len(), usize::from(code == 6));
     }
 }
@@ -165,18 +165,18 @@ fn user_can_leave_a_question_open_or_cancel_the_run() {
 fn chat_asks_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::take(&world, &["chat"], (24, 90), &address);
-    seat.sees("/help");
-    seat.types("Paint the door\r");
+    let seat = TestTerminal::start(&world, &["chat"], (24, 90), &address);
+    seat.wait_for_text("/help");
+    seat.type_keys("Paint the door\r");
     asks(&service);
-    seat.sees("answer:");
-    seat.types("yellow\r");
+    seat.wait_for_text("answer:");
+    seat.type_keys("yellow\r");
     let next = service.next();
-    assert_eq!(next.said(), "yellow");
+    assert_eq!(next.last_message(), "yellow");
     next.answer("The door is yellow.");
-    seat.sees("The door is yellow.");
-    seat.types("/quit\r");
-    assert_eq!(seat.leaves().0, Some(0));
+    seat.wait_for_text("The door is yellow.");
+    seat.type_keys("/quit\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
 }
 
 #[test]
@@ -196,59 +196,65 @@ fn output_schema_is_enforced_with_one_retry() {
         if let Some(second) = second {
             service.next().answer(second);
         }
-        let ran = run.finish().ends(code);
+        let ran = run.finish().expect_code(code);
         assert_eq!(ran.out.trim(), out);
         if code == 1 {
-            ran.says(&["result_schema_validation_failed", "no JSON", "four"]);
+            ran.expect_stderr(&["result_schema_validation_failed", "no JSON", "four"]);
         }
     }
     let service = ManualModelService::new();
-    begin(&world, &service, &["run", "--output-schema", "bad.json", "x"]).finish().ends(2).says(&["is no JSON"]);
-    begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().ends(3);
+    begin(&world, &service, &["run", "--output-schema", "bad.json", "x"])
+        .finish()
+        .expect_code(2)
+        .expect_stderr(&["is no JSON"]);
+    begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().expect_code(3);
     std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
     begin(&world, &service, &["run", "--output-schema", "odd.json", "x"])
         .finish()
-        .ends(2)
-        .says(&["no usable JSON schema"]);
+        .expect_code(2)
+        .expect_stderr(&["no usable JSON schema"]);
 }
 
 #[test]
 fn budget_option_ends_the_run_with_a_message() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().ends(1).says(&[
+    begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().expect_code(1).expect_stderr(&[
         "the budget does not do for the next step",
         "budget_exceeded",
         "--budget-tokens",
     ]);
-    begin(&world, &service, &["run", "--budget-usd", "1.50", "x"]).finish().ends(2).says(&["prices."]);
-    begin(&world, &service, &["run", "--budget-usd", "much", "x"]).finish().ends(2).says(&["is no amount of USD"]);
+    begin(&world, &service, &["run", "--budget-usd", "1.50", "x"]).finish().expect_code(2).expect_stderr(&["prices."]);
+    begin(&world, &service, &["run", "--budget-usd", "much", "x"])
+        .finish()
+        .expect_code(2)
+        .expect_stderr(&["is no amount of USD"]);
 }
 
 #[test]
 fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+    let seat = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
     asks(&service);
-    seat.sees("answer:");
-    let open = world.run(&["questions", "list", "--json"]).ends(0).json();
-    world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).ends(0);
+    seat.wait_for_text("answer:");
+    let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
+    world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).expect_code(0);
     let mut next = service.next();
-    assert_eq!(next.said(), "red");
-    seat.sees("decided elsewhere");
+    assert_eq!(next.last_message(), "red");
+    seat.wait_for_text("decided elsewhere");
     next.call("ask_human", &json!({ "question": "And the window?" }));
     next.end();
     // A line entered before the prompt appears would count as the answer to the first question.
-    seat.waits("the prompt of the second question", |rows| {
+    seat.wait_for("the prompt of the second question", |rows| {
         let rows = rows.iter().skip_while(|row| !row.contains("And the window?"));
         rows.skip(1).any(|row| row.starts_with("answer:"))
     });
-    seat.types("blue\r");
+    seat.type_keys("blue\r");
     let last = service.next();
-    assert_eq!(last.said(), "blue");
+    assert_eq!(last.last_message(), "blue");
     last.answer("Red and blue.");
-    let (code, rows) = seat.leaves();
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
     for said in ["  | Which colour should the door have?", "  | And the window?", "Red and blue."] {
         assert!(rows.iter().any(|row| row.starts_with(said)), "{said}: {rows:#?}");
@@ -260,20 +266,20 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat =
-        TestTerminal::take(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
+        TestTerminal::start(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
     let works = divide(&service);
-    seat.sees("answer:");
-    seat.sees("asks");
-    seat.types("\u{4}");
-    seat.sees("it stays open");
+    seat.wait_for_text("answer:");
+    seat.wait_for_text("asks");
+    seat.type_keys("\u{4}");
+    seat.wait_for_text("it stays open");
     works.answer("worked");
-    let (code, rows) = seat.leaves();
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
-    let listed = world.run(&["sessions", "list"]).ends(0);
+    let listed = world.run(&["sessions", "list"]).expect_code(0);
     assert!(listed.out.contains("2 parked, asks"), "{}", listed.out);
     let doctor = world.run(&["doctor"]);
     assert!(doctor.out.contains("2 runs wait for answers"), "{}", doctor.out);
-    let shown = world.run(&["sessions", "show", "s"]).ends(0);
+    let shown = world.run(&["sessions", "show", "s"]).expect_code(0);
     assert!(shown.out.contains(QUESTION), "{}", shown.out);
 }
 
@@ -281,11 +287,11 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
 fn answer_needs_no_model() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (_, id) = parked(&world, &service, &[]);
-    let ran = world.run(&["questions", "answer", &id, "blue"]).ends(0);
+    let ran = world.run(&["questions", "answer", &id, "blue"]).expect_code(0);
     assert!(ran.out.contains("goes on with the next `soong run --session`"), "{}", ran.out);
-    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
     assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("blue")));
-    world.run(&["questions", "answer", &id, "red"]).ends(4).says(&["already_decided"]);
+    world.run(&["questions", "answer", &id, "red"]).expect_code(4).expect_stderr(&["already_decided"]);
 }
 
 /// A model that calls `write`, which requires permission.
@@ -313,7 +319,7 @@ async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle,
         .home(world.home())
         .project_dir(world.dir.path())
         .register_provider("default", std::sync::Arc::new(Writer))
-        .permissions_by_people()
+        .permissions_by_users()
         .build()
         .await
         .unwrap();
@@ -333,18 +339,18 @@ async fn owner_without_a_socket_is_distinguished_from_no_owner() {
     let (runtime, run, _) = owner_that_asks(&world).await;
     let pid = std::process::id();
     tokio::task::block_in_place(|| {
-        let tree = world.run(&["tree"]).ends(0);
-        tree.says(&[&format!("process {pid} owns this home and has no control socket")]);
+        let tree = world.run(&["tree"]).expect_code(0);
+        tree.expect_stderr(&[&format!("process {pid} owns this home and has no control socket")]);
         assert!(!tree.err.contains("cut off"), "{}", tree.err);
-        let sessions = world.run(&["sessions", "list"]).ends(0).out;
+        let sessions = world.run(&["sessions", "list"]).expect_code(0).out;
         assert!(sessions.contains("1 at work, asks"), "{sessions}");
         let doctor = world.run(&["doctor"]);
         assert!(doctor.out.contains("has no control socket"), "{}", doctor.out);
-        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
         let id = asked[0]["permission_id"].as_str().unwrap();
-        let refused = world.run(&["permissions", "allow", id]).ends(4);
-        refused.says(&["home_locked", "That program decides"]);
-        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        let refused = world.run(&["permissions", "allow", id]).expect_code(4);
+        refused.expect_stderr(&["home_locked", "That program decides"]);
+        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
         assert_eq!(asked[0]["status"], "pending");
     });
     run.cancel().await.unwrap();
@@ -360,11 +366,11 @@ async fn commands_work_with_a_program_that_serves_the_socket() {
     let control = runtime.serve_control().unwrap();
     drop(replaced);
     tokio::task::block_in_place(|| {
-        let tree = world.run(&["tree", "--json"]).ends(0).json();
+        let tree = world.run(&["tree", "--json"]).expect_code(0).json();
         assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(std::process::id())));
-        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
         let id = asked[0]["permission_id"].as_str().unwrap();
-        world.run(&["permissions", "allow", id]).ends(0);
+        world.run(&["permissions", "allow", id]).expect_code(0);
     });
     while let Some(item) = events.next().await {
         if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "tool_completed") {

@@ -31,7 +31,7 @@ fn writes(service: &ManualModelService, path: &str) {
 }
 
 fn pending(world: &TestHome) -> Vec<Value> {
-    world.run(&["permissions", "list", "--json"]).ends(0).json().as_array().unwrap().clone()
+    world.run(&["permissions", "list", "--json"]).expect_code(0).json().as_array().unwrap().clone()
 }
 
 #[test]
@@ -41,13 +41,13 @@ fn call_requiring_permission_is_denied_without_a_terminal() {
     writes(&service, "note.md");
     let next = service.next();
     assert!(
-        next.said().contains("[permission_denied]") && next.said().contains("nobody can be asked"),
+        next.last_message().contains("[permission_denied]") && next.last_message().contains("nobody can be asked"),
         "{}",
-        next.said()
+        next.last_message()
     );
     next.answer("I could not.");
-    let ran = run.finish().ends(0);
-    ran.says(&["tool write was refused"]);
+    let ran = run.finish().expect_code(0);
+    ran.expect_stderr(&["tool write was refused"]);
     assert!(!world.project().join("note.md").exists());
     assert_eq!(pending(&world), [Value::Null; 0]);
 }
@@ -61,11 +61,14 @@ fn allow_option_grants_permission_within_its_scope() {
         let run = begin(&world, &service, &["run", "--allow", allow, "Make a note"]);
         writes(&service, path);
         service.next().answer("Done.");
-        run.finish().ends(0);
+        run.finish().expect_code(0);
         assert_eq!(world.project().join(path).exists(), is_made, "{allow} {path}");
     }
     let (world, service) = (TestHome::new(), ManualModelService::new());
-    begin(&world, &service, &["run", "--allow", "write:", "x"]).finish().ends(2).says(&["allows nothing"]);
+    begin(&world, &service, &["run", "--allow", "write:", "x"])
+        .finish()
+        .expect_code(2)
+        .expect_stderr(&["allows nothing"]);
 }
 
 #[test]
@@ -73,15 +76,15 @@ fn terminal_user_is_asked_in_place() {
     for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true), ("n rather not\r", false)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = TestTerminal::take(&world, &["run", "Make a note"], (30, 100), &address);
+        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
         writes(&service, "note.md");
-        seat.sees("note.md");
-        seat.sees("allow?");
-        seat.types(typed);
+        seat.wait_for_text("note.md");
+        seat.wait_for_text("allow?");
+        seat.type_keys(typed);
         let next = service.next();
-        assert_eq!(next.said().contains("rather not"), !is_made, "{}", next.said());
+        assert_eq!(next.last_message().contains("rather not"), !is_made, "{}", next.last_message());
         next.answer("That was it.");
-        let (code, rows) = seat.leaves();
+        let (code, rows) = seat.wait_for_exit();
         assert_eq!(code, Some(0), "{rows:?}");
         assert_eq!(world.project().join("note.md").exists(), is_made);
         assert!(rows.iter().any(|row| row.contains("made by an agent")), "the arguments are shown: {rows:#?}");
@@ -99,7 +102,7 @@ fn edits(world: &TestHome, service: &ManualModelService) {
 #[test]
 fn edit_request_shows_a_diff_with_line_numbers() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
-    begin(&world, &service, &["run", "--detach", "--session", "s", "Change the note"]).finish().ends(0);
+    begin(&world, &service, &["run", "--detach", "--session", "s", "Change the note"]).finish().expect_code(0);
     edits(&world, &service);
     let asked = loop {
         if let Some(asked) = pending(&world).pop() {
@@ -107,21 +110,21 @@ fn edit_request_shows_a_diff_with_line_numbers() {
         }
     };
     assert!(asked["diff"].as_str().unwrap().contains("-two\n+zwei\n"), "{asked}");
-    let listed = world.run(&["permissions", "list", "--color", "always"]).ends(0).out;
+    let listed = world.run(&["permissions", "list", "--color", "always"]).expect_code(0).out;
     let rows =
         ["|     1     1   one", "\u{1b}[31m|     2       - two\u{1b}[0m", "\u{1b}[32m|           2 + zwei\u{1b}[0m"];
     assert!(rows.iter().all(|row| listed.contains(row)) && !listed.contains("\"old\""), "{listed}");
-    world.run(&["permissions", "allow", asked["permission_id"].as_str().unwrap()]).ends(0);
+    world.run(&["permissions", "allow", asked["permission_id"].as_str().unwrap()]).expect_code(0);
     service.next().answer("Done.");
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::take(&world, &["run", "Change the note"], (30, 100), &address);
+    let seat = TestTerminal::start(&world, &["run", "Change the note"], (30, 100), &address);
     edits(&world, &service);
-    let rows = seat.sees("allow?");
+    let rows = seat.wait_for_text("allow?");
     assert!(rows.iter().any(|row| row.contains("|     2       - two")), "{rows:#?}");
-    seat.types("y\r");
+    seat.type_keys("y\r");
     service.next().answer("Done.");
-    assert_eq!(seat.leaves().0, Some(0));
+    assert_eq!(seat.wait_for_exit().0, Some(0));
     assert_eq!(std::fs::read_to_string(world.project().join("note.md")).unwrap(), "one\nzwei\nthree\n");
 }
 
@@ -151,8 +154,8 @@ fn run_ends_with_a_list_of_denied_calls() {
     request.call("bash", &json!({ "command": "echo 'one  two' > /dev/null && rm -r no_such_folder || true" }));
     request.end();
     service.next().answer("I could not.");
-    let ran = run.finish().ends(0);
-    ran.says(&["2 calls were refused, since nobody could be asked:", "a b.md", "rm -r no_such_folder"]);
+    let ran = run.finish().expect_code(0);
+    ran.expect_stderr(&["2 calls were refused, since nobody could be asked:", "a b.md", "rm -r no_such_folder"]);
     let suggested = suggested(&ran.err);
     let options: Vec<&str> = suggested.iter().map(String::as_str).collect();
     let run = begin(&world, &service, &[&["run"], &options[..], &["--fail-on-denied", "x"]].concat());
@@ -160,9 +163,9 @@ fn run_ends_with_a_list_of_denied_calls() {
     calls(&mut request);
     request.end();
     let next = service.next();
-    assert!(!next.said().contains("[permission_denied]"), "{}", next.said());
+    assert!(!next.last_message().contains("[permission_denied]"), "{}", next.last_message());
     next.answer("Done.");
-    run.finish().ends(0);
+    run.finish().expect_code(0);
     assert!(world.project().join("a b.md").exists());
     // The suggested options are on the last line, also if denied calls make the run fail.
     let run = begin(&world, &service, &["run", "--fail-on-denied", "Make another note"]);
@@ -170,7 +173,7 @@ fn run_ends_with_a_list_of_denied_calls() {
     request.call("write", &json!({ "path": "c.md", "content": "x\n" }));
     request.end();
     service.next().answer("I could not.");
-    let ran = run.finish().ends(4);
+    let ran = run.finish().expect_code(4);
     let last = ran.err.lines().last().unwrap_or_default();
     assert!(last.contains("To allow them: --allow write:") && last.ends_with("c.md"), "{}", ran.err);
     // The same options allow nothing else.
@@ -179,7 +182,7 @@ fn run_ends_with_a_list_of_denied_calls() {
     request.call("write", &other);
     request.end();
     service.next().answer("I could not.");
-    let ran = run.finish().ends(4);
+    let ran = run.finish().expect_code(4);
     assert!(!world.project().join("other.md").exists());
     let last: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
     assert_eq!(last["result"]["refused"][0]["tool"], "write", "{last}");
@@ -197,9 +200,9 @@ fn unknown_tool_in_the_configuration_is_rejected() {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), text).unwrap();
         for args in [&["run", "--model", "offline", "x"][..], &["serve", "--addr", "127.0.0.1:0"]] {
-            world.run(args).ends(2).says(&[key, "\"wirte\"", "did you mean \"write\"?"]);
+            world.run(args).expect_code(2).expect_stderr(&[key, "\"wirte\"", "did you mean \"write\"?"]);
         }
-        let found = world.run(&["doctor"]).ends(2).out;
+        let found = world.run(&["doctor"]).expect_code(2).out;
         assert!(found.contains(key) && found.contains("did you mean"), "{found}");
     }
 }
@@ -209,15 +212,15 @@ fn forked_session_keeps_its_deny_rules() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let run = begin(&world, &service, &["run", "--session", "s", "--deny", "write:secret", "x"]);
     service.next().answer("Yes.");
-    run.finish().ends(0);
-    world.run(&["sessions", "fork", "s", "--session", "copy"]).ends(0);
-    world.run(&["sessions", "delete", "s"]).ends(0);
+    run.finish().expect_code(0);
+    world.run(&["sessions", "fork", "s", "--session", "copy"]).expect_code(0);
+    world.run(&["sessions", "delete", "s"]).expect_code(0);
     let run = begin(&world, &service, &["run", "--session", "copy", "--allow", "write", "x"]);
     writes(&service, "secret/n.md");
     let next = service.next();
-    assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
+    assert!(next.last_message().contains("a deny rule forbids it"), "{}", next.last_message());
     next.answer("No.");
-    run.finish().ends(0);
+    run.finish().expect_code(0);
 }
 
 #[test]
@@ -230,14 +233,14 @@ fn deny_rules_apply_to_children_and_further_messages() {
     // The call of the child.
     writes(&service, "secret/n.md");
     let next = service.next();
-    assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
+    assert!(next.last_message().contains("a deny rule forbids it"), "{}", next.last_message());
     next.answer("No.");
     service.next().answer("No.");
-    run.finish().ends(0);
+    run.finish().expect_code(0);
     let run = begin(&world, &service, &["run", "--session", "s", "--allow", "write", "--json", "x"]);
     writes(&service, "secret/n.md");
     service.next().answer("No.");
-    let lines = run.finish().ends(0).json_lines();
+    let lines = run.finish().expect_code(0).json_lines();
     let denied = lines.iter().find(|line| line["event"] == "tool_denied").unwrap();
     assert_eq!(denied["data"]["by"], "rule", "{denied}");
     assert!(!world.project().join("secret").exists());
@@ -263,7 +266,7 @@ fn new_session_in_the_home_folder_requires_here_flag() {
     }
     let run = KillOnDrop { child: inside(&["run", "--here", "x"]).spawn().unwrap() };
     service.next().answer("Yes.");
-    run.finish().ends(0);
+    run.finish().expect_code(0);
     for args in [&["doctor"][..], &["sessions", "list"], &["init"]] {
         let ran = inside(args).output().unwrap();
         assert!(!String::from_utf8_lossy(&ran.stderr).contains("--here"), "{args:?}");
@@ -275,9 +278,12 @@ fn unknown_tool_on_the_command_line_is_rejected() {
     let world = TestHome::new();
     for (option, value) in [("--allow", "wirte"), ("--deny", "wirte:src")] {
         let args = ["run", "--model", "offline", option, value, "x"];
-        world.run(&args).ends(2).says(&["there is no tool \"wirte\"", "did you mean \"write\"?"]);
+        world.run(&args).expect_code(2).expect_stderr(&["there is no tool \"wirte\"", "did you mean \"write\"?"]);
     }
-    world.run(&["run", "--model", "offline", "--deny", "mcp.none.x", "x"]).ends(0).says(&["not configured"]);
+    world
+        .run(&["run", "--model", "offline", "--deny", "mcp.none.x", "x"])
+        .expect_code(0)
+        .expect_stderr(&["not configured"]);
 }
 
 #[test]
@@ -286,7 +292,7 @@ fn detached_run_waits_for_permission_from_another_process() {
         [("allow", &[][..], true), ("allow", &["--session"], true), ("deny", &["--reason", "no"], false)]
     {
         let (world, service) = (TestHome::new(), ManualModelService::new());
-        begin(&world, &service, &["run", "--detach", "--session", "s", "Make a note"]).finish().ends(0);
+        begin(&world, &service, &["run", "--detach", "--session", "s", "Make a note"]).finish().expect_code(0);
         writes(&service, "note.md");
         let asked = loop {
             if let Some(asked) = pending(&world).pop() {
@@ -295,13 +301,13 @@ fn detached_run_waits_for_permission_from_another_process() {
         };
         let id = asked["permission_id"].as_str().unwrap();
         assert_eq!((&asked["tool"], &asked["status"]), (&json!("write"), &json!("pending")));
-        let listed = world.run(&["permissions", "list"]).ends(0);
+        let listed = world.run(&["permissions", "list"]).expect_code(0);
         assert!(listed.out.contains(id) && listed.out.contains("made by an agent"), "{}", listed.out);
-        world.run(&["permissions", "allow", "nobody"]).ends(3);
+        world.run(&["permissions", "allow", "nobody"]).expect_code(3);
         assert!(!world.project().join("note.md").exists());
-        world.run(&[&["permissions", verb, id], more].concat()).ends(0);
+        world.run(&[&["permissions", verb, id], more].concat()).expect_code(0);
         service.next().answer("Done.");
-        world.run(&["permissions", "allow", id]).ends(4).says(&["already_decided"]);
+        world.run(&["permissions", "allow", id]).expect_code(4).expect_stderr(&["already_decided"]);
         assert_eq!(world.project().join("note.md").exists(), is_made);
     }
 }
@@ -310,25 +316,25 @@ fn detached_run_waits_for_permission_from_another_process() {
 fn permission_granted_after_process_exit_resumes_the_run() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::take(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
+    let seat = TestTerminal::start(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
     writes(&service, "note.md");
-    seat.sees("allow?");
-    seat.types("\u{4}");
-    let (code, rows) = seat.leaves();
+    seat.wait_for_text("allow?");
+    seat.type_keys("\u{4}");
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
     assert!(rows.iter().any(|row| row.contains("soong permissions allow")), "{rows:#?}");
     let id = pending(&world)[0]["permission_id"].as_str().unwrap().to_owned();
-    let listed = world.run(&["sessions", "list"]).ends(0);
+    let listed = world.run(&["sessions", "list"]).expect_code(0);
     assert!(listed.out.contains("1 parked, asks"), "{}", listed.out);
     let allowing = begin(&world, &service, &["permissions", "allow", &id]);
     service.next().answer("Done.");
-    allowing.finish().ends(0);
+    allowing.finish().expect_code(0);
     assert!(world.project().join("note.md").exists());
 }
 
 #[test]
 fn confined_command_cannot_reach_the_control_socket() {
-    if soong::process::confinement().lacks().is_some() {
+    if soong::process::confinement().missing().is_some() {
         eprintln!("skipped: this kernel cannot confine commands");
         return;
     }
@@ -343,9 +349,13 @@ fn confined_command_cannot_reach_the_control_socket() {
     );
     request.end();
     let next = service.next();
-    assert!(!next.said().contains("\"actor_id\"") && !next.said().contains("at work"), "{}", next.said());
+    assert!(
+        !next.last_message().contains("\"actor_id\"") && !next.last_message().contains("at work"),
+        "{}",
+        next.last_message()
+    );
     next.answer("It does not answer me.");
-    run.finish().ends(0);
+    run.finish().expect_code(0);
 }
 
 /// Returns the files below a folder that contain a text.
@@ -376,7 +386,7 @@ fn environment_secret_appears_nowhere() {
         .env("HARMLESS_WORD", "lighthouse-123");
     let run = KillOnDrop { child: command.spawn().unwrap() };
     let mut request = service.next();
-    assert!(request.said().contains("[redacted:OPENAI_API_KEY]"), "{}", request.said());
+    assert!(request.last_message().contains("[redacted:OPENAI_API_KEY]"), "{}", request.last_message());
     // The model's own text also contains the secret, streamed in pieces.
     for piece in CANARY.as_bytes().chunks(3) {
         request.text(std::str::from_utf8(piece).unwrap());
@@ -388,7 +398,7 @@ fn environment_secret_appears_nowhere() {
     let next = service.next();
     assert!(!next.body.to_string().contains(CANARY), "{}", next.body);
     next.answer(&format!("It was {CANARY}."));
-    let ran = run.finish().ends(0);
+    let ran = run.finish().expect_code(0);
     for (place, text) in [("standard output", &ran.out), ("standard error", &ran.err)] {
         assert!(!text.contains(CANARY), "{place}: {text}");
     }
@@ -398,7 +408,7 @@ fn environment_secret_appears_nowhere() {
     for command in
         [&["traces", "messages", "s"][..], &["traces", "events", "s"], &["artifacts", "show", "keys", "--session", "s"]]
     {
-        let shown = world.run(command).ends(0);
+        let shown = world.run(command).expect_code(0);
         assert!(!shown.out.contains(CANARY), "{command:?}: {}", shown.out);
     }
 }

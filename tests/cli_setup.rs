@@ -27,7 +27,7 @@ fn configure(world: &TestHome, text: &str) {
 #[test]
 fn config_show_prints_values_with_origin_but_no_secret() {
     let world = TestHome::new();
-    let fresh = world.run(&["config", "show"]).ends(0).out;
+    let fresh = world.run(&["config", "show"]).expect_code(0).out;
     for part in ["environment SOONG_AGENT_HOME", "none: everything has its default", "model.name = \"gpt-4.1-mini\""] {
         assert!(fresh.contains(part), "{part:?} is missing in {fresh}");
     }
@@ -55,7 +55,7 @@ fn config_show_prints_values_with_origin_but_no_secret() {
     }
     assert!(!shown.contains("s3cret") && !shown.contains('\u{1b}'), "{shown}");
 
-    let json = world.run(&["config", "show", "--json"]).ends(0).json();
+    let json = world.run(&["config", "show", "--json"]).expect_code(0).json();
     assert_eq!(json["home"]["origin"], "environment SOONG_AGENT_HOME");
     assert_eq!((&json["file"]["value"], &json["file"]["origin"]), (&file.as_str().into(), &"home".into()));
     let key = |key: &str| {
@@ -68,15 +68,16 @@ fn config_show_prints_values_with_origin_but_no_secret() {
 
     let named = world.dir.path().join("named.toml").display().to_string();
     std::fs::write(&named, "[model]\nname = \"named\"\n").unwrap();
-    let json = world.run(&["config", "show", "--json", "--config", &named, "--home", "elsewhere"]).ends(0).json();
+    let json =
+        world.run(&["config", "show", "--json", "--config", &named, "--home", "elsewhere"]).expect_code(0).json();
     assert_eq!((&json["home"]["origin"], &json["file"]["origin"]), (&"--home".into(), &"--config".into()));
 
     configure(&world, "[model]\napi_key_env = \"sk-s3cret\"\n");
-    let refused = world.run(&["config", "show"]).ends(2);
-    refused.says(&["config.toml:2", "model.api_key_env"]);
+    let refused = world.run(&["config", "show"]).expect_code(2);
+    refused.expect_stderr(&["config.toml:2", "model.api_key_env"]);
     assert!(!refused.err.contains("s3cret"), "{}", refused.err);
-    world.run(&["config"]).ends(2);
-    world.run(&["config", "show", "nothing"]).ends(2);
+    world.run(&["config"]).expect_code(2);
+    world.run(&["config", "show", "nothing"]).expect_code(2);
 }
 
 #[test]
@@ -87,9 +88,9 @@ fn built_in_and_custom_presets_tools_and_models_are_listed() {
         ("tools", &["read", "list_files", "agent", "create_artifact"]),
         ("models", &["gpt-4.1-mini", "OPENAI_API_KEY (not set)", "https://api.openai.com/v1", "offline"]),
     ] {
-        let out = world.run(&[what, "list"]).ends(0).out;
+        let out = world.run(&[what, "list"]).expect_code(0).out;
         assert!(parts.iter().all(|part| out.contains(part)), "{parts:?} in {out}");
-        world.run(&[what]).ends(2);
+        world.run(&[what]).expect_code(2);
     }
     assert!(!world.home().exists(), "looking makes nothing");
     configure(
@@ -99,7 +100,7 @@ fn built_in_and_custom_presets_tools_and_models_are_listed() {
          [prices.little]\nprompt_per_mtok = \"0.40\"\ncompletion_per_mtok = \"1.60\"\n\
          [tools]\ndisabled = [\"grep\"]\n",
     );
-    let all = |what: &str| world.run(&[what, "list", "--json"]).ends(0).json().as_array().unwrap().clone();
+    let all = |what: &str| world.run(&[what, "list", "--json"]).expect_code(0).json().as_array().unwrap().clone();
     let reviewer = all("presets").into_iter().find(|preset| preset["name"] == "reviewer").unwrap();
     assert_eq!((&reviewer["origin"], &reviewer["tools"]), (&"config".into(), &serde_json::json!(["read"])));
     let disabled: Vec<Value> = all("tools").into_iter().filter(|tool| tool["disabled"] == true).collect();
@@ -145,7 +146,7 @@ fn completion_script_works_in_every_shell() {
         ),
         ("fish", "soong.fish", "fish --no-execute FILE; and source FILE; and complete -C 'soong tr'"),
     ] {
-        let written = world.run(&["completions", name]).ends(0).out;
+        let written = world.run(&["completions", name]).expect_code(0).out;
         let path = world.dir.path().join(file);
         std::fs::write(&path, written).unwrap();
         let script = script.replace("FILE", &path.display().to_string());
@@ -155,15 +156,15 @@ fn completion_script_works_in_every_shell() {
             _ => &["--no-config", "-c"],
         };
         let Some(ran) = shell(&world, name, &[bare, &[script.as_str()]].concat()) else { continue };
-        let ran = ran.ends(0);
+        let ran = ran.expect_code(0);
         assert!(ran.out.lines().any(|line| line.starts_with("traces")), "{name}: {} {}", ran.out, ran.err);
         assert_eq!(ran.err, "", "{name}");
     }
     for name in ["elvish", "powershell"] {
-        assert!(world.run(&["completions", name]).ends(0).out.contains("SOONG_COMPLETE"), "{name}");
+        assert!(world.run(&["completions", name]).expect_code(0).out.contains("SOONG_COMPLETE"), "{name}");
     }
-    world.run(&["completions"]).ends(2);
-    world.run(&["completions", "csh"]).ends(2);
+    world.run(&["completions"]).expect_code(2);
+    world.run(&["completions", "csh"]).expect_code(2);
     assert!(!world.home().exists());
 }
 
@@ -177,7 +178,7 @@ fn completed(world: &TestHome, line: &[&str]) -> Vec<String> {
         .env("SOONG_COMPLETE", "bash")
         .env("_CLAP_COMPLETE_INDEX", index)
         .env("_CLAP_IFS", "\n");
-    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().ends(0);
+    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(0);
     assert_eq!(ran.err, "");
     ran.out.lines().map(str::to_owned).collect()
 }
@@ -188,8 +189,8 @@ fn ids_and_configured_names_are_completed() {
     assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home");
     std::fs::write(world.project().join("notes.md"), "notes").unwrap();
     for session in ["session-a", "other"] {
-        world.run(&["run", "--model", "offline", "--session", session, "Begin"]).ends(0);
-        world.run(&["artifacts", "put", "--session", session, "report.md", "notes.md"]).ends(0);
+        world.run(&["run", "--model", "offline", "--session", session, "Begin"]).expect_code(0);
+        world.run(&["artifacts", "put", "--session", session, "report.md", "notes.md"]).expect_code(0);
     }
     let home = world.home().display().to_string();
     for (line, want) in [
@@ -210,12 +211,12 @@ fn ids_and_configured_names_are_completed() {
 #[test]
 fn man_pages_are_written_for_every_command() {
     let world = TestHome::new();
-    world.run(&["man", "pages/man1"]).ends(0);
+    world.run(&["man", "pages/man1"]).expect_code(0);
     let page = |name: &str| std::fs::read_to_string(world.project().join("pages/man1").join(name)).unwrap();
     assert!(page("soong.1").contains("soong\\-traces"), "{}", page("soong.1"));
     assert!(page("soong-traces-export.1").contains("meta.json"));
     std::fs::write(world.project().join("file"), "").unwrap();
-    world.run(&["man", "file"]).ends(1).says(&["file: "]);
+    world.run(&["man", "file"]).expect_code(1).expect_stderr(&["file: "]);
 }
 
 #[test]
@@ -224,10 +225,10 @@ fn full_disk_is_an_error_and_a_closed_pipe_is_not() {
     for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"], &["doctor"]] {
         let mut unread = KillOnDrop { child: world.command(args).env("OPENAI_API_KEY", "k").spawn().unwrap() };
         drop(unread.child.stdout.take());
-        assert_eq!(unread.finish().ends(0).err, "", "{args:?}");
+        assert_eq!(unread.finish().expect_code(0).err, "", "{args:?}");
         let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { continue };
         let child = world.command(args).stdout(full).spawn().unwrap();
-        KillOnDrop { child }.finish().ends(1).says(&["standard output cannot be written"]);
+        KillOnDrop { child }.finish().expect_code(1).expect_stderr(&["standard output cannot be written"]);
     }
 }
 
@@ -244,15 +245,15 @@ fn files(folder: &Path) -> (Vec<String>, String) {
 fn owner_rotates_daily_logs_and_logs_no_key() {
     let world = TestHome::new();
     let logs = world.home().join("logs");
-    world.run(&["run", "--model", "offline", "--path", "nowhere", "x"]).ends(3);
+    world.run(&["run", "--model", "offline", "--path", "nowhere", "x"]).expect_code(3);
     assert!(!world.home().exists(), "a command that is refused leaves nothing behind");
-    assert_eq!(world.run(&["run", "--model", "offline", "x"]).ends(0).err.matches("INFO").count(), 0);
+    assert_eq!(world.run(&["run", "--model", "offline", "x"]).expect_code(0).err.matches("INFO").count(), 0);
     let (names, text) = files(&logs);
     assert!(names.len() == 1 && names[0].starts_with("soong.") && names[0].ends_with(".log"), "{names:?}");
     for part in ["the home is open", "a run was accepted", "a run has ended", "the home is closed"] {
         assert!(text.contains(part), "{part:?} is missing in {text}");
     }
-    world.run(&["traces", "list"]).ends(0);
+    world.run(&["traces", "list"]).expect_code(0);
     assert_eq!(files(&logs).1, text, "a command that reads writes no log");
 
     for day in 1..=9 {
@@ -261,22 +262,22 @@ fn owner_rotates_daily_logs_and_logs_no_key() {
     let service = HangingModelService::new();
     let mut command = world.command(&["-vv", "run", "--timeout", "1", "Wait for me"]);
     command.env("OPENAI_BASE_URL", &service.address).env("OPENAI_API_KEY", "sk-s3cret-0123456789");
-    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().ends(1);
-    ran.says(&["INFO", "the home is closed"]);
+    let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(1);
+    ran.expect_stderr(&["INFO", "the home is closed"]);
     let (names, text) = files(&logs);
     assert!(names.len() <= 7, "{names:?}");
     assert!(!ran.err.contains("s3cret") && !text.contains("s3cret"), "{}", ran.err);
 
     std::fs::remove_dir_all(&logs).unwrap();
     std::fs::write(&logs, "in the way").unwrap();
-    let ran = world.run(&["run", "--model", "offline", "x"]).ends(0);
+    let ran = world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     assert!(!ran.err.contains("rror"), "{}", ran.err);
 }
 
 #[test]
 fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     let pipe = |path: PathBuf| {
         let _ = std::fs::remove_file(&path);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
@@ -284,28 +285,31 @@ fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
     };
     let named = pipe(world.project().join("pipe"));
     let refused = "no ordinary file";
-    world.run(&["run", "--model", "offline", "--config", &named, "x"]).ends(2).says(&["pipe", refused]);
-    world.run(&["run", "--model", "offline", "--output-schema", &named, "x"]).ends(2).says(&["pipe", refused]);
+    world.run(&["run", "--model", "offline", "--config", &named, "x"]).expect_code(2).expect_stderr(&["pipe", refused]);
+    world
+        .run(&["run", "--model", "offline", "--output-schema", &named, "x"])
+        .expect_code(2)
+        .expect_stderr(&["pipe", refused]);
     let config = pipe(world.home().join("config.toml"));
-    world.run(&["run", "--model", "offline", "x"]).ends(2).says(&[&config, refused]);
+    world.run(&["run", "--model", "offline", "x"]).expect_code(2).expect_stderr(&[&config, refused]);
     std::fs::remove_file(config).unwrap();
     let database = pipe(world.home().join("sessions.sqlite"));
     for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"], &["serve", "--addr", "127.0.0.1:0"]] {
-        world.run(args).ends(1).says(&[&database, "is a pipe", "move it away"]);
+        world.run(args).expect_code(1).expect_stderr(&[&database, "is a pipe", "move it away"]);
     }
-    let said = world.run(&["doctor"]).ends(1).out;
+    let said = world.run(&["doctor"]).expect_code(1).out;
     assert!(said.contains("is a pipe"), "{said}");
 }
 
 #[test]
 fn empty_database_is_rejected_if_the_home_has_history() {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     let database = world.home().join("sessions.sqlite");
     std::fs::write(&database, "").unwrap();
     std::fs::create_dir_all(world.home().join("sessions")).unwrap();
     for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"]] {
-        world.run(args).ends(1).says(&["sessions.sqlite is empty", "restore a backup"]);
+        world.run(args).expect_code(1).expect_stderr(&["sessions.sqlite is empty", "restore a backup"]);
     }
     assert_eq!(database.metadata().unwrap().len(), 0, "it is left as it is");
     // Without other signs of earlier sessions, an empty file counts as a database that was being created.
@@ -313,7 +317,7 @@ fn empty_database_is_rejected_if_the_home_has_history() {
     for log in ["sessions.sqlite-wal", "sessions.sqlite-shm"] {
         let _ = std::fs::remove_file(world.home().join(log));
     }
-    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "x"]).expect_code(0);
 }
 
 /// Runs `doctor` with these variables in addition to the world's environment.
@@ -321,7 +325,7 @@ fn empty_database_is_rejected_if_the_home_has_history() {
 fn doctor(world: &TestHome, args: &[&str], variables: &[(&str, &str)], code: i32) -> ProcessOutput {
     let mut command = world.command(&[&["doctor"], args].concat());
     command.envs(variables.iter().copied());
-    KillOnDrop { child: command.spawn().unwrap() }.finish().ends(code)
+    KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(code)
 }
 
 /// Returns a check as `status finding advice`.
@@ -354,7 +358,7 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
     assert!(check(&json, "config").starts_with("ok"), "{json}");
     assert!(!world.home().exists());
 
-    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let before = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
     let said = doctor(&world, &[], &KEY, 0).out;
@@ -396,7 +400,7 @@ fn doctor_reports_problems_with_advice() {
     assert!(said.contains("broken   config: ") && said.contains("config.toml:3: `model.name`"), "{said}");
     configure(&world, "");
 
-    world.run(&["demo", "--home", &world.home().display().to_string()]).ends(0);
+    world.run(&["demo", "--home", &world.home().display().to_string()]).expect_code(0);
     let database = world.home().join("sessions.sqlite");
     let mut bytes = std::fs::read(&database).unwrap();
     let middle = bytes.len() / 2;

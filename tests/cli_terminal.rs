@@ -21,7 +21,7 @@ use service::ManualModelService;
 const SIZE: (u16, u16) = (30, 100);
 
 fn sit(world: &TestHome, service: &ManualModelService, args: &[&str]) -> TestTerminal {
-    TestTerminal::take(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
+    TestTerminal::start(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
 }
 
 fn has(rows: &[String], text: &str) -> bool {
@@ -38,7 +38,7 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
     asked.call("agent", &json!({ "task": ["left part", "right part"] }));
     asked.end();
     let children = service.take(2);
-    let rows = seat.waits("two children at work", |rows| {
+    let rows = seat.wait_for("two children at work", |rows| {
         rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
     });
     assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");
@@ -49,14 +49,14 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
     }
     let mut asked = service.next();
     asked.text("# All of it\n\nThe **answer** is");
-    seat.sees("The answer is");
+    seat.wait_for_text("The answer is");
     // Typing does not disturb the display.
-    seat.types("what now");
+    seat.type_keys("what now");
     asked.text(" here.");
-    let rows = seat.sees("The answer is here.");
+    let rows = seat.wait_for_text("The answer is here.");
     assert!(!has(&rows, "what now"), "{rows:#?}");
     asked.end();
-    let (code, rows) = seat.leaves();
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
     assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
@@ -72,44 +72,44 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
-    seat.sees("/help lists what you can do");
-    seat.sees("›");
-    seat.types("First question\r");
+    seat.wait_for_text("/help lists what you can do");
+    seat.wait_for_text("›");
+    seat.type_keys("First question\r");
     let mut asked = service.next();
-    assert_eq!(asked.said(), "First question");
+    assert_eq!(asked.last_message(), "First question");
     asked.text("One paragraph.\n\nAnother");
-    let rows = seat.sees("Another");
+    let rows = seat.wait_for_text("Another");
     assert!(has(&rows, "One paragraph."), "{rows:#?}");
     asked.text(" one, with `code`.");
     asked.end();
-    seat.sees("completed: ");
+    seat.wait_for_text("completed: ");
 
-    seat.types("/mode orchestrator\r");
-    seat.sees("mode orchestrator from now on");
-    seat.types("Second question\r");
+    seat.type_keys("/mode orchestrator\r");
+    seat.wait_for_text("mode orchestrator from now on");
+    seat.type_keys("Second question\r");
     let mut asked = service.next();
     asked.text("This takes too");
-    seat.sees("This takes too");
-    seat.types("\u{3}");
-    seat.sees("cancelled: ");
+    seat.wait_for_text("This takes too");
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("cancelled: ");
 
     // Input typed before the prompt appears is kept.
-    seat.types("/mode normal\rThird question\r");
+    seat.type_keys("/mode normal\rThird question\r");
     let asked = service.next();
     let said: Vec<&str> =
         asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
     assert!(said.contains(&"First question") && said.contains(&"Third question"), "one session: {said:?}");
     assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");
     asked.answer("Three.");
-    seat.sees("Three.");
-    seat.types("\u{4}");
-    let (code, rows) = seat.leaves();
+    seat.wait_for_text("Three.");
+    seat.type_keys("\u{4}");
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0));
     for text in ["One paragraph.", "Another one, with code.", "This takes too", "Three."] {
         let count = rows.iter().filter(|row| row.contains(text)).count();
         assert_eq!(count, 1, "{text:?} stands there once: {rows:#?}");
     }
-    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
 }
 
@@ -123,11 +123,11 @@ fn resized_window_is_redrawn_cleanly() {
     asked.call("agent", &json!({ "task": tasks }));
     asked.end();
     let children = service.take(12);
-    seat.sees("└─ ● explore part 12");
+    seat.wait_for_text("└─ ● explore part 12");
     for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
         seat.resize(rows, columns);
         // Nothing of the old display remains, above or below.
-        seat.waits(&format!("one clean picture of {rows} by {columns}"), |shown| {
+        seat.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
             let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
             let root = shown.iter().position(|row| row.starts_with("● default"));
             let foot = shown.iter().rposition(|row| row.contains("at work"));
@@ -141,8 +141,8 @@ fn resized_window_is_redrawn_cleanly() {
         });
     }
     drop(children);
-    seat.types("\u{3}");
-    let (code, _) = seat.leaves();
+    seat.type_keys("\u{3}");
+    let (code, _) = seat.wait_for_exit();
     assert_eq!(code, Some(130));
 }
 
@@ -150,8 +150,8 @@ fn resized_window_is_redrawn_cleanly() {
 fn tiny_window_does_not_make_the_run_fail() {
     for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
         let world = TestHome::new();
-        let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
-        let (code, rows) = seat.leaves();
+        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let (code, rows) = seat.wait_for_exit();
         assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
     }
 }
@@ -163,16 +163,16 @@ fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
     let seat = sit(&world, &service, &["run", "Wait a while"]);
     let mut asked = service.next();
     asked.text("So far");
-    seat.sees("So far");
+    seat.wait_for_text("So far");
     assert!(seat.hides_cursor());
-    seat.types("\u{1a}");
-    seat.is_stopped();
-    seat.is_given_back();
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
     seat.signal(Signal::CONT);
     asked.text(", so good.");
-    seat.sees("So far, so good.");
+    seat.wait_for_text("So far, so good.");
     asked.end();
-    let (code, rows) = seat.leaves();
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "completed: "), "{rows:#?}");
 }
@@ -181,9 +181,9 @@ fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
 fn dumb_terminal_gets_plain_lines() {
     let world = TestHome::new();
     for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
-        let seat = TestTerminal::take(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
         let written = {
-            let (code, rows) = seat.leaves();
+            let (code, rows) = seat.wait_for_exit();
             assert_eq!(code, Some(0), "{rows:#?}");
             rows.join("\n")
         };
@@ -194,8 +194,8 @@ fn dumb_terminal_gets_plain_lines() {
 #[test]
 fn only_ascii_marks_are_used_without_utf_8() {
     let world = TestHome::new();
-    let seat = TestTerminal::take(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
-    let (code, rows) = seat.leaves();
+    let seat = TestTerminal::start(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
     assert!(rows.iter().all(|row| row.is_ascii()), "{rows:#?}");
@@ -204,19 +204,20 @@ fn only_ascii_marks_are_used_without_utf_8() {
 #[test]
 fn piped_chat_is_plain_and_ends_at_the_first_failure() {
     let world = TestHome::new();
-    let ran =
-        world.run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n").ends(0);
+    let ran = world
+        .run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n")
+        .expect_code(0);
     assert_eq!(ran.err.lines().filter(|line| line.starts_with("completed: ")).count(), 2, "{}", ran.err);
     assert!(!ran.out.contains("completed: "), "a pipe gets the answers alone: {}", ran.out);
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'));
-    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
     world
         .run_with_input(&["chat", "--model", "offline", "--agent-type", "nobody"], b"x\ny\n")
-        .ends(2)
-        .says(&["nobody"]);
-    world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").ends(0);
-    world.run_with_input(&["chat"], b"x\n").ends(2).says(&["OPENAI_API_KEY"]);
+        .expect_code(2)
+        .expect_stderr(&["nobody"]);
+    world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").expect_code(0);
+    world.run_with_input(&["chat"], b"x\n").expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
 }
 
 #[test]
@@ -224,20 +225,20 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
-    seat.sees("›");
-    seat.types("Half a ");
-    seat.sees("Half a");
-    seat.types("\u{1a}");
-    seat.is_stopped();
-    seat.is_given_back();
+    seat.wait_for_text("›");
+    seat.type_keys("Half a ");
+    seat.wait_for_text("Half a");
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
     seat.signal(Signal::CONT);
-    seat.types("question\r");
+    seat.type_keys("question\r");
     let asked = service.next();
-    assert_eq!(asked.said(), "Half a question");
+    assert_eq!(asked.last_message(), "Half a question");
     asked.answer("Whole.");
-    seat.sees("Whole.");
-    seat.types("/quit\r");
-    let (code, rows) = seat.leaves();
+    seat.wait_for_text("Whole.");
+    seat.type_keys("/quit\r");
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "`soong chat --continue` goes on with it"), "{rows:#?}");
 }
@@ -248,17 +249,17 @@ fn termination_signals_restore_the_terminal() {
         let world = TestHome::new();
         let service = ManualModelService::new();
         let seat = sit(&world, &service, &["chat"]);
-        seat.sees("›");
+        seat.wait_for_text("›");
         seat.signal(signal);
-        let (ended, rows) = seat.leaves();
+        let (ended, rows) = seat.wait_for_exit();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
         // The same during a run.
         let seat = sit(&world, &service, &["run", "Wait"]);
         let mut asked = service.next();
         asked.text("So far");
-        seat.sees("So far");
+        seat.wait_for_text("So far");
         seat.signal(signal);
-        let (ended, rows) = seat.leaves();
+        let (ended, rows) = seat.wait_for_exit();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
     }
 }
@@ -268,17 +269,17 @@ fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
-    let seat = TestTerminal::take(&world, &["chat", "--session", "s"], SIZE, &variables);
-    seat.sees("/help lists");
-    seat.types("hello there");
-    seat.sees("hello there");
-    seat.types("\n");
+    let seat = TestTerminal::start(&world, &["chat", "--session", "s"], SIZE, &variables);
+    seat.wait_for_text("/help lists");
+    seat.type_keys("hello there");
+    seat.wait_for_text("hello there");
+    seat.type_keys("\n");
     let asked = service.next();
-    assert_eq!(asked.said(), "hello there");
+    assert_eq!(asked.last_message(), "hello there");
     asked.answer("Good day.");
-    seat.sees("Good day.");
-    seat.types("\u{4}");
-    let (code, rows) = seat.leaves();
+    seat.wait_for_text("Good day.");
+    seat.type_keys("\u{4}");
+    let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(service.poll().is_none(), "no further message");
 }

@@ -39,13 +39,13 @@ fn beside(world: &TestHome, name: &str) -> PathBuf {
 fn backup_made_during_a_run_is_a_usable_home() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "Hello"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "Hello"]).expect_code(0);
     std::fs::write(world.home().join("config.toml"), "[model]\nprovider = \"offline\"\nname = \"offline\"\n").unwrap();
     let owner =
         begin(&world, &service, &["run", "--session", "o", "--model", "default", "--config", "/dev/null", "Wait"]);
     let asked = service.next();
     let copy = beside(&world, "copy").display().to_string();
-    let ran = world.run(&["backup", &copy]).ends(0);
+    let ran = world.run(&["backup", &copy]).expect_code(0);
     let home = world.home().canonicalize().unwrap();
     let copied = PathBuf::from(&copy).canonicalize().unwrap();
     for part in [
@@ -56,9 +56,9 @@ fn backup_made_during_a_run_is_a_usable_home() {
     ] {
         assert!(ran.out.contains(&part), "{part:?} is missing in {}", ran.out);
     }
-    ran.says(&[&format!("Use it: soong --home {} sessions list", copied.display())]);
+    ran.expect_stderr(&[&format!("Use it: soong --home {} sessions list", copied.display())]);
     asked.answer("Done.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 
     for (args, says) in [
         (&["doctor"][..], "1 run left unfinished"),
@@ -68,12 +68,12 @@ fn backup_made_during_a_run_is_a_usable_home() {
         (&["run", "--trace", "o"], "Wait"),
         (&["doctor"], "none is unfinished"),
     ] {
-        let ran = world.run(&[&["--home", &copy], args].concat()).ends(0);
+        let ran = world.run(&[&["--home", &copy], args].concat()).expect_code(0);
         assert!(ran.out.contains(says), "{args:?}: {says:?} is missing in {}", ran.out);
     }
     assert!(!beside(&world, "copy").join("logs/host.log").exists() && !world.home().join("copy").exists());
     // A backup of the backup, without an owner.
-    let report = world.run(&["--home", &copy, "backup", "../again", "--json"]).ends(0).json();
+    let report = world.run(&["--home", &copy, "backup", "../again", "--json"]).expect_code(0).json();
     assert_eq!((&report["sessions"], &report["missing"]), (&json!(2), &json!([])));
     let left: Vec<_> = std::fs::read_dir(world.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("partial")), "{left:?}");
@@ -83,17 +83,20 @@ fn backup_made_during_a_run_is_a_usable_home() {
 fn backup_reports_missing_files_and_copies_the_rest() {
     let world = TestHome::new();
     for file in ["README.md", "docs/guide.md"] {
-        world.run(&["run", "--model", "offline", "--session", "s", "--attach", file, "Hello"]).ends(0);
+        world.run(&["run", "--model", "offline", "--session", "s", "--attach", file, "Hello"]).expect_code(0);
     }
-    let shown = world.run(&["sessions", "show", "s"]).ends(0).out;
+    let shown = world.run(&["sessions", "show", "s"]).expect_code(0).out;
     let path = shown.lines().find(|line| line.starts_with("guide.md")).unwrap().split_whitespace().last().unwrap();
     std::fs::remove_file(path).unwrap();
-    let ran = world.run(&["backup", "../copy"]).ends(1);
-    ran.says(&["error: 1 file of an artifact is not in the backup", "soong doctor"]);
+    let ran = world.run(&["backup", "../copy"]).expect_code(1);
+    ran.expect_stderr(&["error: 1 file of an artifact is not in the backup", "soong doctor"]);
     assert!(ran.out.contains("2 artifacts: 1 file, 28 B") && ran.out.contains("MISSING: sessions/s/"), "{}", ran.out);
     let home = beside(&world, "copy").display().to_string();
-    world.run(&["--home", &home, "artifacts", "get", "README.md", "--session", "s"]).ends(0);
-    world.run(&["backup", "../copy"]).ends(4).says(&["the folder ../copy is not empty", "not there yet"]);
+    world.run(&["--home", &home, "artifacts", "get", "README.md", "--session", "s"]).expect_code(0);
+    world
+        .run(&["backup", "../copy"])
+        .expect_code(4)
+        .expect_stderr(&["the folder ../copy is not empty", "not there yet"]);
 }
 
 /// An exported trace, read from its folder with the types that wrote it.
@@ -153,14 +156,14 @@ impl Folder {
             assert!(runs.iter().all(|run| run.trace_id == trace.trace_id), "{runs:?}");
             assert_eq!(runs.is_empty(), !events.iter().any(|event| event.run_id.is_some()));
             assert!(sub_traces.iter().all(|below| all.contains_key(below.as_str())), "{sub_traces:?}");
-            let shown = world.run(&["traces", "messages", name, "--json"]).ends(0).json();
+            let shown = world.run(&["traces", "messages", name, "--json"]).expect_code(0).json();
             let sequences: Vec<u64> =
                 shown.as_array().unwrap().iter().map(|message| message["sequence"].as_u64().unwrap()).collect();
             assert_eq!(*main_path, sequences, "{name}");
-            let shown = world.run(&["traces", "show", name, "--json"]).ends(0).json();
+            let shown = world.run(&["traces", "show", name, "--json"]).expect_code(0).json();
             assert_eq!(serde_json::to_value(goals).unwrap(), shown["goal_tree"]);
             assert_eq!(serde_json::to_value(trace).unwrap(), shown["trace"]);
-            let printed = world.run(&["traces", "events", name, "--json"]).ends(0).out;
+            let printed = world.run(&["traces", "events", name, "--json"]).expect_code(0).out;
             let kept = std::fs::read_to_string(dir.join(name).join("events.jsonl")).unwrap();
             assert_eq!(kept, printed, "an event a line, as everywhere");
         }
@@ -173,7 +176,7 @@ fn exported_trace_is_complete_and_readable_without_soong() {
     let world = TestHome::new();
     let (_, result) = world.demo(&[]);
     let demo = result["trace_id"].as_str().unwrap();
-    let ran = world.run(&["traces", "export", demo, "../out"]).ends(0);
+    let ran = world.run(&["traces", "export", demo, "../out"]).expect_code(0);
     let all = Folder::read_all(&world, &beside(&world, "out"));
     let below = all[demo].sub_traces.len();
     assert!(below >= 5 && all.len() == below + 1, "the demo has children: {below}");
@@ -188,11 +191,11 @@ fn exported_trace_is_complete_and_readable_without_soong() {
         count.1
     );
     assert_eq!(ran.out, said);
-    world.run(&["traces", "export", demo, "../out"]).ends(4).says(&["the folder ../out is not empty"]);
+    world.run(&["traces", "export", demo, "../out"]).expect_code(4).expect_stderr(&["the folder ../out is not empty"]);
     // A child trace can be exported alone.
     let child = all[demo].sub_traces[0].as_str();
     std::fs::create_dir(beside(&world, "child")).unwrap();
-    let ran = world.run(&["traces", "export", child, "../child", "--json"]).ends(0).json();
+    let ran = world.run(&["traces", "export", child, "../child", "--json"]).expect_code(0).json();
     assert_eq!(names(&beside(&world, "child")), [child]);
     assert_eq!(ran["traces"][0]["trace_id"], *child);
 }
@@ -208,22 +211,22 @@ fn export_during_a_run_includes_messages_off_the_main_path() {
     let mut lines = BufReader::new(cut.child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("model_text_delta")));
     cut.interrupt();
-    cut.finish().ends(130);
+    cut.finish().expect_code(130);
     drop(asked);
     let owner = begin(&world, &service, &["run", "--session", "s", "Divide"]);
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
     let children = service.take(2);
-    let report = world.run(&["traces", "export", "s", "../owned", "--json"]).ends(0).json();
+    let report = world.run(&["traces", "export", "s", "../owned", "--json"]).expect_code(0).json();
     let all = Folder::read_all(&world, &beside(&world, "owned"));
     assert_eq!((all.len(), report["traces"].as_array().unwrap().len()), (3, 3));
     let main = &all["s"];
     assert_eq!((main.runs.len(), report["traces"][0]["runs"].as_u64()), (2, Some(2)));
     drop(children);
     owner.interrupt();
-    owner.finish().ends(130);
-    world.run(&["traces", "export", "s", "../alone"]).ends(0);
+    owner.finish().expect_code(130);
+    world.run(&["traces", "export", "s", "../alone"]).expect_code(0);
     let alone = Folder::read_all(&world, &beside(&world, "alone"));
     let partial: Vec<u64> = alone["s"].messages.values().filter(|m| m.partial).map(|m| m.sequence).collect();
     assert_eq!(partial.len(), 1);
@@ -250,9 +253,9 @@ fn export_after_compaction_contains_the_main_path() {
             }
             asked.answer("## Request and intent\nships\n## Current work\ntelling\n## Next step\ntell on");
         }
-        run.finish().ends(0);
+        run.finish().expect_code(0);
     }
-    world.run(&["traces", "export", "s", "../out"]).ends(0);
+    world.run(&["traces", "export", "s", "../out"]).expect_code(0);
     let all = Folder::read_all(&world, &beside(&world, "out"));
     let Folder { main_path, messages, .. } = &all["s"];
     let summary = messages.values().find(|message| Some(&message.sequence) == main_path.get(1)).unwrap();
@@ -277,7 +280,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     let service = ManualModelService::new();
     for session in ["a", "b", "files", "new"] {
         let attach: &[&str] = if session == "files" { &["--attach", "README.md"] } else { &[] };
-        world.run(&[&["run", "--model", "offline", "--session", session, "Hello"], attach].concat()).ends(0);
+        world.run(&[&["run", "--model", "offline", "--session", session, "Hello"], attach].concat()).expect_code(0);
     }
     // A session whose process was killed during a run.
     let mut cut = begin(&world, &service, &["run", "--session", "cut", "Wait"]);
@@ -290,17 +293,17 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
         [&["sessions", "cleanup", "--older-than", "365d"], more].concat()
     };
     let sessions = || -> Vec<String> {
-        let all = world.run(&["sessions", "list", "--json"]).ends(0).json();
+        let all = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
         let mut ids: Vec<String> =
             all.as_array().unwrap().iter().map(|one| one["session_id"].as_str().unwrap().to_owned()).collect();
         ids.sort();
         ids
     };
-    let listed = world.run(&cleanup(&[])).ends(0);
+    let listed = world.run(&cleanup(&[])).expect_code(0);
     for part in ["SESSION", "may go", "a   ", "left, for they have runs that have not ended: cut\n"] {
         assert!(listed.out.contains(part), "{part:?} is missing in {}", listed.out);
     }
-    listed.says(&["3 sessions: nothing was deleted; --yes deletes"]);
+    listed.expect_stderr(&["3 sessions: nothing was deleted; --yes deletes"]);
     assert!(!listed.out.contains("new"), "{}", listed.out);
     assert_eq!(sessions(), ["a", "b", "cut", "files", "new"]);
 
@@ -309,21 +312,21 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     std::fs::write(&aside, "in the way").unwrap();
     let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
     let asked = service.next();
-    let report = world.run(&cleanup(&["--yes", "--json"])).ends(1);
-    report.says(&["error: 1 session could not be deleted", "try again"]);
+    let report = world.run(&cleanup(&["--yes", "--json"])).expect_code(1);
+    report.expect_stderr(&["error: 1 session could not be deleted", "try again"]);
     let report = report.json();
     assert_eq!((&report["deleted"], &report["failed"][0]["session_id"]), (&json!(["a", "b"]), &json!("files")));
     assert_eq!(report["failed"][0]["error"]["code"], "storage_error");
     assert_eq!(sessions(), ["cut", "files", "new", "o"]);
     asked.answer("Done.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 
     // Without an owner.
     std::fs::remove_file(aside).unwrap();
-    let ran = world.run(&cleanup(&["--yes"])).ends(0);
-    ran.says(&["1 of 1 session deleted"]);
+    let ran = world.run(&cleanup(&["--yes"])).expect_code(0);
+    ran.expect_stderr(&["1 of 1 session deleted"]);
     assert!(ran.out.contains("deleted") && !world.home().join("sessions/files").exists(), "{}", ran.out);
     assert_eq!(sessions(), ["cut", "new", "o"]);
     let left = "nothing may go\nleft, for they have runs that have not ended: cut\n";
-    assert_eq!(world.run(&cleanup(&["--yes"])).ends(0).out, left);
+    assert_eq!(world.run(&cleanup(&["--yes"])).expect_code(0).out, left);
 }

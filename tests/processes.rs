@@ -92,10 +92,10 @@ fn killed_supervisor_leaves_no_process() {
     rustix::process::kill_process(rustix::process::Pid::from_raw(supervisor).unwrap(), rustix::process::Signal::KILL)
         .unwrap();
     let asked = service.next();
-    assert!(asked.said().contains("exit status unknown"), "{}", asked.said());
+    assert!(asked.last_message().contains("exit status unknown"), "{}", asked.last_message());
     assert_eq!(processes_with(&seconds), Vec::<String>::new());
     asked.answer("Done.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn mcp_server_processes_end_with_the_run() {
         let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();
         let run = KillOnDrop { child: run };
         service.next().answer("Hello.");
-        run.finish().ends(0);
+        run.finish().expect_code(0);
         nothing_is_left(&seconds, name);
     }
 }
@@ -163,5 +163,5 @@ fn owner_writes_no_core_file_and_hides_its_memory() {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..6], ["0", "0"]);
     owner.interrupt();
-    owner.finish().ends(130);
+    owner.finish().expect_code(130);
 }

@@ -199,45 +199,45 @@ pub trait ArtifactService: Send + Sync + 'static {
     /// If the document has edits that are not yet a version, they are stored as a version first. With
     /// [`IfExists::Fail`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
     /// that version is returned.
-    fn save<'a>(&'a self, place: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
+    fn save<'a>(&'a self, owner: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
 
     /// Loads the current content of an artifact, including edits, or a stored version. Returns `None` if it does not
     /// exist.
     fn load<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
         version: Option<u64>,
     ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>>;
 
     /// Lists the artifacts of both scopes, the session's first, each sorted by name.
-    fn list<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>>;
+    fn list<'a>(&'a self, owner: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>>;
 
     /// Lists the names of both scopes, sorted, including the prefix `user:`.
-    fn list_keys<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
+    fn list_keys<'a>(&'a self, owner: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
 
     /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
     fn list_versions<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>>;
 
     /// Returns the record of a stored version, or `None` if it does not exist.
     fn get_version<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
         version: u64,
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>>;
 
     /// Deletes an artifact with all its versions. Returns `false` if it did not exist.
-    fn delete<'a>(&'a self, place: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
+    fn delete<'a>(&'a self, owner: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
 
     /// Edits a text. If the request has an effect and the name belongs to the session, the edit is made in the
     /// working set and becomes a version when the run ends. Otherwise the next version is stored immediately (ART-4,
     /// ART-5).
-    fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>>;
+    fn edit<'a>(&'a self, owner: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>>;
 }
 
 /// Returns the error for a key without an artifact.

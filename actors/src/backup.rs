@@ -94,8 +94,8 @@ pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport
         .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
     let (home, dir) = (home.to_owned(), dir.to_owned());
     let wanted = CancelOnDrop(Arc::new(AtomicBool::new(true)));
-    let still = Arc::clone(&wanted.0);
-    let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &still)).await;
+    let is_wanted = Arc::clone(&wanted.0);
+    let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &is_wanted)).await;
     drop(wanted);
     copied.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the backup did not finish: {error}")))?
 }
@@ -203,8 +203,8 @@ fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     if place.starts_with(home) {
         return Err(refuse("lies in the home that is to be copied"));
     }
-    let above = place.parent().ok_or_else(|| refuse("cannot be the place of a copy"))?;
-    fs::create_dir_all(above).map_err(|error| storage_error(above, &error))?;
+    let parent = place.parent().ok_or_else(|| refuse("cannot be the place of a copy"))?;
+    fs::create_dir_all(parent).map_err(|error| storage_error(parent, &error))?;
     // Joining an empty path adds a trailing slash.
     Ok(place.components().collect())
 }
@@ -227,8 +227,8 @@ impl PartialCopy {
 
     fn rename_to(self, dir: &Path) -> Result<(), ErrorInfo> {
         fs::rename(&self.0, dir).map_err(|error| storage_error(dir, &error))?;
-        let above = dir.parent().unwrap_or(Path::new("/"));
-        File::open(above).and_then(|above| above.sync_all()).map_err(|error| storage_error(above, &error))
+        let parent = dir.parent().unwrap_or(Path::new("/"));
+        File::open(parent).and_then(|above| above.sync_all()).map_err(|error| storage_error(parent, &error))
     }
 }
 

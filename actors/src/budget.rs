@@ -68,7 +68,7 @@ impl BudgetAccount {
     pub(crate) async fn reserve(
         &self,
         want: &ReserveRequest,
-        mut waits: impl FnMut(bool),
+        mut on_wait: impl FnMut(bool),
     ) -> Result<Reservation, ErrorInfo> {
         let mut has_waited = false;
         loop {
@@ -76,7 +76,7 @@ impl BudgetAccount {
             changed.as_mut().enable();
             let verdict = self.ledger().reserve(&self.run, want);
             if verdict != ReserveOutcome::Wait && has_waited {
-                waits(false);
+                on_wait(false);
             }
             match verdict {
                 ReserveOutcome::Granted { held, max_output_tokens, short_of } => {
@@ -91,7 +91,7 @@ impl BudgetAccount {
                 ReserveOutcome::Exceeded(mark) => return Err(budget_exceeded_error(&mark)),
                 ReserveOutcome::Wait => {
                     if !std::mem::replace(&mut has_waited, true) {
-                        waits(true);
+                        on_wait(true);
                     }
                     changed.await;
                 }

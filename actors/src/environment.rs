@@ -16,7 +16,7 @@ impl std::fmt::Debug for Environment {
 
 impl Environment {
     /// Reads the environment of the process. Variables that are not valid UTF-8 are omitted.
-    pub fn process() -> Self {
+    pub fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -42,7 +42,7 @@ impl Environment {
     }
 
     /// Returns the variables in `names` that are set (TOOL-5).
-    pub(crate) fn named(&self, names: &[String]) -> BTreeMap<String, String> {
+    pub(crate) fn select(&self, names: &[String]) -> BTreeMap<String, String> {
         let named = |name: &String| Some((name.clone(), self.get(name)?.to_owned()));
         names.iter().filter_map(named).collect()
     }
@@ -53,7 +53,7 @@ impl Environment {
     }
 
     /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
-    pub(crate) fn below_user(&self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn expand_home(&self, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
             Some(rest) => self.get("HOME").map(|home| PathBuf::from(home).join(rest)),
             None => Some(PathBuf::from(path)),
@@ -75,6 +75,6 @@ mod tests {
     fn named_returns_only_nonempty_variables() {
         let environment = Environment::of([("PATH", "/bin"), ("HOME", ""), ("KEY", "secret")]);
         let names = ["PATH", "HOME", "NOPE"].map(str::to_owned);
-        assert_eq!(environment.named(&names), [("PATH".to_owned(), "/bin".to_owned())].into());
+        assert_eq!(environment.select(&names), [("PATH".to_owned(), "/bin".to_owned())].into());
     }
 }

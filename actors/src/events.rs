@@ -124,7 +124,7 @@ impl EventBus {
     /// Returns the number of subscribers, and how far they lag.
     pub(crate) fn metrics(&self) -> SubscriberMetrics {
         let mut found = SubscriberMetrics::default();
-        let mut take = |listening: &[Subscriber]| {
+        let mut count_subscribers = |listening: &[Subscriber]| {
             for subscriber in listening.iter().filter(|subscriber| subscriber.is_connected()) {
                 let waiting = BUFFER_CAPACITY - subscriber.items.capacity();
                 found.count += 1;
@@ -132,19 +132,19 @@ impl EventBus {
                 found.rereading += u64::from(subscriber.lag_state.lagged.load(Ordering::Acquire));
             }
         };
-        self.traces.iter().for_each(|listening| take(&listening));
-        self.sessions.iter().for_each(|listening| take(&listening));
+        self.traces.iter().for_each(|listening| count_subscribers(&listening));
+        self.sessions.iter().for_each(|listening| count_subscribers(&listening));
         found
     }
 
     /// Makes all subscribers of a trace and of its session read from the store.
     pub(crate) fn reread(&self, trace: &TraceId) {
-        let look = |subscriber: &Subscriber| {
+        let reread = |subscriber: &Subscriber| {
             subscriber.request_reread();
             true
         };
-        self.retain(&self.traces, trace, look);
-        self.retain(&self.sessions, &SessionId::new(root_id(trace)), look);
+        self.retain(&self.traces, trace, reread);
+        self.retain(&self.sessions, &SessionId::new(root_id(trace)), reread);
     }
 
     fn retain<K, F>(&self, map: &DashMap<K, Vec<Subscriber>>, key: &K, mut keep: F)

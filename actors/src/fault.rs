@@ -26,7 +26,7 @@ pub(crate) struct Faults {
 }
 
 /// Parses the plan in the environment, if any.
-pub(crate) fn plan_of(environment: &Environment) -> Result<Option<FaultPlan>, ErrorInfo> {
+pub(crate) fn plan_from_env(environment: &Environment) -> Result<Option<FaultPlan>, ErrorInfo> {
     let plan = environment.get(FAULTS_VARIABLE).map(str::parse).transpose();
     plan.map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("{FAULTS_VARIABLE}: {error}")))
 }
@@ -39,7 +39,7 @@ impl Faults {
     }
 
     /// Passes a fault point of a run. May panic.
-    pub(crate) fn hit(&self, run: &RunId, point: FaultPoint) {
+    pub(crate) fn at_run_point(&self, run: &RunId, point: FaultPoint) {
         if let Some(hook) = &self.hook {
             hook(run, point);
         }

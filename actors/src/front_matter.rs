@@ -62,43 +62,43 @@ impl<'a> FrontMatter<'a> {
         }
         let mut entries: Vec<FrontMatterEntry<'a>> = Vec::new();
         // Key whose list items follow on separate lines.
-        let mut open: Option<FrontMatterEntry<'a>> = None;
+        let mut open_entry: Option<FrontMatterEntry<'a>> = None;
         let mut skipped: Vec<(&'a str, usize)> = Vec::new();
-        let mut skips = false;
+        let mut is_skipping = false;
         loop {
             let Some((number, line)) = lines.next() else {
                 return Err(FrontMatterFault::at(1, "the front matter has no end: close it with a line `---`"));
             };
             if is_fence(line) {
-                entries.extend(open.map(require_value).transpose()?);
+                entries.extend(open_entry.map(require_value).transpose()?);
                 return Ok(Self { entries, foreign: skipped, body: lines.rest.trim() });
             }
-            if skips && (line.starts_with([' ', '\t', '-', ']', '}']) || line.trim().is_empty()) {
+            if is_skipping && (line.starts_with([' ', '\t', '-', ']', '}']) || line.trim().is_empty()) {
                 continue;
             }
-            skips = false;
+            is_skipping = false;
             if let Some((key, _)) = line.split_once(':').filter(|(key, _)| foreign.contains(key)) {
-                entries.extend(open.take().map(require_value).transpose()?);
+                entries.extend(open_entry.take().map(require_value).transpose()?);
                 skipped.push((key, number));
-                skips = true;
+                is_skipping = true;
                 continue;
             }
             let trimmed = line.trim();
             if trimmed.is_empty() || trimmed.starts_with('#') {
                 continue;
             }
-            if let (Some(item), Some(entry)) = (value::item(trimmed), &mut open) {
+            if let (Some(item), Some(entry)) = (value::item(trimmed), &mut open_entry) {
                 entry.value.push(item).map_err(|message| fault_for_key(number, entry.key, message))?;
                 continue;
             }
-            entries.extend(open.take().map(require_value).transpose()?);
+            entries.extend(open_entry.take().map(require_value).transpose()?);
             let entry = parse_entry(number, line)?;
             if let Some(earlier) = entries.iter().find(|earlier| earlier.key == entry.key) {
                 let message = format!("stands in line {} already: keep one of the two", earlier.line);
                 return Err(fault_for_key(number, entry.key, message));
             }
             match entry.value {
-                Value::Empty => open = Some(entry),
+                Value::Empty => open_entry = Some(entry),
                 _ => entries.push(entry),
             }
         }

@@ -137,7 +137,7 @@ impl Hooks {
         Ok(Self {
             points,
             shell: find_program("sh", environment.get("PATH")).unwrap_or_else(|| "/bin/sh".into()),
-            variables: environment.named(&config.tools.env_allowlist),
+            variables: environment.select(&config.tools.env_allowlist),
             default_timeout_ms: config.hooks.timeout_ms,
         })
     }
@@ -149,25 +149,25 @@ impl Hooks {
 
     /// Calls the matching hooks of an event in order, until one denies.
     pub(crate) async fn call(&self, told: &HookInput, project: &Path) -> HookResult {
-        let mut heard = HookResult::default();
+        let mut result = HookResult::default();
         let groups = self.points.get(&told.event).into_iter().flatten();
         let input = serde_json::to_vec(told).unwrap_or_default();
         for hook in groups.filter(|group| matches(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.can_deny() => {
-                    heard.denied = Some(reason.unwrap_or_else(|| format!("{} says no", hook_name(&hook.command))));
+                    result.denied = Some(reason.unwrap_or_else(|| format!("{} says no", hook_name(&hook.command))));
                     break;
                 }
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
                     let why = format!("{}: {} cannot refuse", hook_name(&hook.command), told.event.as_str());
-                    heard.failures.push(why);
+                    result.failures.push(why);
                 }
                 Ok(_) => {}
-                Err(why) => heard.failures.push(format!("{}: {why}", hook_name(&hook.command))),
+                Err(why) => result.failures.push(format!("{}: {why}", hook_name(&hook.command))),
             }
         }
-        heard
+        result
     }
 
     async fn run(
@@ -182,8 +182,8 @@ impl Hooks {
             .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
             .await
             .map_err(|error| format!("it could not be started: {error}"))?;
-        let complaint = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
-        let complaint = match crate::text::shorten(&complaint, MAX_STDERR_CHARS) {
+        let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
+        let complaint = match crate::text::shorten(&stderr, MAX_STDERR_CHARS) {
             nothing if nothing.is_empty() => nothing,
             said => format!(": {said}"),
         };
@@ -199,8 +199,8 @@ impl Hooks {
         if answer.trim().is_empty() {
             return Ok(None);
         }
-        let wanted = r#"it has to answer {"decision": "allow"} or {"decision": "deny", "reason": "…"}, or nothing"#;
-        serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{wanted}: {error}"))
+        let expected = r#"it has to answer {"decision": "allow"} or {"decision": "deny", "reason": "…"}, or nothing"#;
+        serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{expected}: {error}"))
     }
 }
 
@@ -210,16 +210,16 @@ fn hook_name(command: &str) -> String {
 }
 
 /// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
-fn matches(matcher: &Matcher, told: &HookInput, project: &Path) -> bool {
-    let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
-    let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
+fn matches(matcher: &Matcher, input: &HookInput, project: &Path) -> bool {
+    let tool = matcher.tool.as_ref().is_none_or(|tool| input.tool.as_ref() == Some(tool));
+    let tag = matcher.tag.as_ref().is_none_or(|tag| input.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
         let prefix = project.join(prefix);
-        let asked = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
+        let asked = input.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
         let is_named = asked
             .is_some_and(|path| normalize_lexically(&project.join(path)).starts_with(normalize_lexically(&prefix)));
         // The opened file is matched too, because the name in the arguments may be a symlink.
-        is_named || told.resolved_path.as_ref().is_some_and(|path| path.starts_with(canonicalize_existing(&prefix)))
+        is_named || input.resolved_path.as_ref().is_some_and(|path| path.starts_with(canonicalize_existing(&prefix)))
     });
     tool && tag && path
 }

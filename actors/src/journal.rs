@@ -64,7 +64,7 @@ impl JournalHandle {
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
             // An append that was already recorded was counted by the earlier attempt.
             if !ack.events.is_empty() {
-                metered.take(&append);
+                metered.record(&append);
             }
             if watched.has_subscribers() {
                 // A closed queue means that the runtime is gone, and all subscribers with it.
@@ -245,7 +245,7 @@ impl Actor for JournalActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<JournalMsg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
-        self.status.show("running", "");
+        self.status.set_state("running", "");
         // Not sent through a counted mailbox, so that the tree does not change while nothing else happens.
         Ok(AbortOnDropHandle::new(tokio::spawn(async move {
             while myself.cast(JournalMsg::UpdateStatus).is_ok() {
@@ -265,8 +265,8 @@ impl Actor for JournalActor {
                 return Err("the writer thread is gone".into());
             }
             JournalMsg::UpdateStatus => match self.journal.writer.queue_len() {
-                0 => self.status.show("running", ""),
-                waiting => self.status.show("running", format!("{waiting} appends wait")),
+                0 => self.status.set_state("running", ""),
+                waiting => self.status.set_state("running", format!("{waiting} appends wait")),
             },
         }
         Ok(())

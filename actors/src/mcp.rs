@@ -117,11 +117,11 @@ impl Server {
 
     /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
     async fn client(&self) -> Result<ServerClient, ErrorInfo> {
-        let mut standing = self.state.subscribe();
-        if matches!(&*standing.borrow(), ServerState::Down { .. }) {
+        let mut state = self.state.subscribe();
+        if matches!(&*state.borrow(), ServerState::Down { .. }) {
             self.reconnect_now.notify_one();
         }
-        let settled = standing.wait_for(|standing| match standing {
+        let settled = state.wait_for(|standing| match standing {
             ServerState::Ready(line) => !line.is_closed(),
             ServerState::Down { again, .. } => !again,
             ServerState::Starting => false,
@@ -135,9 +135,9 @@ impl Server {
     }
 
     /// Returns the error that the server is not available, with the reason.
-    fn unavailable(&self, standing: &ServerState) -> ErrorInfo {
+    fn unavailable(&self, state: &ServerState) -> ErrorInfo {
         let name = &self.name;
-        let why = match standing {
+        let why = match state {
             ServerState::Down { error, .. } => error.message.clone(),
             ServerState::Ready(_) => "its connection has ended, and there is no other one yet".to_owned(),
             ServerState::Starting => "it has not answered yet".to_owned(),
@@ -193,8 +193,8 @@ impl McpServers {
     /// no servers.
     pub(crate) async fn wait_started(&self) {
         let each = self.servers.values().map(|server| async move {
-            let mut standing = server.state.subscribe();
-            let settled = standing.wait_for(|standing| !matches!(standing, ServerState::Starting));
+            let mut state = server.state.subscribe();
+            let settled = state.wait_for(|standing| !matches!(standing, ServerState::Starting));
             let _ = tokio::time::timeout_at(self.opened_at + server.start_timeout(), settled).await;
         });
         futures::future::join_all(each).await;
@@ -205,8 +205,8 @@ impl McpServers {
     pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
-            let standing = server.state.borrow();
-            match &*standing {
+            let state = server.state.borrow();
+            match &*state {
                 ServerState::Ready(_) => None,
                 _ if has_tools => None,
                 standing => Some((name.clone(), server.unavailable(standing))),
@@ -229,13 +229,13 @@ impl McpServers {
     }
 
     /// Marks a server as ready and publishes its tools.
-    fn set_ready(&self, server: &Server, line: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
+    fn set_ready(&self, server: &Server, client: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
         let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
         for missing in missing_mcp_tools(&self.config, &server.name, &names) {
             tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
         }
         self.publish(server, tools);
-        if let ServerState::Down { .. } = server.state.send_replace(ServerState::Ready(line)) {
+        if let ServerState::Down { .. } = server.state.send_replace(ServerState::Ready(client)) {
             tracing::warn!(server = %server.name, "an MCP server is available again");
         }
     }
@@ -244,20 +244,20 @@ impl McpServers {
     /// it up to the start timeout.
     ///
     /// The failure is logged once, even if the same error repeats.
-    fn set_unavailable(&self, server: &Server, error: ErrorInfo, again: bool) {
+    fn set_unavailable(&self, server: &Server, error: ErrorInfo, will_retry: bool) {
         let is_known = match &*server.state.borrow() {
             ServerState::Down { error: earlier, again: earlier_again } => {
-                earlier.message == error.message && *earlier_again == again
+                earlier.message == error.message && *earlier_again == will_retry
             }
             _ => false,
         };
         if !is_known {
-            tracing::warn!(server = %server.name, %error, again, "an MCP server is not available");
+            tracing::warn!(server = %server.name, %error, will_retry, "an MCP server is not available");
         }
-        if !again {
+        if !will_retry {
             self.publish(server, Vec::new());
         }
-        server.state.send_replace(ServerState::Down { error, again });
+        server.state.send_replace(ServerState::Down { error, again: will_retry });
     }
 
     /// Replaces the tools of a server, for runs that start from now on.
@@ -289,7 +289,7 @@ pub(crate) async fn start(
     }
     let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
     let gauge =
-        observatory.enter(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
+        observatory.register(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
     let actor = McpSupervisorActor {
         mcp: Arc::clone(mcp),
         observatory: Arc::clone(observatory),
@@ -314,8 +314,8 @@ pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
         ),
     );
     let show = |kind, id: &str| {
-        let gauge = observatory.enter(kind, id, None, restart::SUPERVISOR.label, None);
-        gauge.show("failed", error.message.as_str());
+        let gauge = observatory.register(kind, id, None, restart::SUPERVISOR.label, None);
+        gauge.set_state("failed", error.message.as_str());
     };
     show(ActorKind::McpSupervisor, SINGLETON_ID);
     for server in mcp.servers.values() {

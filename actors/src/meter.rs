@@ -87,7 +87,7 @@ pub(crate) struct MetricsCounter {
 
 impl MetricsCounter {
     /// Counts a committed append.
-    pub(crate) fn take(&self, append: &Append) {
+    pub(crate) fn record(&self, append: &Append) {
         let add = |counter: &AtomicU64, by: u64| {
             counter.fetch_add(by, Relaxed);
         };
@@ -101,22 +101,24 @@ impl MetricsCounter {
                 Event::Run(RunEvent::Failed { .. }) => add(&self.failed, 1),
                 Event::Run(RunEvent::Cancelled { .. }) => add(&self.cancelled, 1),
                 Event::Model(ModelEvent::Started { attempt: 1, .. }) => add(&self.turns, 1),
-                Event::Model(event) => self.used(|stats| stats.add_model_event(event)),
+                Event::Model(event) => self.add_usage(|stats| stats.add_model_event(event)),
                 Event::Context(
                     event @ (ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }),
                 ) => {
-                    self.used(|stats| stats.add_context_event(event));
+                    self.add_usage(|stats| stats.add_context_event(event));
                 }
-                Event::Memory(event @ MemoryEvent::Injected { .. }) => self.used(|stats| stats.add_memory_event(event)),
+                Event::Memory(event @ MemoryEvent::Injected { .. }) => {
+                    self.add_usage(|stats| stats.add_memory_event(event))
+                }
                 Event::Tool(event @ (ToolEvent::Completed { .. } | ToolEvent::Failed { .. })) => {
-                    self.used(|stats| stats.add_tool_event(event));
+                    self.add_usage(|stats| stats.add_tool_event(event));
                 }
                 _ => {}
             }
         }
     }
 
-    fn used(&self, take: impl FnOnce(&mut Stats)) {
+    fn add_usage(&self, take: impl FnOnce(&mut Stats)) {
         let mut stats = Stats::zero();
         take(&mut stats);
         for (counter, by) in [
@@ -138,7 +140,7 @@ impl MetricsCounter {
 
 impl MetricsCounter {
     /// Returns the counters. The other fields have their default values.
-    pub(crate) fn counted(&self) -> Metrics {
+    pub(crate) fn snapshot(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (prompt_tokens, completion_tokens) = (get(&self.prompt_tokens), get(&self.completion_tokens));
         let used = Stats {

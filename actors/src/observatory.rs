@@ -41,7 +41,7 @@ type Revision = [u64; 4];
 /// Status of an actor that is stored outside it, and changes without it or too often to be pushed. Read on demand.
 pub(crate) trait StatusSource: Send + Sync {
     /// Returns a number that differs after each change of what [`fill`](Self::fill) adds.
-    fn stamp(&self) -> u64;
+    fn revision(&self) -> u64;
     /// Adds this status to the view of the actor.
     fn fill(&self, view: &mut ActorView);
 }
@@ -80,11 +80,11 @@ impl ActorStatus {
         format!("{}:{id}", kind.as_str())
     }
 
-    pub(crate) fn sent(&self) {
+    pub(crate) fn message_sent(&self) {
         self.mailbox.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn took(&self) {
+    pub(crate) fn message_handled(&self) {
         let _ = self.mailbox.fetch_update(Relaxed, Relaxed, |depth| depth.checked_sub(1));
         self.handled.fetch_add(1, Relaxed);
     }
@@ -99,11 +99,11 @@ impl ActorStatus {
         self.restarts.fetch_add(1, Relaxed);
         self.all_restarts.0[self.kind as usize].fetch_add(1, Relaxed);
         self.mailbox.store(0, Relaxed);
-        self.went_wrong(error.to_owned());
-        self.show("restarting", "");
+        self.record_error(error.to_owned());
+        self.set_state("restarting", "");
     }
 
-    pub(crate) fn show(&self, state: &'static str, activity: impl Into<String>) {
+    pub(crate) fn set_state(&self, state: &'static str, activity: impl Into<String>) {
         let activity = activity.into();
         self.change(|look| {
             let is_new = look.state != state || look.activity != activity;
@@ -115,17 +115,17 @@ impl ActorStatus {
     }
 
     /// Records the last error, fatal or not.
-    pub(crate) fn went_wrong(&self, error: String) {
+    pub(crate) fn record_error(&self, error: String) {
         self.change(|look| look.last_error.replace(error) != look.last_error);
     }
 
     /// Sets the status source outside the actor. Later incarnations that set it again change nothing.
-    pub(crate) fn set_face(&self, face: impl StatusSource + 'static) {
+    pub(crate) fn set_source(&self, face: impl StatusSource + 'static) {
         let _ = self.source.set(Box::new(face));
     }
 
     /// Sets what the activity waits for; `None`: it continues. Another activity ends the wait.
-    pub(crate) fn pause(&self, reason: Option<String>) {
+    pub(crate) fn set_wait_reason(&self, reason: Option<String>) {
         self.change(|look| {
             let before = look.pause.take();
             // Another reason continues the same wait.
@@ -135,7 +135,7 @@ impl ActorStatus {
         });
     }
 
-    pub(crate) fn show_run(&self, change: impl FnOnce(&mut RunView)) {
+    pub(crate) fn update_run(&self, change: impl FnOnce(&mut RunView)) {
         self.change(|look| {
             let run = look.run.as_mut();
             run.map(change).is_some()
@@ -145,12 +145,12 @@ impl ActorStatus {
     /// Returns the current version. It may miss a change that is undone before the next call.
     fn stamp(&self) -> Revision {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
-        let beside = self.source.get().map_or(0, |face| face.stamp());
+        let beside = self.source.get().map_or(0, |face| face.revision());
         [self.revision.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
     /// Marks the current status as published. Returns whether it differs from the last published one.
-    fn tell(&self) -> bool {
+    fn mark_published(&self) -> bool {
         self.was_published.store(true, Relaxed);
         let stamp = Some(self.stamp());
         std::mem::replace(&mut *self.last_published.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
@@ -184,7 +184,7 @@ struct Restarts([AtomicU64; ActorKind::ALL.len()]);
 
 impl ActorTree {
     /// Returns the gauge of an actor. After a crash, returns its previous gauge.
-    pub(crate) fn enter(
+    pub(crate) fn register(
         &self,
         kind: ActorKind,
         id: &str,
@@ -222,21 +222,21 @@ impl ActorTree {
     }
 
     /// Removes an actor that has ended permanently.
-    pub(crate) fn leave(&self, kind: ActorKind, id: &str) {
-        self.forget(kind, id, None);
+    pub(crate) fn deregister(&self, kind: ActorKind, id: &str) {
+        self.remove(kind, id, None);
     }
 
     /// Removes a run that has ended.
-    pub(crate) fn leave_ended(&self, end: RunEnd) {
+    pub(crate) fn deregister_ended(&self, end: RunEnd) {
         let run_id = end.run_id.clone();
-        self.forget(ActorKind::Run, run_id.as_str(), Some(end));
+        self.remove(ActorKind::Run, run_id.as_str(), Some(end));
     }
 
-    fn forget(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
+    fn remove(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
         if let Some((actor_id, gauge)) = self.gauges.remove(&ActorStatus::actor_id(kind, id))
             && gauge.was_published.load(Relaxed)
         {
-            self.watched.gone(actor_id, end);
+            self.watched.actor_removed(actor_id, end);
         }
     }
 

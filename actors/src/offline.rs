@@ -50,7 +50,7 @@ impl Turn {
     }
 
     /// Returns a turn with tool calls. `text` explains them to users.
-    fn ask(text: impl Into<String>, calls: Vec<(&'static str, Value)>) -> Self {
+    fn call_tools(text: impl Into<String>, calls: Vec<(&'static str, Value)>) -> Self {
         Self { text: text.into(), calls }
     }
 }
@@ -69,7 +69,7 @@ impl Offline {
     }
 
     /// Creates a model that takes this time per answer, as a service would, so that users can watch a run.
-    pub fn at_pace(pace: Duration) -> Self {
+    pub fn with_answer_time(pace: Duration) -> Self {
         Self { answer_time: pace }
     }
 }
@@ -117,7 +117,7 @@ fn decide(conversation: &Conversation<'_>) -> Turn {
     if tagger::is_asked(conversation) {
         return tagger::next(conversation);
     }
-    if conversation.is_endless() {
+    if conversation.exceeds_message_limit() {
         return Turn::answer(format!("I stop here: this took more steps than it should ({NOTICE})."));
     }
     if conversation.offers("agent") && orchestrator::is_asked(conversation) {

@@ -47,7 +47,7 @@ impl From<Decision> for ApprovalDecision {
 pub trait PermissionHandler: Send + Sync + 'static {
     /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s` count as a denial.
     /// The future is dropped when the run ends or another approver has decided.
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
+    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
 }
 
 /// Allows every call that requires permission. For tests, and for programs whose tools are harmless.
@@ -184,8 +184,8 @@ impl Permissions {
         self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Allow
     }
 
-    pub(crate) fn grant_for_session(&self, asked: &Permission) {
-        let Permission { session_id, tool, demand, .. } = asked;
+    pub(crate) fn grant_for_session(&self, request: &Permission) {
+        let Permission { session_id, tool, demand, .. } = request;
         if demand.is_grantable_for_session() && !self.is_granted_for_session(session_id, tool, demand) {
             self.session_grants.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
         }

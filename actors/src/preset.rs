@@ -111,7 +111,7 @@ pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> V
 
 fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
     file.reject_unknown_keys(&KEYS)?;
-    let of_tools = |key: &str| {
+    let tool_list = |key: &str| {
         let list = file.list(key)?;
         let is_of_server = |tool: &str| McpConfig::server_of(tool).is_some_and(|name| config.mcp.contains_key(name));
         let is_known = |tool: &String| tools.contains(&tool.as_str()) || is_of_server(tool);
@@ -135,8 +135,8 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
     Ok(Preset {
         name: name.to_owned(),
         description: file.required("description")?.to_owned(),
-        allowed_tools: of_tools("allowed_tools")?,
-        denied_tools: of_tools("denied_tools")?.unwrap_or_default(),
+        allowed_tools: tool_list("allowed_tools")?,
+        denied_tools: tool_list("denied_tools")?.unwrap_or_default(),
         max_iterations: file.number("max_iterations", "a whole number from 1 on", |turns: &u32| *turns > 0)?,
         temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| (0.0..=2.0).contains(t))?,
         skills: file.comma_list("skills")?,

@@ -59,16 +59,16 @@ impl ProjectInstructionsCache {
     /// Rereads the texts of a project, before a user run starts in it.
     pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectInstructions> {
         let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
-        let looked = tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
-        let text = Arc::new(looked.unwrap_or_default());
+        let read = tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
+        let text = Arc::new(read.unwrap_or_default());
         self.known.insert(project.to_owned(), Arc::clone(&text));
         text
     }
 
     /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
     pub(crate) fn get(&self, project: &Path) -> Arc<ProjectInstructions> {
-        let look = || Arc::new(ProjectInstructions::read(&self.roots, project));
-        Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(look))
+        let read = || Arc::new(ProjectInstructions::read(&self.roots, project));
+        Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(read))
     }
 }
 

@@ -200,41 +200,41 @@ impl SecretIndex {
         if spans.is_empty() {
             return Cow::Borrowed(text);
         }
-        let (mut clean, mut done) = (String::with_capacity(text.len()), 0);
+        let (mut clean, mut copied_to) = (String::with_capacity(text.len()), 0);
         for (span, mark) in spans {
-            clean.push_str(&text[done..span.start]);
+            clean.push_str(&text[copied_to..span.start]);
             clean.push_str(mark);
-            done = span.end;
+            copied_to = span.end;
         }
-        clean.push_str(&text[done..]);
+        clean.push_str(&text[copied_to..]);
         Cow::Owned(clean)
     }
 
     /// Returns the ranges of all secrets in a text in order, each with its replacement.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
-        let mut done = 0;
+        let mut copied_to = 0;
         for found in self.finder.find_iter(text) {
-            self.find_prefixes(text, done..found.start(), &mut spans);
+            self.find_prefixes(text, copied_to..found.start(), &mut spans);
             spans.push((found.range(), self.replacements[found.pattern()].as_str()));
-            done = found.end();
+            copied_to = found.end();
         }
-        self.find_prefixes(text, done..text.len(), &mut spans);
+        self.find_prefixes(text, copied_to..text.len(), &mut spans);
         spans
     }
 
     /// Adds the words in a part of a text that start with a prefix of a secret.
     fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
         let Some(finder) = &self.prefixes else { return };
-        let mut done = part.start;
+        let mut copied_to = part.start;
         for found in finder.find_iter(&text[part.clone()]) {
             let start = part.start + found.start();
-            if start < done {
+            if start < copied_to {
                 continue;
             }
-            let behind = start + found.len();
-            done = behind + prefix::word_length(&text[behind..part.end]);
-            spans.push((start..done, self.prefix_replacements[found.pattern()].as_str()));
+            let prefix_end = start + found.len();
+            copied_to = prefix_end + prefix::word_length(&text[prefix_end..part.end]);
+            spans.push((start..copied_to, self.prefix_replacements[found.pattern()].as_str()));
         }
     }
 }

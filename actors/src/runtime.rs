@@ -142,7 +142,7 @@ impl Runtime {
     pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
         let (services, wanted) = (&self.inner.services, id.clone());
         let run = services.reader.read(move |reader| reader.run(&wanted)).await?;
-        services.mark_run(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
+        services.with_current_status(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
     }
 
     /// Returns the outcome of a run that has ended, in this process or an earlier one. `None` if the run has not
@@ -161,7 +161,7 @@ impl Runtime {
             project::check(dir, self.home())?;
         }
         match &self.inner.rejected_home {
-            Some(home) if !allows_home => project::check_is_no_user_home(dir, Some(home)),
+            Some(home) if !allows_home => project::check_is_not_user_home(dir, Some(home)),
             _ => Ok(()),
         }
     }
@@ -201,7 +201,7 @@ impl Runtime {
 
     /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
     /// wait for user input are not counted.
-    pub fn user_runs_at_work(&self) -> usize {
+    pub fn active_user_runs(&self) -> usize {
         let parked = self.inner.services.runs.sessions_awaiting_input();
         let is_at_work = |run: &RunEntry| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
         self.inner.services.runs.select(is_at_work).len()
@@ -209,7 +209,7 @@ impl Runtime {
 
     /// Returns whether a session only waits for user input: nothing in it runs until a question or a permission
     /// request is answered.
-    pub fn is_parked(&self, id: &SessionId) -> bool {
+    pub fn awaits_input(&self, id: &SessionId) -> bool {
         self.inner.services.runs.sessions_awaiting_input().contains(id)
     }
 
@@ -339,7 +339,7 @@ impl Runtime {
     /// actor.
     pub fn watch_tree(&self) -> TreeWatch {
         let services = &self.inner.services;
-        TreeWatch::begin(
+        TreeWatch::start(
             &services.observatory,
             &services.resolver.redactor,
             services.lifetime.tasks(),
@@ -364,7 +364,7 @@ impl Runtime {
 
     /// Crashes an actor, to test its recovery. `actor_id` is an id from the tree. The journal and the root cannot be
     /// crashed.
-    pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
+    pub fn inject_crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
@@ -441,7 +441,7 @@ impl Runtime {
     }
 
     /// Returns the number of live actors, tasks and runs. Zero after `close`.
-    pub fn alive(&self) -> usize {
+    pub fn live_count(&self) -> usize {
         let services = &self.inner.services;
         services.observatory.len() + services.lifetime.tasks().len() + services.runs.len()
     }

@@ -203,7 +203,7 @@ pub(crate) fn render(skills: &[&Skill]) -> String {
 
 /// Formats the list of skills that a system prompt does not contain, which the tool `skill` can load.
 pub(crate) fn render_list(all: &Skills, chosen: &[&Skill]) -> String {
-    let others = all.list().filter(|skill| !chosen.iter().any(|told| told.name == skill.name));
+    let others = all.list().filter(|skill| !chosen.iter().any(|selected| selected.name == skill.name));
     let lines: String =
         others.take(MAX_LISTED).map(|skill| format!("\n- {}: {}", skill.name, description_line(skill))).collect();
     if lines.is_empty() { lines } else { format!("\n\nFurther skills; load one with `skill` where it fits:{lines}") }

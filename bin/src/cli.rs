@@ -31,7 +31,7 @@ pub(crate) use usage::{Usage, UsageBy};
 use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser};
 pub(crate) use suggestion::with_suggestion;
 pub(crate) use values::duration;
-use values::{number, pace};
+use values::{number_parser, short_duration};
 
 use crate::{guide, terminal::Color};
 
@@ -266,7 +266,7 @@ impl Cli {
 
 impl Command {
     /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
-    pub(crate) fn asks_an_owner(&self) -> bool {
+    pub(crate) fn uses_owner(&self) -> bool {
         matches!(
             self,
             Self::Run(_)

@@ -99,7 +99,7 @@ enum Transport {
 }
 
 /// Encodes a text as one path segment.
-pub(crate) fn piece(text: impl AsRef<str>) -> String {
+pub(crate) fn path_segment(text: impl AsRef<str>) -> String {
     match text.as_ref() {
         // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
@@ -110,7 +110,7 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
 
 impl Client {
     /// Creates a client that calls the router of this process, which serves `runtime`.
-    pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
+    pub(crate) fn in_process(router: Router, runtime: Runtime) -> Self {
         Self { transport: Transport::InProcess(router, runtime), name: CLI_CLIENT }
     }
 
@@ -134,7 +134,7 @@ impl Client {
     pub(crate) async fn find(address: &Address) -> Discovery {
         let home = match address {
             Address::Home(home) => home,
-            Address::Server(remote) => return Self::reach(remote).await,
+            Address::Server(remote) => return Self::connect_server(remote).await,
         };
         let client = Self { transport: Transport::Socket(home.clone()), name: CLI_CLIENT };
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    async fn reach(remote: &Remote) -> Discovery {
+    async fn connect_server(remote: &Remote) -> Discovery {
         let client = Self { transport: Transport::Server(remote.clone()), name: CLI_CLIENT };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
@@ -166,28 +166,28 @@ impl Client {
 
     /// Fetches a record.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        read(&self.ask(Method::GET, path, Body::empty()).await?)
+        read(&self.request(Method::GET, path, Body::empty()).await?)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
-        read(&self.ask(Method::POST, path, json(body)?).await?)
+        read(&self.request(Method::POST, path, json(body)?).await?)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Bytes, ErrorInfo> {
-        let answer = async { whole(self.send(method, path, body, JSON, JSON).await?).await };
-        tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))
+    async fn request(&self, method: Method, path: &str, body: Body) -> Result<Bytes, ErrorInfo> {
+        let answer = async { read_body(self.send(method, path, body, JSON, JSON).await?).await };
+        tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))
     }
 
     /// Starts a run.
-    pub(crate) async fn start(&self, wish: &StartBody) -> Result<Accepted, ErrorInfo> {
-        self.post("/api/traces", wish).await
+    pub(crate) async fn start(&self, request: &StartBody) -> Result<Accepted, ErrorInfo> {
+        self.post("/api/traces", request).await
     }
 
     /// Starts a run and streams the events of its session from that point on.
-    pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
-        if self.polls() {
+    pub(crate) async fn start_and_watch(&self, request: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
+        if self.may_poll() {
             // The response to the start must arrive even if a proxy holds back streams.
-            let since = match &wish.session_id {
+            let since = match &request.session_id {
                 Some(id) => match self.session(id).await {
                     Ok(found) => found.session.last_session_seq,
                     Err(error) if error.code == ErrorCode::SessionNotFound => 0,
@@ -195,45 +195,45 @@ impl Client {
                 },
                 None => 0,
             };
-            let accepted = self.start(wish).await?;
+            let accepted = self.start(request).await?;
             let watch = self.session_events(&accepted.trace_id, since).await?;
             return Ok((accepted, watch));
         }
-        let mut watch = self.stream(Method::POST, "/api/traces", json(wish)?).await?;
+        let mut watch = self.stream(Method::POST, "/api/traces", json(request)?).await?;
         match watch.frame().await {
             Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
-            Some(Ok(SseFrame::Item(_))) | None => Err(broken(&"the stream does not begin with the run")),
+            Some(Ok(SseFrame::Item(_))) | None => Err(invalid_request(&"the stream does not begin with the run")),
         }
     }
 
     /// Cancels the active run of a trace.
     pub(crate) async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/traces/{}/stop", piece(trace)), &()).await
+        self.post(&format!("/api/traces/{}/stop", path_segment(trace)), &()).await
     }
 
     /// Cancels a run.
     pub(crate) async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/runs/{}/cancel", piece(run)), &()).await
+        self.post(&format!("/api/runs/{}/cancel", path_segment(run)), &()).await
     }
 
     /// Reads a run, with its outcome once it has ended.
     pub(crate) async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
-        self.get(&format!("/api/runs/{}", piece(run))).await
+        self.get(&format!("/api/runs/{}", path_segment(run))).await
     }
 
     /// Lists questions.
-    pub(crate) async fn questions(&self, wish: &QuestionQuery) -> Result<Questions, ErrorInfo> {
-        let status = wish.status.map(|status| format!("status={}", status.as_str()));
-        let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
+    pub(crate) async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
+        let status = request.status.map(|status| format!("status={}", status.as_str()));
+        let session = request.session_id.as_ref().map(|id| format!("session_id={}", path_segment(id)));
         let query: Vec<String> = status.into_iter().chain(session).collect();
         self.get(&format!("/api/questions?{}", query.join("&"))).await
     }
 
     /// Lists permissions.
-    pub(crate) async fn permissions(&self, wish: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
-        let status = wish.status.map(|status| format!("status={}", status.as_str()));
-        let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
+    pub(crate) async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
+        let status = request.status.map(|status| format!("status={}", status.as_str()));
+        let session = request.session_id.as_ref().map(|id| format!("session_id={}", path_segment(id)));
         let query: Vec<String> = status.into_iter().chain(session).collect();
         self.get(&format!("/api/permissions?{}", query.join("&"))).await
     }
@@ -250,38 +250,38 @@ impl Client {
         decision: Decision,
         reason: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
-        self.post(&format!("/api/permissions/{}", piece(permission)), &DecisionBody { decision, reason }).await
+        self.post(&format!("/api/permissions/{}", path_segment(permission)), &DecisionBody { decision, reason }).await
     }
 
     /// Answers a question.
     pub(crate) async fn answer(&self, question: impl AsRef<str>, answer: &str) -> Result<Question, ErrorInfo> {
         let body = AnswerBody { answer: answer.to_owned() };
-        self.post(&format!("/api/questions/{}", piece(question)), &body).await
+        self.post(&format!("/api/questions/{}", path_segment(question)), &body).await
     }
 
     /// Reads a session.
     pub(crate) async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
-        self.get(&format!("/api/sessions/{}", piece(id))).await
+        self.get(&format!("/api/sessions/{}", path_segment(id))).await
     }
 
     /// Deletes a session; returns once it is deleted.
     pub(crate) async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        self.ask(Method::DELETE, &format!("/api/sessions/{}", piece(id)), Body::empty()).await.map(drop)
+        self.request(Method::DELETE, &format!("/api/sessions/{}", path_segment(id)), Body::empty()).await.map(drop)
     }
 
     /// Creates a session as a copy of another one.
-    pub(crate) async fn fork_session(&self, id: &str, wish: &ForkBody) -> Result<SessionView, ErrorInfo> {
-        self.post(&format!("/api/sessions/{}/fork", piece(id)), wish).await
+    pub(crate) async fn fork_session(&self, id: &str, request: &ForkBody) -> Result<SessionView, ErrorInfo> {
+        self.post(&format!("/api/sessions/{}/fork", path_segment(id)), request).await
     }
 
     /// Moves the head of a session's conversation to another message.
     pub(crate) async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
-        self.post(&format!("/api/sessions/{}/head", piece(id)), &HeadBody { sequence }).await
+        self.post(&format!("/api/sessions/{}/head", path_segment(id)), &HeadBody { sequence }).await
     }
 
     /// Reads a trace.
     pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
-        self.get(&format!("/api/traces/{}", piece(id))).await
+        self.get(&format!("/api/traces/{}", path_segment(id))).await
     }
 
     /// Reads the supervision tree.
@@ -290,8 +290,8 @@ impl Client {
     }
 
     /// Makes an actor crash, for testing.
-    pub(crate) async fn kill(&self, actor_id: &str) -> Result<(), ErrorInfo> {
-        self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", piece(actor_id)), &()).await.map(drop)
+    pub(crate) async fn crash_actor(&self, actor_id: &str) -> Result<(), ErrorInfo> {
+        self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", path_segment(actor_id)), &()).await.map(drop)
     }
 
     /// Streams the events of a trace after event number `since`.
@@ -305,7 +305,7 @@ impl Client {
     }
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
-        if !self.polls() {
+        if !self.may_poll() {
             return self.stream(Method::GET, &position.path(), Body::empty()).await;
         }
         let path = position.path();
@@ -318,7 +318,7 @@ impl Client {
 
     /// Returns whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds
     /// back streams.
-    fn polls(&self) -> bool {
+    fn may_poll(&self) -> bool {
         match self.transport {
             Transport::Server(_) => true,
             Transport::InProcess(..) | Transport::Socket(_) => false,
@@ -329,7 +329,7 @@ impl Client {
 
     async fn stream(&self, method: Method, path: &str, body: Body) -> Result<EventStream, ErrorInfo> {
         let answer = self.send(method, path, body, JSON, "text/event-stream");
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))?;
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
         Ok(EventStream::streamed(response.into_body(), None))
     }
 
@@ -348,7 +348,7 @@ impl Client {
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content_type)
             .body(body)
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| invalid_request(&error))?;
         let response = match &self.transport {
             Transport::InProcess(router, _) => {
                 let answered = router.clone().oneshot(request).await;
@@ -362,19 +362,19 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(refused(response).await)
+        Err(response_error(response).await)
     }
 }
 
 /// Reads the error of a failed request.
-async fn refused(response: Response<Body>) -> ErrorInfo {
+async fn response_error(response: Response<Body>) -> ErrorInfo {
     let status = response.status();
-    let bytes = match whole(response).await {
+    let bytes = match read_body(response).await {
         Ok(bytes) => bytes,
         Err(error) => return error,
     };
-    let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
-    told.unwrap_or_else(|_| {
+    let parsed = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
+    parsed.unwrap_or_else(|_| {
         let message = format!("the owner of the home answered {status} without saying why");
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
@@ -395,12 +395,12 @@ async fn socket_connection(home: &Path) -> Result<SendRequest<Body>, ErrorInfo> 
 async fn over_socket(home: &Path, mut request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
     request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
     let mut sender = socket_connection(home).await?;
-    let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
+    let response = sender.send_request(request).await.map_err(|error| connection_lost(&error))?;
     Ok(response.map(Body::new))
 }
 
-async fn whole(response: Response<Body>) -> Result<Bytes, ErrorInfo> {
-    let body = response.into_body().collect().await.map_err(|error| gone(&error))?;
+async fn read_body(response: Response<Body>) -> Result<Bytes, ErrorInfo> {
+    let body = response.into_body().collect().await.map_err(|error| connection_lost(&error))?;
     Ok(body.to_bytes())
 }
 
@@ -412,20 +412,20 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
 }
 
 fn json(body: &impl Serialize) -> Result<Body, ErrorInfo> {
-    serde_json::to_vec(body).map(Body::from).map_err(|error| broken(&error))
+    serde_json::to_vec(body).map(Body::from).map_err(|error| invalid_request(&error))
 }
 
-fn broken(error: &dyn std::fmt::Display) -> ErrorInfo {
+fn invalid_request(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::InternalError, format!("the request cannot be written: {error}"))
 }
 
-pub(crate) fn silent() -> ErrorInfo {
+pub(crate) fn unresponsive() -> ErrorInfo {
     let message = "the process that owns the home does not answer; if it was stopped (Ctrl-Z), let it go on (fg)";
     ErrorInfo::new(ErrorCode::HomeLocked, message)
 }
 
 /// Error of a connection that ended during the request: it is unknown whether the request was carried out.
-fn gone(error: &dyn std::fmt::Display) -> ErrorInfo {
+fn connection_lost(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
 }
 
@@ -442,7 +442,7 @@ mod tests {
             ("a b?c#d", "a%20b%3Fc%23d"),
             ("好", "%E5%A5%BD"),
         ] {
-            assert_eq!(piece(text), want);
+            assert_eq!(path_segment(text), want);
         }
     }
 }

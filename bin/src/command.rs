@@ -48,42 +48,50 @@ const TOKEN_VARIABLE: &str = "SOONG_TOKEN";
 
 /// Executes the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
-    let environment = Environment::process();
+    let environment = Environment::from_process();
     let remote = remote(&cli, &environment)?;
     let context = Context { global: cli.global, environment, terminal, remote };
     match cli.command {
-        Command::Demo(options) => at_work(demo::demo(&context, &options)),
-        Command::Run(options) => at_work(run::run(&context, *options)),
-        Command::Chat(options) => at_work(chat::chat(&context, options)),
-        Command::Serve(options) => at_work(serve::serve(&context, &options)),
-        Command::Host => at_work(host::host(&context)),
+        Command::Demo(options) => block_on_multi_thread(demo::demo(&context, &options)),
+        Command::Run(options) => block_on_multi_thread(run::run(&context, *options)),
+        Command::Chat(options) => block_on_multi_thread(chat::chat(&context, options)),
+        Command::Serve(options) => block_on_multi_thread(serve::serve(&context, &options)),
+        Command::Host => block_on_multi_thread(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
         Command::Doctor(options) => doctor::doctor(&context, &options),
         Command::Guide(options) => guide::guide(&options, terminal),
-        Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
-        Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
-        Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
-        Command::Tasks(options) => reading(tasks::tasks(context.reading()?, &options)),
-        Command::Permissions(cli::Permissions::List { all }) => reading(permissions::list(context.reading()?, all)),
+        Command::Sessions(options) => block_on_current_thread(sessions::sessions(context.for_reading()?, &options)),
+        Command::Artifacts(options) if options.writes() => {
+            block_on_multi_thread(artifacts::write_command(&context, &options))
+        }
+        Command::Artifacts(options) => {
+            block_on_current_thread(artifacts::read_command(context.for_reading()?, &options))
+        }
+        Command::Tasks(options) => block_on_current_thread(tasks::tasks(context.for_reading()?, &options)),
+        Command::Permissions(cli::Permissions::List { all }) => {
+            block_on_current_thread(permissions::list(context.for_reading()?, all))
+        }
         Command::Permissions(cli::Permissions::Allow { id, session }) => {
             let decision = if session { Decision::AllowForSession } else { Decision::AllowOnce };
-            reading(permissions::decide(context.reading()?, &id, decision, None))
+            block_on_current_thread(permissions::decide(context.for_reading()?, &id, decision, None))
         }
         Command::Permissions(cli::Permissions::Deny { id, reason }) => {
-            reading(permissions::decide(context.reading()?, &id, Decision::Deny, reason))
+            block_on_current_thread(permissions::decide(context.for_reading()?, &id, Decision::Deny, reason))
         }
-        Command::Questions(cli::Questions::List { all }) => reading(questions::list(context.reading()?, all)),
+        Command::Questions(cli::Questions::List { all }) => {
+            block_on_current_thread(questions::list(context.for_reading()?, all))
+        }
         Command::Questions(cli::Questions::Answer { id, text }) => {
-            reading(questions::answer(context.reading()?, &id, &text))
+            block_on_current_thread(questions::answer(context.for_reading()?, &id, &text))
         }
         Command::Traces(cli::Traces::Reflect { id, focus }) => {
-            at_work(traces::reflect(&context, &id, focus.as_deref()))
+            block_on_multi_thread(traces::reflect(&context, &id, focus.as_deref()))
         }
-        Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
-        Command::Usage(options) => reading(usage::usage(context.reading()?, &options)),
-        Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),
-        Command::Tree => reading(tree::tree(context.reading()?)),
-        Command::Monitor => reading(monitor::monitor(&context)),
+        Command::Traces(options) => block_on_current_thread(traces::traces(context.for_reading()?, &options)),
+        Command::Usage(options) => block_on_current_thread(usage::usage(context.for_reading()?, &options)),
+        Command::Backup(options) => block_on_current_thread(backup::backup(context.for_reading()?, &options)),
+        Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
+        Command::Monitor => block_on_current_thread(monitor::monitor(&context)),
         Command::Completions(options) => completions::completions(&options),
         Command::Man(options) => completions::man(&options),
         Command::Config(options) => settings::settings(&context, &options),
@@ -99,11 +107,12 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
 /// Returns the server of `--url`, if given, with its token. Fails if the command cannot use a server.
 fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failure> {
     let Some(url) = &cli.global.url else { return Ok(None) };
-    if !cli.command.asks_an_owner() {
+    if !cli.command.uses_owner() {
         let what = "--url: this command looks at the home on this machine, and asks no server";
         return Err(Failure::usage(what, "Leave --url out, or run it where the server is."));
     }
-    let of_home = || config::home(&cli.global, environment).ok().and_then(|home| token::of_home(&home).ok().flatten());
+    let of_home =
+        || config::home(&cli.global, environment).ok().and_then(|home| token::read_home_token(&home).ok().flatten());
     let token = environment.get(TOKEN_VARIABLE).map(str::to_owned).or_else(of_home).ok_or_else(|| {
         let what = format!("--url {url}: there is no token for it");
         Failure::usage(
@@ -116,19 +125,19 @@ fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failur
 }
 
 /// Runs a command on a single-threaded runtime. For commands that mostly send requests and read.
-fn reading<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn block_on_current_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    thread.map_err(|error| no_threads(&error))?.block_on(command)
+    thread.map_err(|error| runtime_error(&error))?.block_on(command)
 }
 
-fn no_threads(error: &std::io::Error) -> Failure {
+fn runtime_error(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("no threads: {error}"), "")
 }
 
 /// Runs a command on a multi-threaded runtime. For commands that may own a home.
-fn at_work<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn block_on_multi_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let threads = threads.map_err(|error| no_threads(&error))?;
+    let threads = threads.map_err(|error| runtime_error(&error))?;
     let ended = threads.block_on(command);
     // Do not wait for blocking tasks that are still running (a tool that ignores cancellation, a slow disk).
     threads.shutdown_background();

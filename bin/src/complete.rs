@@ -68,17 +68,17 @@ fn records() -> Option<OfflineStore> {
     if global.url.is_some() {
         return None;
     }
-    OfflineStore::open(&config::home(&global, &Environment::process()).ok()?).ok()
+    OfflineStore::open(&config::home(&global, &Environment::from_process()).ok()?).ok()
 }
 
 fn settings() -> Option<(config::Settings, std::path::PathBuf)> {
     let (global, _) = global()?;
-    let home = config::home(&global, &Environment::process()).ok()?;
+    let home = config::home(&global, &Environment::from_process()).ok()?;
     Some((config::read(&global, &home).ok()?, home))
 }
 
 fn described(id: &str, description: &str) -> CompletionCandidate {
-    CompletionCandidate::new(id).help(Some(crate::text::line(description).to_string().into()))
+    CompletionCandidate::new(id).help(Some(crate::text::safe_line(description).to_string().into()))
 }
 
 fn sessions() -> Vec<CompletionCandidate> {

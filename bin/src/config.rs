@@ -79,7 +79,7 @@ impl Endpoint {
     }
 
     /// Returns whether a run can start: only OpenAI's own service requires a key.
-    pub(crate) fn is_possible(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.needs_key || self.has_key || self.origin != BaseUrlOrigin::Default
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         let advice = "Correct that line; `soong init` writes a file with every setting explained.";
         Failure::usage(error.to_string(), format!("{}\n{advice}", error.excerpt))
     })?;
-    secret::learn(&Environment::process(), &config);
+    secret::set_known(&Environment::from_process(), &config);
     if let Err(error) = BlobLocation::parse(&config.artifacts.store) {
         let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
         let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());
@@ -169,11 +169,11 @@ impl Settings {
         }
         // A name that is not a profile is a model name of the default profile.
         let profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
-        if Endpoint::of(&profile, environment).is_possible() {
+        if Endpoint::of(&profile, environment).is_usable() {
             return Ok(());
         }
-        let own = self.place(&["model_profiles", name, "api_key_env"]);
-        let place = own.or_else(|| self.place(&["model", "api_key_env"]));
+        let own = self.key_location(&["model_profiles", name, "api_key_env"]);
+        let place = own.or_else(|| self.key_location(&["model", "api_key_env"]));
         let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(
             format!(
@@ -196,7 +196,7 @@ impl Settings {
     }
 
     /// Returns the file and line in which a key is set.
-    fn place(&self, key: &[&str]) -> Option<String> {
+    fn key_location(&self, key: &[&str]) -> Option<String> {
         let (path, text) = self.file()?;
         Config::line(text, key).map(|line| format!("{}:{line}", path.display()))
     }

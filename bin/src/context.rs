@@ -42,7 +42,7 @@ impl Context<'_> {
     }
 
     /// Prepares a read-only command. A configuration file given with `--config` must be valid; none is required.
-    pub(crate) fn reading(&self) -> Result<&Self, Failure> {
+    pub(crate) fn for_reading(&self) -> Result<&Self, Failure> {
         log::start(self.global.verbose, LogTarget::StandardError);
         if self.global.config.is_some() {
             config::read(&self.global, std::path::Path::new(""))?;
@@ -52,7 +52,7 @@ impl Context<'_> {
 
     /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it did; always `false`
     /// if a home or server is given.
-    pub(crate) fn says_no_sessions(&self, empty: &impl Serialize) -> Result<bool, Failure> {
+    pub(crate) fn print_if_unused(&self, empty: &impl Serialize) -> Result<bool, Failure> {
         // A missing home that was given explicitly is an error.
         let is_default = self.remote.is_none() && self.global.home.is_none();
         let is_unused = is_default && records::is_unused(&self.home()?);
@@ -91,7 +91,7 @@ impl Context<'_> {
             let what = format!("the home {} is a file: a home is a folder", home.display());
             return Err(Failure::usage(what, "Name another one with --home DIR or SOONG_AGENT_HOME."));
         }
-        panic::report_to(&home);
+        panic::set_home(&home);
         Ok(home)
     }
 }

@@ -102,11 +102,11 @@ impl Failure {
     }
 
     /// Returns the failure for a closed standard output (`| head`). It is not an error, and nothing is printed.
-    pub(crate) fn unread() -> Self {
+    pub(crate) fn output_closed() -> Self {
         Self::new(Exit::Success, "", "")
     }
 
-    pub(crate) fn is_unread(&self) -> bool {
+    pub(crate) fn is_output_closed(&self) -> bool {
         self.what.is_empty()
     }
 }

@@ -22,7 +22,7 @@ use soong_server::http::TraceView;
 use crate::{
     exit::Failure,
     figure,
-    folder::{StagedDir, lost},
+    folder::{StagedDir, write_failure},
     source::Source,
     text,
 };
@@ -87,18 +87,18 @@ pub(crate) struct Exported {
 
 impl Exported {
     /// Describes the export on one line.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let total = |count: fn(&ExportedTrace) -> u64, one: &str, many: &str| {
             let total = self.traces.iter().map(count).sum::<u64>();
             figure::plural(usize::try_from(total).unwrap_or(usize::MAX), one, many)
         };
-        let below = match self.traces.len().saturating_sub(1) {
+        let sub_trace = match self.traces.len().saturating_sub(1) {
             0 => String::new(),
             below => format!(" and {below} below it"),
         };
         let id = self.traces.first().map_or("", |written| written.trace_id.as_str());
-        text::line_as_is(&format!(
-            "trace {id}{below} written to {}: {}, {}",
+        text::safe_line_keep_spaces(&format!(
+            "trace {id}{sub_trace} written to {}: {}, {}",
             self.dir.display(),
             total(|written| written.messages, "message", "messages"),
             total(|written| written.events, "event", "events"),
@@ -110,9 +110,9 @@ impl Exported {
 /// partial output is removed.
 pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Exported, Failure> {
     let top = source.trace(id).await?;
-    let beside = StagedDir::begin(dir)?;
+    let beside = StagedDir::create(dir)?;
     let traces = write_all(source, top, beside.path()).await?;
-    Ok(Exported { dir: beside.finish()?, traces })
+    Ok(Exported { dir: beside.commit()?, traces })
 }
 
 async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<ExportedTrace>, Failure> {
@@ -120,7 +120,7 @@ async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<E
     let mut open = VecDeque::new();
     let mut next = Some(top);
     while let Some(view) = next {
-        open.extend(view.sub_traces.iter().map(|below| below.trace_id.clone()));
+        open.extend(view.sub_traces.iter().map(|sub_trace| sub_trace.trace_id.clone()));
         let folder = folder_name(&view.trace.trace_id, written.len());
         written.push(write_trace(source, &view, root, folder).await?);
         next = match open.pop_front() {
@@ -135,7 +135,7 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let TraceView { trace, goal_tree, sub_traces } = view;
     let place = root.join(&folder);
     let messages_place = place.join("messages");
-    std::fs::create_dir_all(&messages_place).map_err(|error| lost(&messages_place, &error))?;
+    std::fs::create_dir_all(&messages_place).map_err(|error| write_failure(&messages_place, &error))?;
     write_json(&place.join("goal.json"), goal_tree)?;
     let (events, begun) = write_events(source, trace, &place.join("events.jsonl")).await?;
     let mut runs = Vec::with_capacity(begun.len());
@@ -151,7 +151,7 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;
     // The main path may have grown since the record was read.
     let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
-    let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
+    let sub_traces = sub_traces.iter().map(|sub_trace| &sub_trace.trace_id).collect();
     let runs_written = runs.len();
     let soong = env!("CARGO_PKG_VERSION");
     let meta = Meta { fields: trace, soong, trace, runs, main_path, sub_traces };
@@ -164,7 +164,7 @@ type RunModels = Vec<(RunId, Option<String>)>;
 
 /// Writes the events up to the last one in the trace's record, page by page. Returns their number and their runs.
 async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, RunModels), Failure> {
-    let broken = |error: io::Error| lost(path, &error);
+    let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
     let mut runs: RunModels = Vec::new();
     let (mut cursor, mut count) = (0, 0);
@@ -193,7 +193,7 @@ async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u6
 }
 
 fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
-    let broken = |error: io::Error| lost(path, &error);
+    let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
     serde_json::to_writer_pretty(&mut out, record).map_err(|error| broken(error.into()))?;
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)

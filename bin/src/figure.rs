@@ -23,7 +23,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 07 min`.
-pub(crate) fn span(millis: u64) -> String {
+pub(crate) fn duration(millis: u64) -> String {
     let seconds = millis / 1_000;
     match seconds {
         0..10 => format!("{seconds}.{} s", millis % 1_000 / 100),
@@ -76,7 +76,7 @@ mod tests {
         for (ms, want) in
             [(0, "0.0 s"), (450, "0.4 s"), (12_999, "12 s"), (185_000, "3 min 05 s"), (7_620_000, "2 h 07 min")]
         {
-            assert_eq!(span(ms), want, "{ms}");
+            assert_eq!(duration(ms), want, "{ms}");
         }
         for (ms, want) in [(0, "0s"), (59_999, "59s"), (185_000, "3m05"), (7_620_000, "2h07"), (u64::MAX, "9999d")] {
             assert_eq!(age(ms), want, "{ms}");

@@ -31,7 +31,7 @@ pub(crate) const OCTET_STREAM: &str = "application/octet-stream";
 
 /// Returns the content type of a file whose name gives none: text if its beginning is UTF-8 without NUL bytes, else
 /// bytes. A pipe, device or socket is not read, since that would consume its data.
-pub(crate) fn looked_at(path: &Path) -> &'static str {
+pub(crate) fn detect_content_type(path: &Path) -> &'static str {
     use std::io::Read;
     let head = || -> std::io::Result<Vec<u8>> {
         let mut head = Vec::new();
@@ -99,7 +99,7 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
 }
 
 /// Returns the source as a stream of pieces.
-pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> UploadStream {
+pub(crate) fn read_chunks(source: impl AsyncRead + Unpin + Send + 'static) -> UploadStream {
     let step = |mut source| async move {
         let mut piece = BytesMut::with_capacity(CHUNK_BYTES);
         let read = AsyncReadExt::read_buf(&mut source, &mut piece).await?;
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn file_is_read_in_chunks() {
         let bytes: Vec<u8> = (0..700_000u32).map(|n| n as u8).collect();
-        let read: Vec<Bytes> = pieces(std::io::Cursor::new(bytes.clone())).try_collect().await.unwrap();
+        let read: Vec<Bytes> = read_chunks(std::io::Cursor::new(bytes.clone())).try_collect().await.unwrap();
         assert!(read.len() > 2 && read.concat() == bytes);
     }
 }

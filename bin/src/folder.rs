@@ -34,9 +34,9 @@ pub(crate) struct StagedDir {
 
 impl StagedDir {
     /// Creates a temporary folder for the target `dir`, and the parents of `dir` if necessary.
-    pub(crate) fn begin(dir: &Path) -> Result<Self, Failure> {
+    pub(crate) fn create(dir: &Path) -> Result<Self, Failure> {
         must_be_free(dir)?;
-        let broken = |error: io::Error| lost(dir, &error);
+        let broken = |error: io::Error| write_failure(dir, &error);
         let place = match dir.canonicalize() {
             Ok(place) => place,
             Err(_) => std::path::absolute(dir).map_err(broken)?,
@@ -59,8 +59,8 @@ impl StagedDir {
     }
 
     /// Renames the folder to its target and returns the path.
-    pub(crate) fn finish(self) -> Result<PathBuf, Failure> {
-        std::fs::rename(self.folder.path(), &self.target).map_err(|error| lost(&self.target, &error))?;
+    pub(crate) fn commit(self) -> Result<PathBuf, Failure> {
+        std::fs::rename(self.folder.path(), &self.target).map_err(|error| write_failure(&self.target, &error))?;
         // The folder has been renamed, so nothing must be removed.
         let _ = self.folder.keep();
         Ok(self.target.canonicalize().unwrap_or(self.target))
@@ -68,7 +68,7 @@ impl StagedDir {
 }
 
 /// Returns the failure for a folder, or a file in it, that cannot be written.
-pub(crate) fn lost(path: &Path, error: &io::Error) -> Failure {
+pub(crate) fn write_failure(path: &Path, error: &io::Error) -> Failure {
     let what = format!("{} cannot be written: {error}", path.display());
     Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
 }
@@ -84,14 +84,14 @@ mod tests {
         std::fs::create_dir(dir.path().join("empty")).unwrap();
         for (place, count) in [("empty", 1), ("new", 2), ("deep/down", 3)] {
             let place = dir.path().join(place);
-            drop(StagedDir::begin(&place).unwrap());
-            let beside = StagedDir::begin(&place).unwrap();
+            drop(StagedDir::create(&place).unwrap());
+            let beside = StagedDir::create(&place).unwrap();
             std::fs::write(beside.path().join("file"), "x").unwrap();
             assert!(!place.join("file").exists());
-            assert_eq!(beside.finish().unwrap(), place.canonicalize().unwrap());
+            assert_eq!(beside.commit().unwrap(), place.canonicalize().unwrap());
             assert!(place.join("file").exists());
             assert_eq!(names(), count);
-            assert_eq!(StagedDir::begin(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
+            assert_eq!(StagedDir::create(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
         }
     }
 }

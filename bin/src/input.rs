@@ -89,11 +89,11 @@ impl Input {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
-                let mut reading = match Reading::go_on(prompt) {
+                let mut reading = match Reading::resume(prompt) {
                     Some(reading) => reading,
                     None => {
                         let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
-                        Reading::begin(editor, prompt)
+                        Reading::start(editor, prompt)
                     }
                 };
                 let (editor, said) = reading.line().await?;
@@ -118,27 +118,27 @@ struct Reading(Option<JoinHandle<ReadResult>>);
 static ABANDONED_READ: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
 
 impl Reading {
-    fn begin(mut editor: Editor, prompt: &str) -> Self {
+    fn start(mut editor: Editor, prompt: &str) -> Self {
         let prompt = prompt.to_owned();
         Self(Some(tokio::task::spawn_blocking(move || {
-            keyboard::prompts(true);
+            keyboard::set_prompt_active(true);
             let said = editor.read(&prompt);
-            keyboard::prompts(false);
+            keyboard::set_prompt_active(false);
             (editor, said)
         })))
     }
 
     /// Resumes an abandoned read. Returns `None` if there is none, or if its line is complete: that line was meant
     /// for the previous prompt.
-    fn go_on(prompt: &str) -> Option<Self> {
+    fn resume(prompt: &str) -> Option<Self> {
         let (read, mode) = ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if read.is_finished() {
             return None;
         }
         if let Some(mode) = mode {
-            keyboard::prompt_again(&mode);
+            keyboard::resume_prompt(&mode);
         }
-        keyboard::prompts(true);
+        keyboard::set_prompt_active(true);
         let _ = write!(terminal(), "{prompt}").and_then(|()| terminal().flush());
         Some(Self(Some(read)))
     }
@@ -146,7 +146,7 @@ impl Reading {
     async fn line(&mut self) -> Result<ReadResult, Failure> {
         match &mut self.0 {
             Some(read) => {
-                let read = read.await.map_err(broken);
+                let read = read.await.map_err(read_failure);
                 self.0 = None;
                 read
             }
@@ -158,7 +158,7 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         if let Some(read) = self.0.take() {
-            let mode = keyboard::leave_prompt();
+            let mode = keyboard::suspend_prompt();
             // Turns off bracketed paste and starts a new line.
             let marks = if is_dumb() { "" } else { "\u{1b}[?2004l" };
             let _ = writeln!(terminal(), "{marks}");
@@ -202,10 +202,10 @@ fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
 
 /// Waits on a separate thread. A dropped wait does not delay the end of the process.
 async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(wait).await.map_err(broken)
+    tokio::task::spawn_blocking(wait).await.map_err(read_failure)
 }
 
-fn broken(error: tokio::task::JoinError) -> Failure {
+fn read_failure(error: tokio::task::JoinError) -> Failure {
     let what = format!("the line could not be read: {error}");
     Failure::new(Exit::Failed, what, "This is a defect of soong: please report it, with what the logs in the home say.")
 }

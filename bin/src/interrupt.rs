@@ -47,7 +47,7 @@ impl Interrupt {
                 // Ctrl-C.
                 let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < DUPLICATE_WINDOW);
                 if kind == SignalKind::quit() || (tell.send_replace(true) && !is_echo) {
-                    leave_at_once();
+                    exit_immediately();
                 }
                 if kind != SignalKind::interrupt() {
                     let _ = end.send(true);
@@ -56,7 +56,7 @@ impl Interrupt {
         });
         let numbered = |number: Number| signal(SignalKind::from_raw(number.as_raw()));
         if let (Ok(stops), Ok(goes_on)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
-            tokio::spawn(stop_and_come_back(stops, goes_on));
+            tokio::spawn(handle_suspend(stops, goes_on));
         }
         Self { interrupted: heard, end_requested: ended }
     }
@@ -67,18 +67,18 @@ impl Interrupt {
     }
 
     /// Waits until the process is asked to end by a signal other than Ctrl-C.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_for_end(&self) {
         wait(self.end_requested.clone()).await;
     }
 
     /// Returns whether the interrupt that was received is a request to end the process, not only a Ctrl-C.
-    pub(crate) async fn is_end(&self) -> bool {
+    pub(crate) async fn is_end_requested(&self) -> bool {
         // `heard` and `ended` are set one after the other for the same signal.
-        tokio::time::timeout(DUPLICATE_WINDOW, self.ended()).await.is_ok()
+        tokio::time::timeout(DUPLICATE_WINDOW, self.wait_for_end()).await.is_ok()
     }
 
     /// Resets the interrupt when new work starts, unless the process was asked to end.
-    pub(crate) fn calm(&self) {
+    pub(crate) fn reset(&self) {
         if !*self.end_requested.borrow() {
             self.interrupted.send_replace(false);
         }
@@ -91,28 +91,28 @@ async fn wait(mut told: watch::Receiver<bool>) {
     }
 }
 
-fn leave_at_once() {
-    screen::give_back();
+fn exit_immediately() {
+    screen::restore_terminal();
     print::error_line("left at once; what was recorded stands");
     std::process::exit(Exit::Interrupted as i32);
 }
 
 /// Stops the process at each Ctrl-Z, restoring the terminal before and setting it up again after.
-async fn stop_and_come_back(mut stops: Signal, mut goes_on: Signal) {
+async fn handle_suspend(mut stops: Signal, mut continued: Signal) {
     while stops.recv().await.is_some() {
-        let prompt = keyboard::mode_of_prompt().await;
-        screen::give_back();
+        let prompt = keyboard::prompt_mode().await;
+        screen::restore_terminal();
         // Discards an earlier SIGCONT: threads keep running for a moment after the stop signal is sent.
-        let _ = goes_on.recv().now_or_never();
+        let _ = continued.recv().now_or_never();
         let _ = rustix::process::kill_process(rustix::process::getpid(), Number::STOP);
-        goes_on.recv().await;
+        continued.recv().await;
         match prompt {
             Some(prompt) => {
-                keyboard::prompt_again(&prompt);
+                keyboard::resume_prompt(&prompt);
                 // Makes the editor redraw its line.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Number::WINCH);
             }
-            None => screen::came_back(),
+            None => screen::mark_suspended(),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn is_foreground() -> bool {
 }
 
 /// Restores the terminal mode, before the process ends or is stopped.
-pub(crate) fn give_back() {
+pub(crate) fn restore_mode() {
     restore(&hushed().0);
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn give_back() {
 static PROMPT_ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether a prompt is reading a line.
-pub(crate) fn prompts(prompts: bool) {
+pub(crate) fn set_prompt_active(prompts: bool) {
     PROMPT_ACTIVE.store(prompts, Ordering::Release);
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn prompts(prompts: bool) {
 ///
 /// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on again right
 /// after. This function waits up to one second for that.
-pub(crate) async fn mode_of_prompt() -> Option<Termios> {
+pub(crate) async fn prompt_mode() -> Option<Termios> {
     if !PROMPT_ACTIVE.load(Ordering::Acquire) {
         return None;
     }
@@ -83,26 +83,26 @@ pub(crate) async fn mode_of_prompt() -> Option<Termios> {
 }
 
 /// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of the editor.
-pub(crate) fn leave_prompt() -> Option<Termios> {
-    prompts(false);
+pub(crate) fn suspend_prompt() -> Option<Termios> {
+    set_prompt_active(false);
     let mode = termios::tcgetattr(stdin()).ok();
     // Start from the original mode: with the editor's mode, Ctrl-C sends no signal.
-    give_back();
-    take_again();
+    restore_mode();
+    reapply_echo_off();
     mode
 }
 
 /// Restores the terminal mode of a prompt that is reading a line.
-pub(crate) fn prompt_again(mode: &Termios) {
+pub(crate) fn resume_prompt(mode: &Termios) {
     // The editor restores the mode that it found at its start, which has echo turned off.
-    take_again();
+    reapply_echo_off();
     if is_foreground() {
         let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
     }
 }
 
 /// Turns off echo again if a guard exists, after the process was continued.
-pub(crate) fn take_again() {
+pub(crate) fn reapply_echo_off() {
     let mut hushed = hushed();
     if hushed.1 > 0 {
         hush(&mut hushed.0);

@@ -77,7 +77,7 @@ impl StyledLine {
         kept
     }
 
-    pub(crate) fn painted(&self, paint: Paint) -> String {
+    pub(crate) fn to_ansi(&self, paint: Paint) -> String {
         self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
     }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn plain(line: &StyledLine) -> String {
-        line.painted(Paint { on: false })
+        line.to_ansi(Paint { on: false })
     }
 
     #[test]

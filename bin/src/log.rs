@@ -54,7 +54,7 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
         layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity, quiet));
     }
     if let Some(home) = home {
-        panic::report_to(home);
+        panic::set_home(home);
         let file = LogFile { folder: panic::log_folder(home), file: OnceLock::new() };
         layers.push(layer(file, ["info", "info", "debug"], verbosity, ""));
     }

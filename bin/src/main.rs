@@ -57,7 +57,7 @@ fn main() -> std::process::ExitCode {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
     let cli = cli::Cli::of_process();
-    let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
+    let terminal = terminal::Terminal::detect(&soong::Environment::from_process(), cli.global.color);
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]
     telemetry::finish();

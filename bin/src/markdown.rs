@@ -41,7 +41,7 @@ impl PageFormat {
     }
 
     /// Returns the page with fewer columns.
-    pub(crate) fn without(self, columns: usize) -> Self {
+    pub(crate) fn narrower(self, columns: usize) -> Self {
         Self { width: self.width.saturating_sub(columns).max(1), ..self }
     }
 
@@ -52,12 +52,12 @@ impl PageFormat {
 
 /// Renders a whole text.
 pub(crate) fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
-    let text = &with_plain_breaks(text);
+    let text = &normalize_line_breaks(text);
     let mut writer = Writer::new(*page);
     let (mut depth, mut end) = (0_usize, 0);
     for (event, range) in events(text) {
         if depth == 0 {
-            writer.between(text.get(end..range.start).unwrap_or_default());
+            writer.text_between_blocks(text.get(end..range.start).unwrap_or_default());
         }
         match event {
             Event::Start(_) => depth += 1,
@@ -67,9 +67,9 @@ pub(crate) fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
         if depth == 0 {
             end = range.end;
         }
-        writer.take(event);
+        writer.handle_event(event);
     }
-    writer.between(text.get(end..).unwrap_or_default());
+    writer.text_between_blocks(text.get(end..).unwrap_or_default());
     writer.finish()
 }
 
@@ -80,6 +80,6 @@ fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
 }
 
 /// Converts all line breaks to `\n`; a single carriage return counts as one.
-fn with_plain_breaks(text: &str) -> Cow<'_, str> {
+fn normalize_line_breaks(text: &str) -> Cow<'_, str> {
     if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n").into() } else { text.into() }
 }

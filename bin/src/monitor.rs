@@ -78,7 +78,7 @@ pub(crate) async fn show(
     let broken =
         |error: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {error}"), "");
     let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
-    let (mut feed, mut news) = Feed::begin(whom);
+    let (mut feed, mut news) = Feed::start(whom);
     let mut tty = Tty::take().map_err(broken)?;
     // Keys are read while this process controls the terminal.
     let mut keys = Some(EventStream::new());
@@ -105,7 +105,7 @@ pub(crate) async fn show(
                 is_due = false;
                 draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
                 // Rows that have become visible may require reads.
-                monitor.wants(now)
+                monitor.due_reads(now)
             }
             Some(news) = news.recv() => {
                 is_due = true;
@@ -116,12 +116,12 @@ pub(crate) async fn show(
                 if !tty::is_taken() {
                     keys = None;
                 }
-                if keyboard::is_foreground() && screen::has_come_back() {
-                    tty.again().map_err(broken)?;
+                if keyboard::is_foreground() && screen::take_suspended() {
+                    tty.retake().map_err(broken)?;
                     (keys, is_due) = (Some(EventStream::new()), true);
                 }
                 is_due |= std::mem::replace(&mut second, now.as_millis() / 1_000) != second;
-                monitor.wants(now)
+                monitor.due_reads(now)
             }
         };
         for wish in wishes {
@@ -137,14 +137,14 @@ pub(crate) async fn show(
                     keys = None;
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
                 }
-                wish => feed.fulfil(wish),
+                wish => feed.execute(wish),
             }
         }
     }
 }
 
 fn wished(monitor: &mut Monitor, news: MonitorInput) -> Vec<MonitorRequest> {
-    monitor.take(news, screen::now()).into_iter().collect()
+    monitor.handle(news, screen::now()).into_iter().collect()
 }
 
 /// Returns the next key; waits forever while keys are not read.

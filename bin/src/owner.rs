@@ -40,12 +40,15 @@ pub(crate) enum HomeConnection {
 
 impl HomeConnection {
     /// Connects to the owner of a home, or becomes the owner with a runtime from `build`.
-    pub(crate) async fn find(address: &Address, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
+    pub(crate) async fn connect_or_own(
+        address: &Address,
+        build: &impl Fn() -> RuntimeBuilder,
+    ) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER_TIMEOUT;
         loop {
             match Client::find(address).await {
                 Discovery::Owner(client, ready) => return Ok(Self::Other(client, ready)),
-                Discovery::Unresponsive => return Err(client::silent()),
+                Discovery::Unresponsive => return Err(client::unresponsive()),
                 Discovery::Unreachable(error) => return Err(error),
                 Discovery::None => {}
             }
@@ -67,7 +70,7 @@ impl HomeConnection {
     }
 
     /// Returns the owner if it is this process.
-    pub(crate) fn own(self) -> Option<Owner> {
+    pub(crate) fn into_owner(self) -> Option<Owner> {
         match self {
             Self::Own(owner) => Some(owner),
             Self::Other(..) => None,
@@ -89,7 +92,7 @@ impl Owner {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
             FAULT_NOTE.call_once(|| {
-                print::error_line(&format!("note: faults are on purpose: {}", text::line(&plan.to_string())))
+                print::error_line(&format!("note: faults are on purpose: {}", text::safe_line(&plan.to_string())))
             });
         }
         let runtime = builder.recover(recover).build().await?;
@@ -105,13 +108,13 @@ impl Owner {
                 None
             }
         };
-        let client = Client::here(router, runtime.clone());
+        let client = Client::in_process(router, runtime.clone());
         Ok(Self { runtime, api, client, control })
     }
 
     /// Returns whether no user run is active.
     pub(crate) fn is_idle(&self) -> bool {
-        self.runtime.live_runs() == 0 || self.runtime.user_runs_at_work() == 0
+        self.runtime.live_runs() == 0 || self.runtime.active_user_runs() == 0
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -130,12 +133,12 @@ impl Owner {
     /// Closes the gate for new runs if none is active. Returns whether it is closed. Runs that wait for user input
     /// need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
-        self.api.gate.shut_if(|| self.is_idle())
+        self.api.gate.close_if(|| self.is_idle())
     }
 
     /// Cancels every active run and accepts no new ones.
     pub(crate) async fn cancel_all(&self) {
-        self.api.gate.shut();
+        self.api.gate.close();
         if let Err(error) = self.runtime.cancel_all().await {
             print::error_line(&format!("note: {error}"));
         }
@@ -144,8 +147,8 @@ impl Owner {
     /// Releases the home: waits until clients have read their responses and all data is on disk, then another process
     /// can own the home.
     pub(crate) async fn close(self) {
-        self.api.gate.leave();
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.api.gate.passed()).await;
+        self.api.gate.begin_shutdown();
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.api.gate.wait_until_empty()).await;
         if let Some(control) = &self.control {
             control.drain().await;
         }

@@ -5,7 +5,7 @@
 //! printed over a live display.
 //!
 //! Invariants:
-//! - A process writes at most [`MOST_REPORTS`] reports.
+//! - A process writes at most [`MAX_REPORTS`] reports.
 //! - A report contains no prompt and nothing that looks like a secret.
 //!
 //! Not in this module: recovery from the crash, which the library does.
@@ -41,7 +41,7 @@ pub(crate) fn log_folder(home: &Path) -> PathBuf {
 }
 
 /// Sets the home that reports are written to.
-pub(crate) fn report_to(home: &Path) {
+pub(crate) fn set_home(home: &Path) {
     *HOME.lock().unwrap_or_else(PoisonError::into_inner) = Some(home.to_owned());
 }
 
@@ -65,7 +65,7 @@ struct PanicReport {
 }
 
 /// Removes the quoted part of a message: a slice error quotes the text, which may be a prompt.
-fn unquoted(message: &str) -> String {
+fn without_quotes(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
         (Some(begin), Some(end)) if begin < end => format!("{}[left out]{}", &message[..begin], &message[end + 1..]),
         _ => message.to_owned(),
@@ -80,7 +80,7 @@ impl PanicReport {
         Self {
             at: screen::now(),
             thread: thread::current().name().unwrap_or("without a name").to_owned(),
-            message: secret::hide(&unquoted(&message.unwrap_or_else(|| "no message".to_owned()))),
+            message: secret::hide_likely_secrets(&without_quotes(&message.unwrap_or_else(|| "no message".to_owned()))),
             location: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
             backtrace: Backtrace::force_capture(),
         }
@@ -119,13 +119,13 @@ impl Reporter {
     fn tell(&self, info: &PanicHookInfo<'_>, home: Option<&Path>) {
         let is_main = thread::current().id() == self.main;
         if is_main {
-            screen::give_back();
+            screen::restore_terminal();
             let _ = crossterm::terminal::disable_raw_mode();
         }
         let crash = PanicReport::of(info);
         let file = home.and_then(|home| self.write(&crash, home));
         if is_main {
-            for line in lines(&crash, file.as_deref()) {
+            for line in user_message(&crash, file.as_deref()) {
                 print::error_line(&line);
             }
             return;
@@ -162,11 +162,15 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
 }
 
 /// Formats two lines: what happened and what to do.
-fn lines(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
-    let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.location));
+fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
+    let what = format!(
+        "error: soong has crashed: {} (at {})",
+        text::safe_line(&crash.message),
+        text::safe_line(&crash.location)
+    );
     match file {
         Some(file) => [
-            format!("{what}; there is a report in {}", text::line_as_is(&file.display().to_string())),
+            format!("{what}; there is a report in {}", text::safe_line_keep_spaces(&file.display().to_string())),
             "  This is a defect of soong: please report it with that file. What was recorded is safe.".to_owned(),
         ],
         None => [
@@ -218,7 +222,7 @@ mod tests {
             ("a lone ` stays", "a lone ` stays"),
             ("plain", "plain"),
         ] {
-            assert_eq!(unquoted(message), want);
+            assert_eq!(without_quotes(message), want);
         }
     }
 
@@ -300,12 +304,12 @@ mod tests {
             location: "a.rs:1:2".to_owned(),
             backtrace: Backtrace::disabled(),
         };
-        let [what, advice] = lines(&crash, Some(Path::new("/h/logs/panic.txt")));
+        let [what, advice] = user_message(&crash, Some(Path::new("/h/logs/panic.txt")));
         assert_eq!(
             what,
             "error: soong has crashed: it broke \u{fffd}[31m (at a.rs:1:2); there is a report in /h/logs/panic.txt"
         );
         assert!(advice.contains("report it with that file") && advice.contains("is safe"), "{advice}");
-        assert!(!lines(&crash, None).concat().contains("that file"));
+        assert!(!user_message(&crash, None).concat().contains("that file"));
     }
 }

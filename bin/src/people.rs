@@ -98,20 +98,20 @@ impl UserRequest {
     }
 
     /// Describes the request on one line, with its id.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match self {
             Self::Question(question) => {
-                format!("{:?} (question {})", text::line(&question.question), question.question_id)
+                format!("{:?} (question {})", text::safe_line(&question.question), question.question_id)
             }
             Self::Permission(asked) => {
-                let (tool, target) = (text::line(&asked.tool), text::line(&asked.demand.target));
+                let (tool, target) = (text::safe_line(&asked.tool), text::safe_line(&asked.demand.target));
                 format!("permission for {tool} of {target} (permission {})", asked.permission_id)
             }
         }
     }
 
     /// Returns the command line that answers the request.
-    pub(crate) fn how(&self, soong: &str) -> String {
+    pub(crate) fn answer_command(&self, soong: &str) -> String {
         match self {
             Self::Question(question) => format!("{soong} questions answer {} \"…\"", question.question_id),
             Self::Permission(asked) => {
@@ -134,12 +134,15 @@ pub(crate) enum PromptOutcome {
 }
 
 /// Returns whether a user can be prompted: standard input and standard error are both terminals.
-pub(crate) fn is_somebody_there() -> bool {
+pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Returns the open requests of all sessions or of one session. `is_parked` is only set for one session.
-pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result<OpenRequests, ErrorInfo> {
+pub(crate) async fn fetch_open_requests(
+    client: &Client,
+    session: Option<&SessionId>,
+) -> Result<OpenRequests, ErrorInfo> {
     let questions = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: session.cloned() };
     let permissions = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: session.cloned() };
     let (found, permissions) = tokio::try_join!(client.questions(&questions), client.permissions(&permissions))?;
@@ -151,7 +154,7 @@ pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result
 
 /// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
 /// request is decided elsewhere.
-pub(crate) async fn ask(
+pub(crate) async fn prompt_user(
     client: &Client,
     ask: &UserRequest,
     asker: Option<&str>,
@@ -163,13 +166,13 @@ pub(crate) async fn ask(
             show_question(question, asker);
             None
         }
-        UserRequest::Permission(asked) => Some(PermissionPrompt::new(asked, asker, paint, window())),
+        UserRequest::Permission(asked) => Some(PermissionPrompt::new(asked, asker, paint, prompt_size())),
     };
     let mut input = Input::of_person()?;
     loop {
         let said = tokio::select! {
             said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
-            decided = decided(client, ask) => {
+            decided = wait_until_decided(client, ask) => {
                 decided?;
                 print::error_line("note: it was decided elsewhere");
                 return Ok(PromptOutcome::Answered);
@@ -189,7 +192,7 @@ pub(crate) async fn ask(
             UserRequest::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
             UserRequest::Permission(asked) => {
                 if let Some(shown) = shown.as_mut().filter(|_| answer.trim().eq_ignore_ascii_case("v")) {
-                    shown.more();
+                    shown.show_next_page();
                     continue;
                 }
                 let Some((decision, reason)) = read_decision(&answer) else {
@@ -206,7 +209,7 @@ pub(crate) async fn ask(
         return match given {
             Ok(()) => Ok(PromptOutcome::Answered),
             Err(error) if error.code == ErrorCode::AlreadyDecided => {
-                print::error_line(&format!("note: {}", text::line(&error.message)));
+                print::error_line(&format!("note: {}", text::safe_line(&error.message)));
                 Ok(PromptOutcome::Answered)
             }
             Err(error) => Err(error.into()),
@@ -220,13 +223,13 @@ fn show_question(question: &Question, asker: Option<&str>) {
     let about = [by, whom].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
     let mut rows = vec![Row::plain(format!("a question{about}:"))];
-    rows.extend(margin(&question.question).into_iter().map(Row::plain));
-    let rows = fitted(rows, window().0);
+    rows.extend(with_margin(&question.question).into_iter().map(Row::plain));
+    let rows = wrap_rows(rows, prompt_size().0);
     show_rows(&rows, (0, rows.len()), Paint { on: false });
 }
 
 /// Returns the width of a row in columns and the height of a page in rows for the terminal of standard error.
-fn window() -> (usize, usize) {
+fn prompt_size() -> (usize, usize) {
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
     let (columns, rows) =
         size.map_or((DEFAULT_COLUMNS, MAX_PAGE_ROWS + RESERVED_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
@@ -236,11 +239,11 @@ fn window() -> (usize, usize) {
 
 /// Returns the width of a list row in columns.
 pub(crate) fn list_columns() -> usize {
-    window().0
+    prompt_size().0
 }
 
 /// Splits rows wider than `columns` into several rows and marks each continuation.
-pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
+pub(crate) fn wrap_rows(rows: Vec<Row>, columns: usize) -> Vec<Row> {
     let mut fitted = Vec::new();
     for Row { hue, text } in rows {
         let (first, mut rest) = text::first_row(&text, columns);
@@ -257,7 +260,7 @@ pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
 /// Formats a model's question, with a margin mark before each line.
 pub(crate) fn question_rows(question: &Question) -> Vec<Row> {
     let whom = question.to.as_deref().map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
-    whom.into_iter().chain(margin(&question.question).into_iter().map(Row::plain)).collect()
+    whom.into_iter().chain(with_margin(&question.question).into_iter().map(Row::plain)).collect()
 }
 
 /// Prints rows `from` to `to` of a request. The first row of the request starts with `? `.
@@ -294,11 +297,11 @@ struct PermissionPrompt {
 
 impl PermissionPrompt {
     fn new(asked: &Permission, asker: Option<&str>, paint: Paint, (columns, page): (usize, usize)) -> Self {
-        let mut rows = described(asked);
+        let mut rows = permission_rows(asked);
         if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
             first.text.push_str(&format!(" ({})", text::escaped_line(asker)));
         }
-        let rows = fitted(rows, columns);
+        let rows = wrap_rows(rows, columns);
         let mut shown = Self {
             rows,
             paint,
@@ -306,26 +309,26 @@ impl PermissionPrompt {
             page_rows: page,
             can_be_granted: asked.demand.is_grantable_for_session(),
         };
-        shown.more();
+        shown.show_next_page();
         shown
     }
 
     /// Shows the next page. The row that repeats the target is the last row of the last page.
-    fn more(&mut self) {
+    fn show_next_page(&mut self) {
         let to = (self.shown_rows + self.page_rows).min(self.rows.len());
         show_rows(&self.rows, (self.shown_rows, to), self.paint);
         self.shown_rows = to;
-        if !self.is_whole() {
+        if !self.is_fully_shown() {
             print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.shown_rows));
         }
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_fully_shown(&self) -> bool {
         self.shown_rows >= self.rows.len()
     }
 
     fn prompt(&self) -> &'static str {
-        match (self.is_whole(), self.can_be_granted) {
+        match (self.is_fully_shown(), self.can_be_granted) {
             (false, _) => "allow? v(iew the rest), n(o): ",
             (true, true) => "allow? y(es), a(lways in this session), n(o): ",
             (true, false) => "allow? y(es), n(o): ",
@@ -336,7 +339,7 @@ impl PermissionPrompt {
     fn objection(&self, decision: Decision) -> Option<&'static str> {
         match decision {
             Decision::Deny => None,
-            _ if !self.is_whole() => Some("read all of it first: v shows the rest"),
+            _ if !self.is_fully_shown() => Some("read all of it first: v shows the rest"),
             Decision::AllowForSession if !self.can_be_granted => {
                 Some("permission for the session would cover this call only: y allows it once")
             }
@@ -348,25 +351,29 @@ impl PermissionPrompt {
 /// Formats a permission request: what the call does, which agents request it and what a permission for the session
 /// would cover. All text is made safe for a terminal, and model text gets a margin mark. The last row repeats tool,
 /// target and risk. Rows may be wider than the terminal; see [`fitted`].
-pub(crate) fn described(asked: &Permission) -> Vec<Row> {
+pub(crate) fn permission_rows(asked: &Permission) -> Vec<Row> {
     let demand = &asked.demand;
-    let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
+    let (tool, target) =
+        (text::safe_line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
-    let as_diff = asked.diff.as_deref().and_then(diff::rows);
+    let as_diff = asked.diff.as_deref().and_then(diff::diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
-        said.extend(margin(&demand.target).into_iter().map(Row::plain));
+        said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
     }
-    said.extend(as_diff.unwrap_or_else(|| margin(&pretty(&asked.arguments)).into_iter().map(Row::plain).collect()));
+    said.extend(
+        as_diff
+            .unwrap_or_else(|| with_margin(&format_arguments(&asked.arguments)).into_iter().map(Row::plain).collect()),
+    );
     let mut rows = Vec::new();
     if asked.chain.len() > 1 {
         let link = |link: &ChainLink| {
             let task = text::cut(&text::escaped_line(&link.task), TASK_CHARS, "…");
-            format!("{} ({task})", text::line(&link.agent_type))
+            format!("{} ({task})", text::safe_line(&link.agent_type))
         };
         let chain: Vec<String> = asked.chain.iter().map(link).collect();
         rows.push(format!("asked by {}", chain.join(" > ")));
     }
-    rows.extend(demand.note.as_deref().map(text::line));
+    rows.extend(demand.note.as_deref().map(text::safe_line));
     if demand.is_grantable_for_session() {
         rows.push(format!("for the session: {}", text::escaped_line(&demand.scope.to_string())));
     }
@@ -378,7 +385,7 @@ pub(crate) fn described(asked: &Permission) -> Vec<Row> {
 
 /// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows. Runs of empty
 /// lines are collapsed into one row.
-fn margin(said: &str) -> Vec<String> {
+fn with_margin(said: &str) -> Vec<String> {
     let mut rows = Vec::new();
     let mut empty = 0_usize;
     for line in said.lines().map(Some).chain(std::iter::once(None)) {
@@ -397,7 +404,7 @@ fn margin(said: &str) -> Vec<String> {
 }
 
 /// Formats a JSON object as one `key: value` per field, with strings unquoted and unescaped.
-fn pretty(json: &str) -> String {
+fn format_arguments(json: &str) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(json) else { return json.to_owned() };
     let shown = fields.iter().map(|(key, value)| match value {
         serde_json::Value::String(text) => format!("{key}: {text}"),
@@ -421,10 +428,10 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
 }
 
 /// Waits until the request is no longer open.
-async fn decided(client: &Client, ask: &UserRequest) -> Result<(), ErrorInfo> {
+async fn wait_until_decided(client: &Client, ask: &UserRequest) -> Result<(), ErrorInfo> {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        let open = open(client, Some(ask.session_id())).await?.requests;
+        let open = fetch_open_requests(client, Some(ask.session_id())).await?.requests;
         if open.iter().all(|other| other.id() != ask.id()) {
             return Ok(());
         }
@@ -460,7 +467,7 @@ mod tests {
     fn file_change_is_shown_as_a_diff() {
         let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
         edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
-        let rows = described(&edit);
+        let rows = permission_rows(&edit);
         assert!(rows.contains(&Row { hue: Hue::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
         assert!(rows.contains(&Row { hue: Hue::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
         assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
@@ -476,7 +483,7 @@ mod tests {
     fn model_text_cannot_forge_a_permission_prompt() {
         let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
         let rows: Vec<String> =
-            described(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
+            permission_rows(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
         let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
         assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
         assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
@@ -516,21 +523,21 @@ mod tests {
     fn page_fits_the_terminal_height() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
         let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 6));
-        assert_eq!((shown.shown_rows, shown.is_whole()), (6, false));
+        assert_eq!((shown.shown_rows, shown.is_fully_shown()), (6, false));
     }
 
     #[test]
     fn long_call_can_be_allowed_only_after_its_end_was_shown() {
         let mut shown =
             PermissionPrompt::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
-        assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
+        assert!(!shown.is_fully_shown() && shown.prompt().contains("v(iew"));
         assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
         for _ in 0..2 {
-            shown.more();
+            shown.show_next_page();
         }
-        assert!(shown.is_whole() && shown.objection(Decision::AllowOnce).is_none());
+        assert!(shown.is_fully_shown() && shown.objection(Decision::AllowOnce).is_none());
         let short = PermissionPrompt::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN, (78, 30));
-        assert!(short.is_whole() && short.objection(Decision::AllowOnce).is_none());
+        assert!(short.is_fully_shown() && short.objection(Decision::AllowOnce).is_none());
     }
 
     #[test]
@@ -539,6 +546,6 @@ mod tests {
         call.demand.scope = soong::protocol::Scope::Call;
         let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 30));
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
-        assert!(described(&call).iter().all(|row| !row.text.starts_with("for the session")));
+        assert!(permission_rows(&call).iter().all(|row| !row.text.starts_with("for the session")));
     }
 }

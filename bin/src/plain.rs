@@ -31,7 +31,7 @@ impl LineProgress {
         let begun = *self.started_at.get_or_insert(record.ts);
         let seconds = record.ts.millis_since(begun) / 100;
         let name = self.name(record);
-        let said = self.say(record)?;
+        let said = self.describe(record)?;
         Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
     }
 
@@ -45,7 +45,7 @@ impl LineProgress {
         child.unwrap_or("run").to_owned()
     }
 
-    fn say(&mut self, record: &EventRecord) -> Option<String> {
+    fn describe(&mut self, record: &EventRecord) -> Option<String> {
         // The parent reports the start and end of a child, and the goals of a child are not shown.
         let is_child = record.run_id.as_ref().is_some_and(|id| self.children.contains_key(id));
         Some(match &record.event {
@@ -66,40 +66,46 @@ impl LineProgress {
                 let used = figure::count(stats.tree.total_tokens);
                 // The reason of a failure was already printed.
                 let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
-                format!("{name} {how} after {}, {used} tokens{said}", figure::span(stats.tree.duration_ms))
+                format!("{name} {how} after {}, {used} tokens{said}", figure::duration(stats.tree.duration_ms))
             }
             Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }) => {
-                let whom = to.as_deref().map(|to| format!(" {}", text::line(to))).unwrap_or_default();
+                let whom = to.as_deref().map(|to| format!(" {}", text::safe_line(to))).unwrap_or_default();
                 format!("asks{whom}: {} (question {question_id})", short(question))
             }
             Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
                 format!("question {question_id} is answered")
             }
             Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
-                format!("asks for permission: {} of {} (permission {permission_id})", text::line(tool), short(target))
+                format!(
+                    "asks for permission: {} of {} (permission {permission_id})",
+                    text::safe_line(tool),
+                    short(target)
+                )
             }
             Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
-                format!("permission {permission_id}: {} by {}", decision.as_str(), text::line(by))
+                format!("permission {permission_id}: {} by {}", decision.as_str(), text::safe_line(by))
             }
             Event::Memory(MemoryEvent::Injected { ids, error: None, .. }) if ids.is_empty() => return None,
             Event::Memory(MemoryEvent::Injected { ids, error, .. }) => match error {
                 Some(error) => format!("what earlier runs have learned is not told: {}", short(&error.to_string())),
-                None => format!("is told what earlier runs have learned: {}", listed(ids)),
+                None => format!("is told what earlier runs have learned: {}", join_ids(ids)),
             },
-            Event::Memory(MemoryEvent::Added { id, category }) => format!("learned {id} ({})", text::line(category)),
+            Event::Memory(MemoryEvent::Added { id, category }) => {
+                format!("learned {id} ({})", text::safe_line(category))
+            }
             Event::Memory(MemoryEvent::Rated { helpful, harmful }) => {
                 let parts = [("helped", helpful), ("did harm", harmful)];
                 let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
-                parts.map(|(how, ids)| format!("{how}: {}", listed(ids))).collect::<Vec<_>>().join("; ")
+                parts.map(|(how, ids)| format!("{how}: {}", join_ids(ids))).collect::<Vec<_>>().join("; ")
             }
             Event::Hook(HookEvent::Denied { event, reason }) => {
-                format!("a hook refused ({}): {}", text::line(event), short(reason))
+                format!("a hook refused ({}): {}", text::safe_line(event), short(reason))
             }
             Event::Hook(HookEvent::Failed { event, error }) => {
-                format!("a hook failed ({}): {}", text::line(event), short(error))
+                format!("a hook failed ({}): {}", text::safe_line(event), short(error))
             }
             Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
-                format!("tool {} was refused: {}", text::line(name), short(reason))
+                format!("tool {} was refused: {}", text::safe_line(name), short(reason))
             }
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
                 format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))
@@ -108,15 +114,15 @@ impl LineProgress {
                 format!("the budget does not do for the next step: {used} of {limit} {} are used", words(*dimension))
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => {
-                format!("waits for a model call: {}", text::line(reason))
+                format!("waits for a model call: {}", text::safe_line(reason))
             }
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
-            Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", without_server(error)),
+            Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", mcp_warning(error)),
             Event::Tool(ToolEvent::Failed { name, error, .. }) => {
-                format!("tool {} failed: {}", text::line(name), short(&error.to_string()))
+                format!("tool {} failed: {}", text::safe_line(name), short(&error.to_string()))
             }
             Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
-                let (wait, error) = (figure::span(*wait_ms), error.to_string());
+                let (wait, error) = (figure::duration(*wait_ms), error.to_string());
                 let last = self.retries.insert(record.run_id.clone(), error.clone());
                 let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
                 format!("model call failed (try {attempt}), again in {wait}: {why}")
@@ -136,18 +142,18 @@ impl LineProgress {
             }
             Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
                 let label = name.as_deref().unwrap_or(artifact_id.as_str());
-                format!("artifact {} version {version} saved, {}", text::line(label), figure::bytes(*size))
+                format!("artifact {} version {version} saved, {}", text::safe_line(label), figure::bytes(*size))
             }
             Event::Artifact(ArtifactEvent::Edited { snapshot, name, .. }) => {
                 let size = figure::bytes(snapshot.size);
-                format!("artifact {} edited, revision {}, {size}", text::line(name), snapshot.version)
+                format!("artifact {} edited, revision {}, {size}", text::safe_line(name), snapshot.version)
             }
             Event::Artifact(ArtifactEvent::Withdrawn { name, .. }) => {
-                format!("artifact {} is not there any more", text::line(name))
+                format!("artifact {} is not there any more", text::safe_line(name))
             }
             Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
                 let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
-                format!("not stored as a version: {}", text::line(&names.join(", ")))
+                format!("not stored as a version: {}", text::safe_line(&names.join(", ")))
             }
             _ => return None,
         })
@@ -155,8 +161,8 @@ impl LineProgress {
 }
 
 /// Formats the warning that a run continues without an MCP server.
-pub(crate) fn without_server(error: &ErrorInfo) -> String {
-    format!("{}; the run goes on without its tools", text::line(&error.message))
+pub(crate) fn mcp_warning(error: &ErrorInfo) -> String {
+    format!("{}; the run goes on without its tools", text::safe_line(&error.message))
 }
 
 fn words(dimension: BudgetDimension) -> String {
@@ -167,24 +173,29 @@ fn run(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::Queued { position } => format!("queued at position {position}"),
         RunEvent::LoopStarted { mode, agent_type, model } => {
-            format!("started as {} in mode {} with model {}", text::line(agent_type), mode.as_str(), text::line(model))
+            format!(
+                "started as {} in mode {} with model {}",
+                text::safe_line(agent_type),
+                mode.as_str(),
+                text::safe_line(model)
+            )
         }
-        RunEvent::Completed { stats, .. } => format!("completed after {}", figure::span(stats.tree.duration_ms)),
+        RunEvent::Completed { stats, .. } => format!("completed after {}", figure::duration(stats.tree.duration_ms)),
         RunEvent::Failed { error, .. } => format!("failed: {}", short(&error.to_string())),
         RunEvent::Cancelled { .. } => "cancelled".to_owned(),
         RunEvent::CancelRequested {} => "cancel requested".to_owned(),
         RunEvent::CancelTimeout { after_ms } => {
-            format!("has not ended {} after the cancel; waiting on", figure::span(*after_ms))
+            format!("has not ended {} after the cancel; waiting on", figure::duration(*after_ms))
         }
         RunEvent::ActorRestarted { actor, count, error } => {
-            format!("{} crashed and was restarted (number {count}): {}", text::line(actor), short(error))
+            format!("{} crashed and was restarted (number {count}): {}", text::safe_line(actor), short(error))
         }
         RunEvent::Recovered { healed_calls: 0 } => "goes on after its process ended".to_owned(),
         RunEvent::Recovered { healed_calls } => {
             format!("goes on after its process ended; {healed_calls} of its calls were cut off")
         }
         RunEvent::SessionForked { source, at, .. } => format!("is a copy of {source} up to message {at}"),
-        RunEvent::Waiting { r#for } => format!("waits for an answer ({})", text::line(r#for)),
+        RunEvent::Waiting { r#for } => format!("waits for an answer ({})", text::safe_line(r#for)),
         RunEvent::Resumed { .. } => "goes on".to_owned(),
         RunEvent::Stuck { since } => format!("is stuck: nothing has come of it since {since}"),
         RunEvent::Dequeued { .. } => return None,
@@ -194,16 +205,16 @@ fn run(event: &RunEvent) -> Option<String> {
 /// Returns the name of a child: its agent type and the number that distinguishes it from its siblings.
 fn child_name(agent_type: &str, trace: &TraceId) -> String {
     let number = trace.last_segment().rsplit('-').next().unwrap_or_default();
-    text::line(&format!("{agent_type}-{number}"))
+    text::safe_line(&format!("{agent_type}-{number}"))
 }
 
 fn short(foreign: &str) -> String {
-    text::cut(&text::line(foreign), COLUMNS, "...")
+    text::cut(&text::safe_line(foreign), COLUMNS, "...")
 }
 
 /// Lists the ids of experiences.
-fn listed(ids: &[ExperienceId]) -> String {
-    text::line(&ids.iter().map(ExperienceId::as_str).collect::<Vec<_>>().join(", "))
+fn join_ids(ids: &[ExperienceId]) -> String {
+    text::safe_line(&ids.iter().map(ExperienceId::as_str).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 /// Prints a line to standard output.
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").map_err(|error| lost(&error))
+    writeln!(out, "{line}").map_err(|error| stdout_failure(&error))
 }
 
 /// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so
 /// that a pipe receives only the answer.
-pub(crate) fn aside(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Failure> {
+pub(crate) fn line_or_stderr(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Failure> {
     if terminal.has_stdout {
         return self::line(&terminal.stdout.paint(hue, line));
     }
@@ -36,11 +36,11 @@ pub(crate) fn aside(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Fai
 /// Prints a record as JSON on one line.
 pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
     let json = serde_json::to_string(record).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
-    line(&on_one_line(json))
+    line(&escape_line_ends(json))
 }
 
 /// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within strings.
-fn on_one_line(json: String) -> String {
+fn escape_line_ends(json: String) -> String {
     match json.contains(LINE_ENDS) {
         true => json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085"),
         false => json,
@@ -55,9 +55,9 @@ pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
 }
 
 /// Returns the failure for a write error on standard output; a closed pipe is not an error.
-pub(crate) fn lost(error: &std::io::Error) -> Failure {
+pub(crate) fn stdout_failure(error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::BrokenPipe => Failure::unread(),
+        ErrorKind::BrokenPipe => Failure::output_closed(),
         _ => Failure::new(Exit::Failed, format!("standard output cannot be written: {error}"), "Check where it leads."),
     }
 }
@@ -75,9 +75,9 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
             Exit::AwaitsInput => paint.paint(Hue::Yellow, "waiting:"),
             _ => paint.paint(Hue::Red, "error:"),
         };
-        error_line(&format!("{head} {}", text::line(&failure.what)));
+        error_line(&format!("{head} {}", text::safe_line(&failure.what)));
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {
-            error_line(&format!("  {}", text::line_as_is(line)));
+            error_line(&format!("  {}", text::safe_line_keep_spaces(line)));
         }
     }
     failure.exit.into()
@@ -86,7 +86,8 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
 /// Prints a table. Columns are as wide as their widest cell, and the last one is not padded. Cells are untrusted
 /// text.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| text::line(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| text::safe_line(cell)).collect()).collect();
     let widest = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| text::width(cell));
         cells.chain([text::width(head[column])]).max().unwrap_or(0)
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn json_record_contains_no_line_separators() {
         let said = "a\u{2028}b\u{2029}c\u{85}d\ne";
-        let shown = on_one_line(serde_json::to_string(said).unwrap());
+        let shown = escape_line_ends(serde_json::to_string(said).unwrap());
         assert!(!shown.contains(LINE_ENDS) && !shown.contains('\n'), "{shown:?}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), said);
     }

@@ -95,7 +95,7 @@ impl Progress {
                 Ok(())
             }
             (Self::Live(picture), item) => {
-                picture.take(item);
+                picture.apply(item);
                 Ok(())
             }
             (Self::Plain(_) | Self::Closed, _) => Ok(()),
@@ -105,7 +105,7 @@ impl Progress {
     /// Redraws the live display, if there is one.
     pub(crate) fn draw(&mut self, client: &Client) {
         if let Self::Live(picture) = self {
-            picture.look(client);
+            picture.poll_tree(client);
             picture.draw();
         }
     }
@@ -122,7 +122,7 @@ impl Progress {
     /// Prints a note for the user, above the live display if there is one.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
-            Self::Live(picture) => picture.screen.above(&[StyledLine::of(Hue::Plain, text)]),
+            Self::Live(picture) => picture.screen.print_above(&[StyledLine::of(Hue::Plain, text)]),
             _ => print::error_line(text),
         }
     }
@@ -137,11 +137,11 @@ impl Progress {
 
     /// Returns whether the user at the terminal can be prompted.
     pub(crate) fn can_ask(&self) -> bool {
-        matches!(self, Self::Live(_) | Self::Plain(_)) && people::is_somebody_there()
+        matches!(self, Self::Live(_) | Self::Plain(_)) && people::is_interactive()
     }
 
     /// Returns the label of a child run, or `None` if `run` is not a known child.
-    pub(crate) fn child(&self, run: &RunId) -> Option<String> {
+    pub(crate) fn child_label(&self, run: &RunId) -> Option<String> {
         match self {
             Self::Live(picture) => {
                 let entry = picture.board.entry(run).filter(|entry| entry.parent.is_some())?;
@@ -155,7 +155,7 @@ impl Progress {
     /// Suspends the live display, for example for a prompt. Its last frame stays on the screen.
     pub(crate) fn pause(&mut self) {
         if let Self::Live(picture) = self {
-            picture.screen.foot(Vec::new());
+            picture.screen.set_footer(Vec::new());
             // In a conversation only the text stays.
             let stays = if picture.answer.prints_stream { &RunTable::default() } else { &picture.board };
             picture.screen.draw(stays, &[]);
@@ -164,9 +164,9 @@ impl Progress {
     }
 
     /// Resumes the display below the current screen content.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn resume(&mut self) {
         if matches!(self, Self::Live(_)) {
-            screen::came_back();
+            screen::mark_suspended();
         }
     }
 
@@ -191,15 +191,14 @@ pub(crate) struct LiveDisplay {
 }
 
 impl LiveDisplay {
-    fn take(&mut self, item: &StreamItem) {
+    fn apply(&mut self, item: &StreamItem) {
         match item {
             StreamItem::Event(record) => {
                 let finished = self.answer.finish(record);
-                self.screen.above(&finished);
+                self.screen.print_above(&finished);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
-                    let warning =
-                        StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::without_server(error));
-                    self.screen.above(&[warning]);
+                    let warning = StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::mcp_warning(error));
+                    self.screen.print_above(&[warning]);
                 }
                 self.board.apply(record);
             }
@@ -214,11 +213,11 @@ impl LiveDisplay {
 
     /// Requests the actor tree and applies its answer to the board (waiting reasons, goals). Does not block: the
     /// display is driven by events, and a missing tree only delays details.
-    fn look(&mut self, client: &Client) {
+    fn poll_tree(&mut self, client: &Client) {
         match self.tree_request.take() {
             Some(mut look) => match look.try_recv() {
                 Ok((tree, took)) => {
-                    self.board.look(&tree);
+                    self.board.apply_tree(&tree);
                     self.next_tree_request = Instant::now() + took * TREE_INTERVAL_FACTOR;
                 }
                 Err(TryRecvError::Empty) => self.tree_request = Some(look),
@@ -243,18 +242,18 @@ impl LiveDisplay {
         self.answer.page = PageFormat::of(&self.answer.terminal);
         if self.answer.prints_stream {
             let settled = self.answer.streamed.settled(&self.answer.page);
-            self.screen.above(&settled);
+            self.screen.print_above(&settled);
         }
         let tail = self.answer.streamed.tail(&self.answer.page, MAX_TAIL_LINES);
-        let mut foot = self.board.totals(screen::now()).said();
+        let mut foot = self.board.totals(screen::now()).summary_parts();
         foot.extend(self.hint.iter().cloned());
-        self.screen.foot(foot);
+        self.screen.set_footer(foot);
         self.screen.draw(&self.board, &tail);
     }
 
     /// Leaves the last frame on the screen; in a conversation, only the text.
     fn finish(&mut self) {
-        self.screen.foot(Vec::new());
+        self.screen.set_footer(Vec::new());
         if self.answer.prints_stream {
             self.board = RunTable::default();
         }
@@ -296,7 +295,7 @@ impl StreamedAnswer {
             // record.
             None => {
                 self.is_complete = false;
-                streamed.finish_as_is(&self.page)
+                streamed.finish_unchecked(&self.page)
             }
         };
         if content.as_ref().is_none_or(|content| !content.trim().is_empty()) {

@@ -100,12 +100,12 @@ impl OfflineStore {
 
     /// Lists all sessions, newest first.
     pub(crate) fn sessions(&self) -> Result<Vec<Session>, Failure> {
-        all(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))
+        collect_pages(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))
     }
 
     /// Lists all traces that match the filter, newest first.
     pub(crate) fn traces(&self, filter: &TraceFilter) -> Result<Vec<Trace>, Failure> {
-        let found = all(|cursor| self.reader.traces(filter, PAGE, cursor))?;
+        let found = collect_pages(|cursor| self.reader.traces(filter, PAGE, cursor))?;
         Ok(found.into_iter().map(|trace| self.mark_trace(trace)).collect())
     }
 
@@ -144,7 +144,7 @@ impl OfflineStore {
     }
 
     /// Returns the names of the models that the unfinished runs of a session need to resume.
-    pub(crate) fn models_at_work(&self, session: &SessionId) -> Result<BTreeSet<String>, Failure> {
+    pub(crate) fn unfinished_models(&self, session: &SessionId) -> Result<BTreeSet<String>, Failure> {
         let runs = self.reader.live_runs(Some(session))?;
         Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
     }
@@ -170,7 +170,7 @@ impl OfflineStore {
     }
 }
 
-fn all<T>(page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Result<Vec<T>, Failure> {
+fn collect_pages<T>(page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Result<Vec<T>, Failure> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
     loop {

@@ -58,7 +58,7 @@ impl DeniedCall {
     /// Describes the call on one line.
     pub(crate) fn line(&self) -> String {
         let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
-        format!("{} {}", text::line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
+        format!("{} {}", text::safe_line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<StoredArtifact> 
 }
 
 /// Prints the result of a run: as JSON, or as answer, artifacts and usage for the user.
-pub(crate) fn tell(
+pub(crate) fn print_result(
     context: &Context<'_>,
     home: &Path,
     watched: &FollowedRun,
@@ -90,34 +90,36 @@ pub(crate) fn tell(
     if context.global.json {
         return json(home, watched, stored);
     }
-    let is_unfit =
+    let violates_schema =
         watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ResultSchemaValidationFailed);
     match &watched.run.output {
         // An output that does not match the schema goes to standard error, not to a reader of standard output.
-        Some(output) if is_unfit => print::aside(context.terminal, Hue::Plain, &text::block(output))?,
+        Some(output) if violates_schema => {
+            print::line_or_stderr(context.terminal, Hue::Plain, &text::safe_block(output))?
+        }
         _ if !watched.answer_printed => answer(&watched.run, context.terminal)?,
         _ => {}
     }
-    closing(&watched.run, stored, context.terminal)
+    print_summary(&watched.run, stored, context.terminal)
 }
 
 /// Prints commands that show the session and its last artifact, quoted for a shell.
-pub(crate) fn look_closer(
+pub(crate) fn print_detail_commands(
     context: &Context<'_>,
     home: Option<&Path>,
     session: &SessionId,
     stored: &[StoredArtifact],
 ) -> Result<(), Failure> {
     let soong = command(home, context.global.url.as_deref());
-    print::aside(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
+    print::line_or_stderr(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
     let Some(last) = stored.last() else { return Ok(()) };
-    let name = typed(last.artifact.label());
+    let name = shell_quoted(last.artifact.label());
     let hint = format!("             {soong} artifacts show {name} --session {session}");
-    print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
+    print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&hint))
 }
 
 /// Prints the calls that were denied because no approver was available.
-pub(crate) fn refused_calls(refused: &[DeniedCall]) {
+pub(crate) fn print_denied_calls(refused: &[DeniedCall]) {
     let unasked: Vec<&DeniedCall> = refused.iter().filter(|refused| refused.target.is_some()).collect();
     if unasked.is_empty() {
         return;
@@ -128,12 +130,12 @@ pub(crate) fn refused_calls(refused: &[DeniedCall]) {
 }
 
 /// Returns advice with the narrowest options that would allow these calls, or an empty string.
-pub(crate) fn allowing_options(refused: &[DeniedCall]) -> String {
+pub(crate) fn allow_advice(refused: &[DeniedCall]) -> String {
     let mut options: Vec<String> = Vec::new();
     // A grant with characters that would be escaped cannot be copied from the output.
     let grants = refused.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
     for grant in grants {
-        let option = format!("--allow {}", typed(grant));
+        let option = format!("--allow {}", shell_quoted(grant));
         if !options.contains(&option) {
             options.push(option);
         }
@@ -143,13 +145,13 @@ pub(crate) fn allowing_options(refused: &[DeniedCall]) -> String {
 
 /// Returns the `soong` command with the options of the given home or server.
 pub(crate) fn command(home: Option<&Path>, url: Option<&str>) -> String {
-    let url = url.map(|url| format!(" --url {}", typed(url)));
-    let home = home.map(|home| format!(" --home {}", typed(&home.display().to_string())));
+    let url = url.map(|url| format!(" --url {}", shell_quoted(url)));
+    let home = home.map(|home| format!(" --home {}", shell_quoted(&home.display().to_string())));
     format!("soong{}{}", url.unwrap_or_default(), home.unwrap_or_default())
 }
 
 /// Quotes an argument for a shell if necessary.
-fn typed(argument: &str) -> String {
+fn shell_quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
 }
@@ -183,40 +185,40 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     if output.trim().is_empty() {
         return Ok(());
     }
-    for line in drawn(output, terminal) {
+    for line in render(output, terminal) {
         print::line(&line)?;
     }
-    print::aside(terminal, Hue::Plain, "")
+    print::line_or_stderr(terminal, Hue::Plain, "")
 }
 
 /// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for unsafe characters.
-pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
-    indented(text, terminal, 0)
+pub(crate) fn render(text: &str, terminal: &Terminal) -> Vec<String> {
+    render_indented(text, terminal, 0)
 }
 
 /// Like [`drawn`], for lines that are printed with an indentation of `indent` columns.
-pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<String> {
+pub(crate) fn render_indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<String> {
     if terminal.has_stdout {
-        let lines = markdown::render(text, &PageFormat::of(terminal).without(indent));
-        return lines.iter().map(|line| line.painted(terminal.stdout)).collect();
+        let lines = markdown::render(text, &PageFormat::of(terminal).narrower(indent));
+        return lines.iter().map(|line| line.to_ansi(terminal.stdout)).collect();
     }
-    let text = text::piped(text.trim_end());
+    let text = text::safe_piped(text.trim_end());
     text.trim_start_matches('\n').lines().map(str::to_owned).collect()
 }
 
 /// Prints the artifacts and the usage of a run.
-fn closing(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
+fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
     if !stored.is_empty() {
-        print::aside(terminal, Hue::Bold, "Artifacts")?;
+        print::line_or_stderr(terminal, Hue::Bold, "Artifacts")?;
     }
     for StoredArtifact { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
-        let (name, size) = (text::line(artifact.label()), figure::bytes(artifact.size));
-        let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path));
-        print::aside(terminal, Hue::Plain, &line)?;
+        let (name, size) = (text::safe_line(artifact.label()), figure::bytes(artifact.size));
+        let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::safe_line_keep_spaces(&path));
+        print::line_or_stderr(terminal, Hue::Plain, &line)?;
     }
     if !stored.is_empty() {
-        print::aside(terminal, Hue::Plain, "")?;
+        print::line_or_stderr(terminal, Hue::Plain, "")?;
     }
     let Some(StatsPair { own, tree }) = &view.stats else { return Ok(()) };
     let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
@@ -229,27 +231,31 @@ fn closing(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Re
         view.run.status.as_str(),
         figure::count(tree.total_tokens),
         figure::cost(tree.cost),
-        figure::span(tree.duration_ms),
+        figure::duration(tree.duration_ms),
     );
-    print::aside(terminal, Hue::Dim, &figures)
+    print::line_or_stderr(terminal, Hue::Dim, &figures)
 }
 
 /// Returns the failure for a run that waits for user input, with commands to answer or stop it.
-fn parked(soong: &str, ask: &UserRequest, more: &[UserRequest]) -> Failure {
-    let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.line())).collect();
+fn waiting_failure(soong: &str, ask: &UserRequest, more: &[UserRequest]) -> Failure {
+    let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.summary())).collect();
     let advice = format!(
         "{also}Answer, and it goes on: {}\nOr give it up: {soong} traces stop {}",
-        ask.how(soong),
+        ask.answer_command(soong),
         ask.session_id()
     );
-    Failure::new(Exit::AwaitsInput, format!("the run is parked: it asks {}", ask.line()), advice)
+    Failure::new(Exit::AwaitsInput, format!("the run is parked: it asks {}", ask.summary()), advice)
 }
 
 /// Returns the exit code or failure for the result of the run.
 pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit, Failure> {
     let run = &watched.run.run;
     if let Some((ask, more)) = watched.open_requests.split_first() {
-        return Err(parked(&command(context.global.home.as_deref(), context.global.url.as_deref()), ask, more));
+        return Err(waiting_failure(
+            &command(context.global.home.as_deref(), context.global.url.as_deref()),
+            ask,
+            more,
+        ));
     }
     match run.status {
         RunStatus::Completed => Ok(Exit::Success),

@@ -38,19 +38,19 @@ static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the process was suspended since the last call, and resets that.
-pub(crate) fn has_come_back() -> bool {
+pub(crate) fn take_suspended() -> bool {
     WAS_SUSPENDED.swap(false, Ordering::AcqRel)
 }
 
 /// Makes the next picture start below everything that is shown, because the process was suspended.
-pub(crate) fn came_back() {
+pub(crate) fn mark_suspended() {
     WAS_SUSPENDED.store(true, Ordering::Release);
 }
 
 /// Restores the terminal before the process exits or is suspended.
-pub(crate) fn give_back() {
-    tty::give_back();
-    keyboard::give_back();
+pub(crate) fn restore_terminal() {
+    tty::restore();
+    keyboard::restore_mode();
     show_cursor();
 }
 
@@ -92,17 +92,17 @@ impl Screen {
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
-    pub(crate) fn foot(&mut self, foot: Vec<String>) {
+    pub(crate) fn set_footer(&mut self, foot: Vec<String>) {
         self.footer = foot;
     }
 
     /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
     pub(crate) fn draw(&mut self, board: &RunTable, tail: &[StyledLine]) {
-        if !self.is_ours() {
+        if !self.may_draw() {
             return;
         }
         let size = size();
-        let (width, height) = size.room();
+        let (width, height) = size.picture_size();
         let frame = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
         let picture = picture::picture(board, tail, &self.footer, &frame);
         let update = self.painter.paint(&[], &picture, size);
@@ -110,13 +110,13 @@ impl Screen {
     }
 
     /// Prints lines permanently above the picture.
-    pub(crate) fn above(&mut self, lines: &[StyledLine]) {
+    pub(crate) fn print_above(&mut self, lines: &[StyledLine]) {
         if lines.is_empty() {
             return;
         }
-        if !self.is_ours() {
+        if !self.may_draw() {
             // The lines above the cursor belong to the shell.
-            self.painter.forget();
+            self.painter.keep_picture();
         }
         let picture = self.painter.drawn().to_vec();
         let update = self.painter.paint(lines, &picture, size());
@@ -130,11 +130,11 @@ impl Screen {
     }
 
     /// Returns whether a picture may be drawn: not while the process is in the background of its terminal.
-    fn is_ours(&mut self) -> bool {
+    fn may_draw(&mut self) -> bool {
         let is_ours = keyboard::is_foreground();
-        if is_ours && has_come_back() {
-            keyboard::take_again();
-            self.painter.forget();
+        if is_ours && take_suspended() {
+            keyboard::reapply_echo_off();
+            self.painter.keep_picture();
         }
         is_ours
     }

@@ -21,10 +21,10 @@ const KEY_PREFIXES: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "
 
 /// The secrets in the environment, for texts that do not come from the library (SAFE-1).
 static KNOWN_SECRETS: LazyLock<RwLock<Redactor>> =
-    LazyLock::new(|| RwLock::new(Redactor::new(&Environment::process(), &Config::default())));
+    LazyLock::new(|| RwLock::new(Redactor::new(&Environment::from_process(), &Config::default())));
 
 /// Sets the known secrets to the ones that the environment and the configuration name.
-pub(crate) fn learn(environment: &Environment, config: &Config) {
+pub(crate) fn set_known(environment: &Environment, config: &Config) {
     *KNOWN_SECRETS.write().unwrap_or_else(PoisonError::into_inner) = Redactor::new(environment, config);
 }
 
@@ -51,7 +51,7 @@ impl<W: Write> Write for Redacted<W> {
 }
 
 /// Hides each word of a text that may be a secret, and user names and passwords in addresses.
-pub(crate) fn hide(text: &str) -> String {
+pub(crate) fn hide_likely_secrets(text: &str) -> String {
     let is_break =
         |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '~' | '/' | ':' | '@' | '%'));
     let mut safe = String::with_capacity(text.len());
@@ -85,14 +85,14 @@ fn hide_word(word: &str) -> String {
     }
     let parts: Vec<&str> = word
         .split_inclusive(['/', ':', '@'])
-        .map(|part| if is_like_one(part.trim_end_matches(['/', ':', '@', '.'])) { HIDDEN } else { part })
+        .map(|part| if looks_like_key(part.trim_end_matches(['/', ':', '@', '.'])) { HIDDEN } else { part })
         .collect();
     parts.concat()
 }
 
 /// Returns whether a word looks like a key: it has a known prefix, is a long hexadecimal number, or is long and mixes
 /// digits, lower and upper case.
-fn is_like_one(word: &str) -> bool {
+fn looks_like_key(word: &str) -> bool {
     if KEY_PREFIXES.iter().any(|beginning| word.starts_with(beginning) && word.len() >= beginning.len() + 8) {
         return true;
     }
@@ -127,7 +127,7 @@ mod tests {
             ("Schlüssel ü", "Schlüssel ü"),
             ("", ""),
         ] {
-            assert_eq!(hide(text), want);
+            assert_eq!(hide_likely_secrets(text), want);
         }
     }
 

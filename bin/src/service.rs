@@ -17,7 +17,7 @@ impl ServiceNotifier {
     /// Sends that the server is ready, then a watchdog message twice per watchdog interval, unless the runtime has
     /// failed.
     pub(crate) fn ready(runtime: &Runtime) -> Self {
-        tell(NotifyState::Ready);
+        notify(NotifyState::Ready);
         let watchdog = sd_notify::watchdog_enabled().map(|interval| {
             let runtime = runtime.clone();
             AbortOnDropHandle::new(tokio::spawn(async move {
@@ -25,7 +25,7 @@ impl ServiceNotifier {
                 loop {
                     ticks.tick().await;
                     if runtime.failure().is_none() {
-                        tell(NotifyState::Watchdog);
+                        notify(NotifyState::Watchdog);
                     }
                 }
             }))
@@ -36,11 +36,11 @@ impl ServiceNotifier {
 
 impl Drop for ServiceNotifier {
     fn drop(&mut self) {
-        tell(NotifyState::Stopping);
+        notify(NotifyState::Stopping);
     }
 }
 
-fn tell(state: NotifyState<'_>) {
+fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "the service manager could not be told");
     }

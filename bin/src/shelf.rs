@@ -13,7 +13,7 @@ use soong::{
 use soong_server::http::{ArtifactView, Artifacts, Versions};
 
 use crate::{
-    client::{Client, Download, artifact_path, piece},
+    client::{Client, Download, artifact_path, path_segment},
     config::Settings,
     exit::Failure,
     source::Source,
@@ -37,7 +37,7 @@ fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Re
 }
 
 /// Lists the artifacts that a cleanup would delete, without deleting them.
-pub(crate) async fn may_go(
+pub(crate) async fn cleanup_candidates(
     source: &Source,
     settings: &Settings,
     environment: &Environment,
@@ -71,7 +71,7 @@ impl ArtifactSource {
     pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
         match &self.door {
             Transport::Owner(client) => {
-                let path = format!("/api/sessions/{}/artifacts", piece(&self.session));
+                let path = format!("/api/sessions/{}/artifacts", path_segment(&self.session));
                 Ok(client.get::<Artifacts>(&path).await?.artifacts)
             }
             Transport::Disk(reader, place) => Ok(reader.list(place).await?),

@@ -16,7 +16,7 @@ use soong_server::http::{
 use soong_storage::store::Reader;
 
 use crate::{
-    client::{Client, piece},
+    client::{Client, path_segment},
     exit::Failure,
     people::UserRequest,
     records::{self, OfflineStore},
@@ -57,7 +57,8 @@ impl Source {
     pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let found: Artifacts = client.get(&format!("/api/sessions/{}/artifacts", piece(session))).await?;
+                let found: Artifacts =
+                    client.get(&format!("/api/sessions/{}/artifacts", path_segment(session))).await?;
                 Ok(found.artifacts)
             }
             Self::Disk(records) => {
@@ -99,7 +100,8 @@ impl Source {
         match self {
             Self::Owner(client, _) => {
                 let mode = if path == MessagePath::All { "all" } else { "main_path" };
-                let found: Messages = client.get(&format!("/api/traces/{}/messages?mode={mode}", piece(id))).await?;
+                let found: Messages =
+                    client.get(&format!("/api/traces/{}/messages?mode={mode}", path_segment(id))).await?;
                 Ok(found.messages)
             }
             Self::Disk(records) => Ok(records.reader.messages(&records.trace(id)?.trace_id, path)?),
@@ -174,7 +176,7 @@ impl Source {
     }
 
     /// Lists the open requests of all sessions or of one session, questions first.
-    pub(crate) async fn open(&self, session: Option<&SessionId>) -> Result<Vec<UserRequest>, Failure> {
+    pub(crate) async fn open_requests(&self, session: Option<&SessionId>) -> Result<Vec<UserRequest>, Failure> {
         let questions = self.questions(Some(QuestionStatus::Pending), session.cloned()).await?;
         let permissions = self.permissions(Some(PermissionStatus::Pending), session.cloned()).await?;
         let permissions = permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked)));
@@ -207,7 +209,8 @@ impl Source {
     pub(crate) async fn events(&self, id: &TraceId, since: u64) -> Result<Vec<EventRecord>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let path = format!("/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}", piece(id));
+                let path =
+                    format!("/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}", path_segment(id));
                 Ok(client.get::<EventPage>(&path).await?.events)
             }
             Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),
@@ -231,7 +234,7 @@ impl Client {
     }
 
     async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
-        let only = session.map_or_else(String::new, |id| format!("&session_id={}", piece(id)));
+        let only = session.map_or_else(String::new, |id| format!("&session_id={}", path_segment(id)));
         let mut all = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
@@ -247,5 +250,5 @@ impl Client {
 
 fn next_page(cursor: Option<&str>) -> String {
     let limit = format!("limit={}", records::PAGE);
-    cursor.map_or(limit.clone(), |cursor| format!("{limit}&cursor={}", piece(cursor)))
+    cursor.map_or(limit.clone(), |cursor| format!("{limit}&cursor={}", path_segment(cursor)))
 }

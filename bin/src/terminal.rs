@@ -85,7 +85,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Detects the properties from the process's streams and environment.
-    pub(crate) fn find(environment: &Environment, color: Color) -> Self {
+    pub(crate) fn detect(environment: &Environment, color: Color) -> Self {
         let is_dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
         let paint = |is_terminal: bool| Paint {
             on: match color {

@@ -13,16 +13,16 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const REPLACEMENT: char = '\u{fffd}';
 
 /// Makes multi-line text safe. A tab becomes four spaces.
-pub(crate) fn block(text: &str) -> String {
-    harmless(text, "    ")
+pub(crate) fn safe_block(text: &str) -> String {
+    replace_harmful(text, "    ")
 }
 
 /// Makes text safe that is piped or written to a file: tabs are kept.
-pub(crate) fn piped(text: &str) -> String {
-    harmless(text, "\t")
+pub(crate) fn safe_piped(text: &str) -> String {
+    replace_harmful(text, "\t")
 }
 
-fn harmless(text: &str, tab: &str) -> String {
+fn replace_harmful(text: &str, tab: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let text = text.replace("\r\n", "\n");
     for c in text.chars() {
@@ -37,7 +37,7 @@ fn harmless(text: &str, tab: &str) -> String {
 }
 
 /// Makes text safe on one line: each run of white space becomes one space.
-pub(crate) fn line(text: &str) -> String {
+pub(crate) fn safe_line(text: &str) -> String {
     let words: Vec<String> = text
         .split_whitespace()
         .map(|word| word.chars().map(|c| if is_harmful(c) { REPLACEMENT } else { c }).collect())
@@ -46,8 +46,8 @@ pub(crate) fn line(text: &str) -> String {
 }
 
 /// Makes text safe on one line and keeps its spaces.
-pub(crate) fn line_as_is(text: &str) -> String {
-    block(text).replace('\n', " ")
+pub(crate) fn safe_line_keep_spaces(text: &str) -> String {
+    safe_block(text).replace('\n', " ")
 }
 
 /// Maximum number of successive combining marks that are not escaped.
@@ -93,7 +93,7 @@ fn is_of_mixed_scripts(word: &str) -> bool {
 }
 
 /// Splits a line into pieces of at most `columns`. An empty line gives one piece.
-pub(crate) fn pieces(line: &str, columns: usize) -> Vec<String> {
+pub(crate) fn split_columns(line: &str, columns: usize) -> Vec<String> {
     let (mut pieces, mut piece, mut used) = (Vec::new(), String::new(), 0);
     for (cluster, width) in clusters(line) {
         if used + width > columns && used > 0 {
@@ -147,11 +147,11 @@ pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     let mut kept = String::new();
     let mut used = 0;
     for c in line.chars() {
-        let wide = c.width().unwrap_or(0);
-        if used + wide > room {
+        let width = c.width().unwrap_or(0);
+        if used + width > room {
             break;
         }
-        used += wide;
+        used += width;
         kept.push(c);
     }
     kept + ellipsis
@@ -192,21 +192,21 @@ fn cluster_end(text: &str) -> usize {
 }
 
 /// Returns the cluster if it fits `columns`, else a replacement of one column.
-pub(crate) fn fitted((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
+pub(crate) fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
     if wide <= columns.max(1) { (cluster, wide) } else { ("\u{fffd}", 1) }
 }
 
 /// Breaks a line into one or more parts of at most `columns`.
-pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
+pub(crate) fn break_line(line: &str, columns: usize) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut used = 0;
     for cluster in clusters(line) {
-        let (cluster, wide) = fitted(cluster, columns);
-        if used + wide > columns.max(1) {
+        let (cluster, width) = fit_cluster(cluster, columns);
+        if used + width > columns.max(1) {
             parts.push(String::new());
             used = 0;
         }
-        used += wide;
+        used += width;
         if let Some(part) = parts.last_mut() {
             part.push_str(cluster);
         }
@@ -215,7 +215,7 @@ pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
 }
 
 /// Wraps a safe line between words into lines of at most `columns`. Longer words are broken.
-pub(crate) fn wrapped(line: &str, columns: usize) -> Vec<String> {
+pub(crate) fn wrap(line: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = vec![String::new()];
     for word in line.split(' ') {
@@ -225,7 +225,7 @@ pub(crate) fn wrapped(line: &str, columns: usize) -> Vec<String> {
             open.push_str(word);
             continue;
         }
-        let mut parts = broken(word, columns).into_iter();
+        let mut parts = break_line(word, columns).into_iter();
         if open.is_empty() {
             open.extend(parts.next());
         }
@@ -261,10 +261,10 @@ mod tests {
             ("nul\0", "nul\u{fffd}", "nul\u{fffd}"),
             ("好 👩\u{200d}🔬", "好 👩\u{200d}🔬", "好 👩\u{200d}🔬"),
         ] {
-            assert_eq!(line(foreign), on_one_line, "{foreign:?}");
-            assert_eq!(block(foreign), as_block, "{foreign:?}");
+            assert_eq!(safe_line(foreign), on_one_line, "{foreign:?}");
+            assert_eq!(safe_block(foreign), as_block, "{foreign:?}");
         }
-        assert_eq!(piped("all:\n\techo \u{1b}[1m"), "all:\n\techo \u{fffd}[1m");
+        assert_eq!(safe_piped("all:\n\techo \u{1b}[1m"), "all:\n\techo \u{fffd}[1m");
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
             ("x\u{200d}y", 1, vec!["x\u{200d}", "y"]), // only emoji are joined
             ("❤\u{fe0f}❤\u{fe0f}", 3, vec!["❤\u{fe0f}", "❤\u{fe0f}"]),
         ] {
-            assert_eq!(broken(text, columns), want, "{text} to {columns}");
+            assert_eq!(break_line(text, columns), want, "{text} to {columns}");
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
             ("a verylongword b", 6, vec!["a", "verylo", "ngword", "b"]),
             ("好好 好", 4, vec!["好好", "好"]),
         ] {
-            assert_eq!(wrapped(text, columns), want, "{text} to {columns}");
+            assert_eq!(wrap(text, columns), want, "{text} to {columns}");
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
         let joined = "👩\u{200d}".repeat(100_000);
         let marked = "e".to_owned() + &"\u{301}\u{200d}".repeat(100_000);
         for text in [&joined, &marked] {
-            assert_eq!(broken(text, 10).concat(), *text);
+            assert_eq!(break_line(text, 10).concat(), *text);
         }
     }
 
@@ -330,24 +330,24 @@ mod tests {
     proptest! {
         #[test]
         fn broken_lines_fit_and_keep_all_text(text in texts(), columns in 2usize..40) {
-            let safe = line_as_is(&text);
-            let parts = broken(&safe, columns);
+            let safe = safe_line_keep_spaces(&text);
+            let parts = break_line(&safe, columns);
             prop_assert_eq!(parts.concat(), safe.as_str());
             for part in &parts {
                 prop_assert!(part.width() <= columns, "{part:?}");
             }
-            prop_assert!(clusters(&safe).map(|(_, wide)| wide).sum::<usize>() >= safe.width());
-            for part in wrapped(&safe, columns) {
+            prop_assert!(clusters(&safe).map(|(_, width)| width).sum::<usize>() >= safe.width());
+            for part in wrap(&safe, columns) {
                 prop_assert!(part.width() <= columns, "{part:?}");
             }
-            prop_assert!(broken(&safe, 1).iter().all(|part| part.width() <= 1));
+            prop_assert!(break_line(&safe, 1).iter().all(|part| part.width() <= 1));
         }
 
         #[test]
         fn any_text_is_sanitized_and_fits(text in any::<String>(), columns in 0usize..60) {
-            let safe = line(&text);
+            let safe = safe_line(&text);
             prop_assert!(!safe.chars().any(is_harmful));
-            prop_assert!(!block(&text).chars().any(|c| c != '\n' && is_harmful(c)));
+            prop_assert!(!safe_block(&text).chars().any(|c| c != '\n' && is_harmful(c)));
             prop_assert!(cut(&safe, columns, "…").width() <= columns);
         }
     }

@@ -39,7 +39,7 @@ const DRAW_TIMEOUT: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Restores the terminal if the monitor has taken it.
-pub(crate) fn give_back() {
+pub(crate) fn restore() {
     let begun = Instant::now();
     let _drawn = loop {
         match DRAWING.try_lock() {
@@ -68,12 +68,12 @@ impl Tty {
     pub(crate) fn take() -> io::Result<Self> {
         let backend = CrosstermBackend::new(BufWriter::with_capacity(64 * 1_024, io::stderr()));
         let mut tty = Self { terminal: Terminal::new(backend)? };
-        tty.again()?;
+        tty.retake()?;
         Ok(tty)
     }
 
     /// Takes the terminal, possibly again after it was restored. The next frame is drawn completely.
-    pub(crate) fn again(&mut self) -> io::Result<()> {
+    pub(crate) fn retake(&mut self) -> io::Result<()> {
         if !IS_TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
             execute!(io::stderr(), EnterAlternateScreen, DisableLineWrap, EnableBracketedPaste, Hide)?;
@@ -102,6 +102,6 @@ impl Tty {
 
 impl Drop for Tty {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }

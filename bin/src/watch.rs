@@ -53,7 +53,7 @@ struct RunFamily {
 }
 
 impl RunFamily {
-    fn has(&mut self, item: &StreamItem) -> bool {
+    fn observe(&mut self, item: &StreamItem) -> bool {
         let record = match item {
             StreamItem::Delta(delta) => return self.runs.contains(&delta.run_id),
             StreamItem::Lost(lost) => return self.runs.contains(&lost.run_id),
@@ -86,10 +86,10 @@ pub(crate) async fn watch(
     events: EventStream,
     mut progress: Progress,
     interrupt: &Interrupt,
-    patience: Duration,
+    end_timeout: Duration,
 ) -> Result<FollowedRun, Failure> {
     let mut family = RunFamily { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
-    let followed = follow((client, run), events, &mut family, &mut progress, interrupt, patience).await;
+    let followed = follow((client, run), events, &mut family, &mut progress, interrupt, end_timeout).await;
     let is_told = progress.finish();
     let (interrupted, unread, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
@@ -117,11 +117,11 @@ async fn follow(
     family: &mut RunFamily,
     progress: &mut Progress,
     interrupt: &Interrupt,
-    patience: Duration,
+    end_timeout: Duration,
 ) -> Result<FollowOutcome, Failure> {
     let mut frames = tokio::time::interval(FRAME_INTERVAL);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
+    let (mut interrupted, mut unread, mut exit_at) = (false, false, Instant::now());
     // Starts as true: a request of an earlier run of the session can block this run.
     let (mut asks, mut look_at) = (true, Instant::now());
     let (mut can_ask, mut is_polled) = (progress.can_ask(), false);
@@ -131,7 +131,7 @@ async fn follow(
                 let item = match item {
                     Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
                     Some(Ok(item)) => item,
-                    Some(Err(_)) | None => return Err(lost()),
+                    Some(Err(_)) | None => return Err(owner_lost()),
                 };
                 if let StreamItem::Event(record) = &item
                     && matches!(
@@ -142,11 +142,11 @@ async fn follow(
                 {
                     (asks, look_at) = (true, Instant::now());
                 }
-                if !family.has(&item) {
+                if !family.observe(&item) {
                     continue;
                 }
                 if let Err(failure) = progress.show(&item) {
-                    if !failure.is_unread() {
+                    if !failure.is_output_closed() {
                         return Err(failure);
                     }
                     // The reader of the output is gone, so the run is cancelled.
@@ -162,16 +162,16 @@ async fn follow(
             }
             () = interrupt.first(), if !interrupted => {
                 if let Some(url) = client.server()
-                    && interrupt.is_end().await
+                    && interrupt.is_end_requested().await
                 {
-                    return Ok(FollowOutcome::Detached(left(run, url)));
+                    return Ok(FollowOutcome::Detached(detached(run, url)));
                 }
                 interrupted = true;
                 progress.cancelling();
                 cancel(client, run);
-                leave_at = Instant::now() + patience;
+                exit_at = Instant::now() + end_timeout;
             }
-            () = tokio::time::sleep_until(leave_at), if interrupted => return Err(stuck(patience)),
+            () = tokio::time::sleep_until(exit_at), if interrupted => return Err(cancel_timed_out(end_timeout)),
             _ = frames.tick() => {
                 if events.is_polled() && !is_polled {
                     is_polled = true;
@@ -180,12 +180,12 @@ async fn follow(
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
                     look_at = Instant::now() + REQUEST_POLL_INTERVAL;
-                    let open = people::open(client, Some(&run.session_id)).await?;
+                    let open = people::fetch_open_requests(client, Some(&run.session_id)).await?;
                     asks = !open.requests.is_empty();
                     if asks && can_ask {
                         progress.pause();
-                        let asked = ask_all(client, &open.requests, progress, interrupt).await?;
-                        progress.go_on();
+                        let asked = prompt_all(client, &open.requests, progress, interrupt).await?;
+                        progress.resume();
                         match asked {
                             PromptOutcome::Answered => {}
                             // Other runs continue as far as they can without the answer.
@@ -194,7 +194,7 @@ async fn follow(
                                 interrupted = true;
                                 progress.cancelling();
                                 cancel(client, run);
-                                leave_at = Instant::now() + patience;
+                                exit_at = Instant::now() + end_timeout;
                             }
                         }
                     } else if asks && open.awaits_input {
@@ -207,15 +207,15 @@ async fn follow(
 }
 
 /// Prompts the user for one request after the other.
-async fn ask_all(
+async fn prompt_all(
     client: &Client,
     asks: &[UserRequest],
     progress: &Progress,
     interrupt: &Interrupt,
 ) -> Result<PromptOutcome, Failure> {
     for ask in asks {
-        let asker = progress.child(ask.run_id());
-        let asked = people::ask(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
+        let asker = progress.child_label(ask.run_id());
+        let asked = people::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
         if asked != PromptOutcome::Answered {
             return Ok(asked);
         }
@@ -239,19 +239,19 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
 }
 
 /// Returns the failure for a client that is ended by a signal: the run at the server is not cancelled.
-fn left(run: &Accepted, url: &str) -> Failure {
+fn detached(run: &Accepted, url: &str) -> Failure {
     let what = format!("ended by a signal; run {} continues at the server", run.run_id);
     let soong = report::command(None, Some(url));
     Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
 }
 
-fn stuck(patience: Duration) -> Failure {
+fn cancel_timed_out(patience: Duration) -> Failure {
     let what = format!("the run has not ended {} s after it was cancelled; it is left to itself", patience.as_secs());
     let advice = "What was recorded stands. `soong doctor` looks at the disk and the rest; the logs say more.";
     Failure::new(Exit::Interrupted, what, advice)
 }
 
-fn lost() -> Failure {
+fn owner_lost() -> Failure {
     let what = "the process that did the run has gone; the run is recorded as far as it came";
     Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
 }

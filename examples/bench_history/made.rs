@@ -43,11 +43,11 @@ impl Author {
             rows::session(&self.session, self.at),
             rows::trace(&self.trace, &self.session, self.at),
             rows::run(&self.run, &self.trace, &self.session, self.at),
-            self.told(begun),
+            self.event(begun),
         ]
     }
 
-    fn told(&self, event: impl Into<Event>) -> Write {
+    fn event(&self, event: impl Into<Event>) -> Write {
         Write::Event(EventDraft::new(self.trace.clone(), Some(self.run.clone()), self.at, event))
     }
 
@@ -57,13 +57,13 @@ impl Author {
         let text =
             format!("{sequence:08} {}", "what it is for, and why. ".repeat(10)).chars().take(TEXT_BYTES).collect();
         let message = Message::text(self.trace.clone(), sequence, parent, role, text, self.at);
-        let event = self.told(MessageEvent::added(&message));
+        let event = self.event(MessageEvent::added(&message));
         [Write::Message(Arc::new(message)), event]
     }
 
     fn answered(&self) -> Write {
         let usage = Usage { prompt_tokens: 1_800, completion_tokens: 90, ..Usage::default() };
-        self.told(ModelEvent::Completed {
+        self.event(ModelEvent::Completed {
             finish_reason: "stop".to_owned(),
             tool_calls: 0,
             usage,
@@ -74,7 +74,7 @@ impl Author {
     }
 
     fn ended(&self) -> Write {
-        self.told(RunEvent::Completed { summary: "It is done.".to_owned(), stats: StatsPair::zero() })
+        self.event(RunEvent::Completed { summary: "It is done.".to_owned(), stats: StatsPair::zero() })
     }
 }
 

@@ -192,7 +192,7 @@ impl BenchRuntime {
     }
 
     /// Returns the permits and slots in use. It must be empty if no run is active.
-    pub(crate) fn left_over(&self) -> Vec<String> {
+    pub(crate) fn permits_in_use(&self) -> Vec<String> {
         let mut left = Vec::new();
         if let Some(root) = self.runtime.tree() {
             collect(&root, &mut left);
@@ -202,7 +202,7 @@ impl BenchRuntime {
 
     pub(crate) async fn close(self) -> Result<(), Failed> {
         self.runtime.close().await;
-        match self.runtime.alive() {
+        match self.runtime.live_count() {
             0 => Ok(()),
             left => Err(format!("{left} actors, runs or tasks are alive after closing").into()),
         }

@@ -102,10 +102,10 @@ pub(crate) async fn all(
     artifacts.extend(reader.artifacts(&ArtifactScope::User { uid: "local".to_owned() })?);
     let (mut found, mut paths) = (BTreeMap::new(), BTreeSet::new());
     for artifact in artifacts {
-        let one = look(runtime.home(), reader, artifact, &mut paths, &mut wrong)?;
+        let one = replay(runtime.home(), reader, artifact, &mut paths, &mut wrong)?;
         counts.versions += reader.versions(&one.artifact.artifact_id)?.len();
         counts.edits += one.edits.len();
-        compare_with_door(runtime, &one, &mut wrong).await;
+        compare_with_library(runtime, &one, &mut wrong).await;
         found.insert(one.artifact.artifact_id.clone(), one);
     }
     for folder in ["sessions", "users"] {
@@ -134,7 +134,7 @@ pub(crate) async fn all(
 }
 
 /// Reads the versions and edits of an artifact, and replays them.
-fn look(
+fn replay(
     home: &Path,
     reader: &SqliteReader,
     artifact: Artifact,
@@ -193,7 +193,7 @@ fn look(
 }
 
 /// Checks that the library returns the computed content.
-async fn compare_with_door(runtime: &Runtime, found: &CheckedArtifact, wrong: &mut Vec<String>) {
+async fn compare_with_library(runtime: &Runtime, found: &CheckedArtifact, wrong: &mut Vec<String>) {
     let artifact = &found.artifact;
     let (session_id, uid) = match &artifact.scope {
         ArtifactScope::Session { session_id } => (session_id.clone(), "local".to_owned()),

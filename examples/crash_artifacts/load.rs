@@ -41,13 +41,13 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     let crashes = std::sync::Mutex::new(Random::new(random.next()));
     let hook = move |_: &RunId, point: FaultPoint| {
         if point == FaultPoint::Flush {
-            Report::Flushing.say();
+            Report::Flushing.write();
         }
         let crashes = crashes.lock().map(|mut random| is_stormy && random.below(400) == 0);
         assert!(!crashes.unwrap_or(false), "crashed by plan");
     };
     let runtime = builder.fault_hook(Arc::new(hook)).build().await?;
-    Report::Opened.say();
+    Report::Opened.write();
     for number in 0..SESSIONS {
         // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
@@ -55,7 +55,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
             let spec = NewSessionSpec { session_id: Some(id.to_string()), ..NewSessionSpec::default() };
             runtime.create_session(spec).await?;
         }
-        let place = runtime.artifact_place(&id).await?;
+        let place = runtime.artifact_owner(&id).await?;
         tokio::spawn(watch(runtime.clone(), id));
         tokio::spawn(runs(runtime.clone(), place.clone(), Random::new(random.next())));
         tokio::spawn(client(runtime.clone(), place, Random::new(random.next())));
@@ -72,7 +72,7 @@ async fn watch(runtime: Runtime, session: SessionId) {
                 || record.event.is_terminal()
                 || record.event.kind() == "tool_completed")
         {
-            Report::Event(Box::new((*record).clone())).say();
+            Report::Event(Box::new((*record).clone())).write();
         }
     }
 }
@@ -137,9 +137,9 @@ async fn upload(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -
         0 => bytes.clone().into(),
         _ => Content::Stream(Box::pin(futures::stream::iter(pieces))),
     };
-    Report::Saving.say();
+    Report::Saving.write();
     let artifact = runtime.upload_artifact(place, &name, "application/octet-stream", content).await?;
-    Report::saved(&artifact, &bytes).say();
+    Report::saved(&artifact, &bytes).write();
     Ok(())
 }
 
@@ -164,7 +164,7 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
         EditRequest { key, change, source: ArtifactSource::Api, provenance: Default::default(), effect: None };
     let edited = runtime.artifact_service().edit(place, request).await?;
     if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
-        Report::saved(&edited.artifact, text.as_bytes()).say();
+        Report::saved(&edited.artifact, text.as_bytes()).write();
     }
     Ok(())
 }
@@ -177,8 +177,8 @@ async fn delete(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -
     }
     let chosen = &all[random.below(all.len() as u64) as usize];
     let (artifact_id, prefix) = (&chosen.artifact_id, if chosen.key().starts_with("user:") { "user:" } else { "" });
-    Report::Deleting { artifact_id: artifact_id.clone() }.say();
+    Report::Deleting { artifact_id: artifact_id.clone() }.write();
     runtime.delete_artifact(place, &format!("{prefix}{artifact_id}")).await?;
-    Report::Deleted { artifact_id: artifact_id.clone() }.say();
+    Report::Deleted { artifact_id: artifact_id.clone() }.write();
     Ok(())
 }

@@ -90,7 +90,7 @@ impl BusyModel {
         Arc::new(Self(Mutex::new(Random::new(seed))))
     }
 
-    fn wish(&self, request: &ModelRequest) -> Completion {
+    fn next_completion(&self, request: &ModelRequest) -> Completion {
         let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if random.below(6) == 0 || request.messages.len() > 60 {
             let text = "done".to_owned();
@@ -147,7 +147,7 @@ impl Model for BusyModel {
         request: &'a ModelRequest,
         _: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        async move { Ok(self.wish(request)) }.boxed()
+        async move { Ok(self.next_completion(request)) }.boxed()
     }
 }
 
@@ -196,9 +196,9 @@ impl Tool for Produce {
                 },
                 ..Save::new("", content_type, bytes.clone())
             };
-            Report::Saving.say();
+            Report::Saving.write();
             let artifact = context.artifacts()?.save(&place, Save { key, ..save }).await?;
-            Report::saved(&artifact, &bytes).say();
+            Report::saved(&artifact, &bytes).write();
             let output = ToolOutput::text("saved", format!("{} bytes", artifact.size));
             Ok(ToolOutput { artifact_ref: Some(artifact.reference()), ..output })
         }

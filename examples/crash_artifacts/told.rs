@@ -51,7 +51,7 @@ impl Report {
     }
 
     /// Writes the report to stdout as one line, immediately.
-    pub(crate) fn say(&self) {
+    pub(crate) fn write(&self) {
         let Ok(mut line) = serde_json::to_string(self) else { return };
         line.push('\n');
         // If the parent is gone, no report is needed.

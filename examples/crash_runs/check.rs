@@ -36,13 +36,13 @@ impl Violation {
 struct Violations(Vec<Violation>);
 
 impl Violations {
-    fn say(&mut self, kind: &'static str, what: impl Into<String>) {
+    fn add(&mut self, kind: &'static str, what: impl Into<String>) {
         self.0.push(Violation::new(kind, what));
     }
 
-    fn unless(&mut self, holds: bool, kind: &'static str, what: impl FnOnce() -> String) {
+    fn check(&mut self, holds: bool, kind: &'static str, what: impl FnOnce() -> String) {
         if !holds {
-            self.say(kind, what());
+            self.add(kind, what());
         }
     }
 }
@@ -61,13 +61,13 @@ pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) 
     let reader = SqliteReader::open(stage.home().join("sessions.sqlite"))?;
     let mut wrong = Violations::default();
     for fault in reader.check_integrity()? {
-        wrong.say("damaged database", fault);
+        wrong.add("damaged database", fault);
     }
     for path in reader.blob_intents()? {
-        wrong.say("announced file left", path);
+        wrong.add("announced file left", path);
     }
     for run in reader.live_runs(None)? {
-        wrong.say("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
+        wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
     }
     let traces = reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items;
     let mut events = BTreeMap::new();
@@ -80,10 +80,10 @@ pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) 
     for ((trace, event_id), seen) in &ledger.events {
         let stored = events.get(trace).and_then(|of| of.get(*event_id as usize - 1)).map(ObservedEvent::of);
         match stored {
-            None => wrong.say("acknowledged event lost", format!("event {event_id} of {trace}: {seen:?}")),
+            None => wrong.add("acknowledged event lost", format!("event {event_id} of {trace}: {seen:?}")),
             Some(stored) if stored != *seen => {
                 wrong
-                    .say("acknowledged event changed", format!("event {event_id} of {trace}: {seen:?}, is {stored:?}"));
+                    .add("acknowledged event changed", format!("event {event_id} of {trace}: {seen:?}, is {stored:?}"));
             }
             Some(_) => {}
         }
@@ -98,7 +98,7 @@ pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) 
 fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     for (place, event) in events.iter().enumerate() {
-        wrong.unless(event.event_id == place as u64 + 1, "event ids not contiguous", || {
+        wrong.check(event.event_id == place as u64 + 1, "event ids not contiguous", || {
             format!("event {} of {} comes at place {}", event.event_id, trace.trace_id, place + 1)
         });
         if let Some(run) = &event.run_id {
@@ -106,7 +106,7 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
         }
     }
     let last = events.last().map_or(0, |event| event.event_id);
-    wrong.unless(trace.last_event_id == last, "event ids not contiguous", || {
+    wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
         format!("{} counts {} events and has {last}", trace.trace_id, trace.last_event_id)
     });
     for (run, events) in of_runs {
@@ -123,11 +123,11 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
                 _ => true,
             };
             let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
-            wrong.unless(holds, "timeline", || {
+            wrong.check(holds, "timeline", || {
                 format!("run {run}, place {}: {} {:?} {}", place + 1, record.event.kind(), record.run_seq, record.data)
             });
         }
-        wrong.unless(open.is_empty(), "timeline", || format!("run {run} leaves {open:?} open"));
+        wrong.check(open.is_empty(), "timeline", || format!("run {run} leaves {open:?} open"));
     }
 }
 
@@ -137,29 +137,29 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Res
     let id = &trace.trace_id;
     let all = reader.messages(id, MessagePath::All)?;
     let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
-    wrong.unless(by_sequence.len() == all.len(), "sequence used twice", || {
+    wrong.check(by_sequence.len() == all.len(), "sequence used twice", || {
         format!("{id}: {:?}", all.iter().map(|message| message.sequence).collect::<Vec<_>>())
     });
-    wrong.unless(all.len() as u64 == trace.total_messages, "messages miscounted", || {
+    wrong.check(all.len() as u64 == trace.total_messages, "messages miscounted", || {
         format!("{id} counts {} and has {}", trace.total_messages, all.len())
     });
     let mut path = Vec::new();
     let mut next = Some(trace.head_sequence).filter(|head| *head > 0);
     while let Some(sequence) = next {
         let Some(message) = by_sequence.get(&sequence) else {
-            wrong.say("main path broken", format!("{id} has no message {sequence}"));
+            wrong.add("main path broken", format!("{id} has no message {sequence}"));
             break;
         };
         path.push(sequence);
         next = message.parent_sequence;
         if next.is_some_and(|parent| parent >= sequence) {
-            wrong.say("main path not acyclic", format!("{id}: {sequence} follows {next:?}"));
+            wrong.add("main path not acyclic", format!("{id}: {sequence} follows {next:?}"));
             break;
         }
     }
     path.reverse();
     let main: Vec<u64> = reader.messages(id, MessagePath::Main)?.iter().map(|message| message.sequence).collect();
-    wrong.unless(main == path, "main path broken", || format!("{id}: {main:?} instead of {path:?}"));
+    wrong.check(main == path, "main path broken", || format!("{id}: {main:?} instead of {path:?}"));
     Ok(())
 }
 
@@ -172,7 +172,7 @@ fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
     }
     for (key, of) in &lines {
         let is_once = of[0].tool != EFFECT || of.len() == 1;
-        wrong.unless(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
+        wrong.check(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
     }
     for record in events {
         if let (Some(run), Event::Tool(ToolEvent::Completed { tool_call_id, name, .. })) =
@@ -180,7 +180,7 @@ fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
             && (name == EFFECT || name == scene::NOTE)
         {
             let count = lines.get(&(run, tool_call_id.as_str())).map_or(0, Vec::len);
-            wrong.unless(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
+            wrong.check(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
         }
     }
 }
@@ -188,12 +188,12 @@ fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
 /// Checks the orchestrator and its children: all exist, each child has one result, and the sums are right.
 fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) -> Result<(), Failed> {
     let Some(root) = reader.last_run(&scene::root())? else {
-        wrong.say("job not done", "there is no run");
+        wrong.add("job not done", "there is no run");
         return Ok(());
     };
     let ended = ledger.ended.as_ref();
     let is_done = root.status == RunStatus::Completed && ended.is_some_and(|ended| ended.output == ANSWER);
-    wrong.unless(is_done, "job not done", || {
+    wrong.check(is_done, "job not done", || {
         format!("{} {:?} {:?}, told {:?}", root.status.as_str(), root.end_reason, root.error, ended)
     });
     let (children, results) = (reader.children(&root.run_id)?, reader.child_results(&root.run_id)?);
@@ -203,13 +203,13 @@ fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) 
     let is_whole = children.len() as u64 == CHILDREN
         && traces.len() as u64 == CHILDREN
         && wanted.iter().all(|task| tasks.contains(task.as_str()));
-    wrong.unless(is_whole, "children", || format!("{} runs, {} traces, tasks {tasks:?}", children.len(), traces.len()));
+    wrong.check(is_whole, "children", || format!("{} runs, {} traces, tasks {tasks:?}", children.len(), traces.len()));
     let of: BTreeSet<&RunId> = results.iter().map(|result| &result.run_id).collect();
-    wrong.unless(of.len() == results.len() && of.len() as u64 == CHILDREN, "child results", || {
+    wrong.check(of.len() == results.len() && of.len() as u64 == CHILDREN, "child results", || {
         format!("{} results of {} runs", results.len(), of.len())
     });
     for ChildResult { run_id, status, summary, error, .. } in &results {
-        wrong.unless(*status == RunStatus::Completed, "child not done", || {
+        wrong.check(*status == RunStatus::Completed, "child not done", || {
             format!("{run_id}: {} {summary:?} {error:?}", status.as_str())
         });
     }
@@ -217,10 +217,10 @@ fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) 
         let mut sum = own;
         results.iter().for_each(|result| sum.add_descendant(&result.stats.tree));
         // The duration of a tree is the duration of its root.
-        wrong.unless(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
+        wrong.check(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
             format!("{sum:?} is not {tree:?}")
         });
-        wrong.unless(same(&root.usage, &own), "sums", || format!("the run's row has {:?}, told {own:?}", root.usage));
+        wrong.check(same(&root.usage, &own), "sums", || format!("the run's row has {:?}, told {own:?}", root.usage));
     }
     Ok(())
 }
@@ -238,13 +238,13 @@ fn document(stage: &CycleDir<'_>, reader: &SqliteReader, wrong: &mut Violations)
         return Ok(());
     };
     let path = reader.blob_path(&artifact.artifact_id, artifact.stored_version)?;
-    wrong.unless(artifact.current_version == artifact.stored_version, "document not flushed", || {
+    wrong.check(artifact.current_version == artifact.stored_version, "document not flushed", || {
         format!("edits up to {}, version {}", artifact.current_version, artifact.stored_version)
     });
     let text = match path.map(|path| std::fs::read_to_string(stage.home().join(path))) {
         Some(Ok(text)) => text,
         other => {
-            wrong.say("document unreadable", format!("{other:?}"));
+            wrong.add("document unreadable", format!("{other:?}"));
             return Ok(());
         }
     };
@@ -253,7 +253,7 @@ fn document(stage: &CycleDir<'_>, reader: &SqliteReader, wrong: &mut Violations)
             let Event::Tool(ToolEvent::Completed { name, tool_call_id, .. }) = &record.event else { continue };
             let part = tool_call_id.split('_').nth(1).unwrap_or_default();
             let holds = name != "update_artifact" || text.contains(&format!("part {part}: done"));
-            wrong.unless(holds, "edit lost", || format!("{tool_call_id}: {text}"));
+            wrong.check(holds, "edit lost", || format!("{tool_call_id}: {text}"));
         }
     }
     Ok(())

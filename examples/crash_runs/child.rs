@@ -23,7 +23,7 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
     }
     let runtime = builder.build().await?;
     Report::Opened.say();
-    let run = enter(&runtime).await?;
+    let run = start_or_find(&runtime).await?;
     let watching = tokio::spawn(watch(runtime.clone()));
     if let Some(run) = run {
         run.wait().await?;
@@ -40,7 +40,7 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
 }
 
 /// Starts the job, or finds its active run. Returns `None` if the job is over.
-async fn enter(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
+async fn start_or_find(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
     loop {
         match runtime.session(&scene::session()).await {
             Ok(_) => return Ok(runtime.active(&scene::root())),

@@ -64,7 +64,11 @@ fn start(folder: &Path, base_url: &str, slots: usize, death: &PlannedEnd) -> Res
 }
 
 /// Reads reports until the child closes its output, and kills the child when it is due.
-fn listen(running: &mut Running, death: &PlannedEnd, told: &mut Vec<Report>) -> Result<Option<ExitStatus>, Failed> {
+fn collect_reports(
+    running: &mut Running,
+    death: &PlannedEnd,
+    told: &mut Vec<Report>,
+) -> Result<Option<ExitStatus>, Failed> {
     let deadline = Instant::now() + PATIENCE;
     let (mut events, mut kill_at) = (0, None);
     loop {
@@ -95,7 +99,7 @@ fn listen(running: &mut Running, death: &PlannedEnd, told: &mut Vec<Report>) -> 
 }
 
 /// Runs a child to its end. Returns its reports and its end.
-pub(crate) fn live(
+pub(crate) fn run_child(
     folder: &Path,
     base_url: &str,
     slots: usize,
@@ -103,7 +107,7 @@ pub(crate) fn live(
 ) -> Result<(Vec<Report>, ChildEnd), Failed> {
     let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();
-    let end = match listen(&mut running, death, &mut told)? {
+    let end = match collect_reports(&mut running, death, &mut told)? {
         None => ChildEnd::Other(format!("it was not done after {PATIENCE:?}")),
         Some(status) if status.signal() == Some(9) => ChildEnd::Killed,
         Some(status) if status.success() => ChildEnd::Done,

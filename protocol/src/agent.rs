@@ -128,7 +128,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         coordinates: false,
     };
     let texts = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let tools = |more: &[&str]| texts(&[&READ_TOOLS[..], more].concat());
+    let tools = |extra: &[&str]| texts(&[&READ_TOOLS[..], extra].concat());
     vec![
         Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
         Preset {

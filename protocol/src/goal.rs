@@ -305,12 +305,12 @@ impl GoalTree {
 
     /// Returns the index after a goal and all its descendants.
     fn subtree_end(&self, place: usize) -> usize {
-        let mut below = std::collections::HashSet::from([&self.goals[place].id]);
+        let mut descendant = std::collections::HashSet::from([&self.goals[place].id]);
         let mut end = place + 1;
         while let Some(goal) = self.goals.get(end)
-            && goal.parent_id.as_ref().is_some_and(|parent| below.contains(parent))
+            && goal.parent_id.as_ref().is_some_and(|parent| descendant.contains(parent))
         {
-            below.insert(&goal.id);
+            descendant.insert(&goal.id);
             end += 1;
         }
         end
@@ -396,13 +396,13 @@ impl GoalTree {
 
     /// Sets the display numbers that the planned goals will have.
     fn with_display_numbers(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
-        let mut future = self.clone();
+        let mut planned = self.clone();
         for event in &events {
-            future.apply(event);
+            planned.apply(event);
         }
         for event in &mut events {
             if let GoalEvent::Added { goal, .. } = event
-                && let Some(placed) = future.get(&goal.id)
+                && let Some(placed) = planned.get(&goal.id)
             {
                 goal.number.clone_from(&placed.number);
             }
@@ -461,28 +461,28 @@ impl GoalTree {
         };
         let mut affected_goals = Vec::new();
         if status == GoalStatus::Completed {
-            let mut done = goal.id.clone();
+            let mut completed = goal.id.clone();
             let mut parent = goal.parent_id.as_ref();
-            while let Some(above) = parent.and_then(|id| self.get(id)) {
+            while let Some(ancestor) = parent.and_then(|id| self.get(id)) {
                 let still_open = |child: &&Goal| {
-                    child.parent_id.as_ref() == Some(&above.id) && child.id != done && child.status.is_open()
+                    child.parent_id.as_ref() == Some(&ancestor.id) && child.id != completed && child.status.is_open()
                 };
-                if !above.status.is_open() || self.goals.iter().any(|child| still_open(&child)) {
+                if !ancestor.status.is_open() || self.goals.iter().any(|child| still_open(&child)) {
                     break;
                 }
-                affected_goals.push(AffectedGoal { goal_id: above.id.clone(), status });
-                done = above.id.clone();
-                parent = above.parent_id.as_ref();
+                affected_goals.push(AffectedGoal { goal_id: ancestor.id.clone(), status });
+                completed = ancestor.id.clone();
+                parent = ancestor.parent_id.as_ref();
             }
         }
         if status == GoalStatus::Abandoned {
             // The descendants are abandoned together with the goal.
             let mut given_up = std::collections::HashSet::from([&goal.id]);
-            for below in &self.goals {
-                if below.parent_id.as_ref().is_some_and(|parent| given_up.contains(parent)) {
-                    given_up.insert(&below.id);
-                    if below.status.is_open() {
-                        affected_goals.push(AffectedGoal { goal_id: below.id.clone(), status });
+            for descendant in &self.goals {
+                if descendant.parent_id.as_ref().is_some_and(|parent| given_up.contains(parent)) {
+                    given_up.insert(&descendant.id);
+                    if descendant.status.is_open() {
+                        affected_goals.push(AffectedGoal { goal_id: descendant.id.clone(), status });
                     }
                 }
             }

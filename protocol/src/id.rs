@@ -148,10 +148,10 @@ impl RunId {
 
 impl QuestionId {
     /// Returns the id of the question that a tool call asks. `place` is the index of the call in its message, from 0.
-    pub fn for_call(trace: &TraceId, sequence: u64, place: usize) -> Self {
-        Self::new(match place {
+    pub fn for_call(trace: &TraceId, sequence: u64, call_index: usize) -> Self {
+        Self::new(match call_index {
             0 => format!("{trace}.q{sequence}"),
-            _ => format!("{trace}.q{sequence}.{place}"),
+            _ => format!("{trace}.q{sequence}.{call_index}"),
         })
     }
 }
@@ -159,10 +159,10 @@ impl QuestionId {
 impl PermissionId {
     /// Returns the id of the permission request for a tool call. `place` is the index of the call in its message,
     /// from 0.
-    pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
-        Self::new(match place {
+    pub fn asked_in(trace: &TraceId, sequence: u64, call_index: usize) -> Self {
+        Self::new(match call_index {
             0 => format!("{trace}.p{sequence}"),
-            _ => format!("{trace}.p{sequence}.{place}"),
+            _ => format!("{trace}.p{sequence}.{call_index}"),
         })
     }
 }

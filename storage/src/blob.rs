@@ -201,10 +201,10 @@ impl BlobStore {
     /// Deletes many versions, faster than one by one; returns the result of each, in the same order.
     pub async fn delete_all(&self, paths: &[String]) -> Vec<Result<(), StoreError>> {
         let mut outcomes = Vec::with_capacity(paths.len());
-        for some in paths.chunks(DELETE_BATCH) {
-            match self.delete_some(some).await {
+        for batch in paths.chunks(DELETE_BATCH) {
+            match self.delete_some(batch).await {
                 Ok(some) => outcomes.extend(some),
-                Err(error) => outcomes.extend(some.iter().map(|_| Err(error.clone()))),
+                Err(error) => outcomes.extend(batch.iter().map(|_| Err(error.clone()))),
             }
         }
         outcomes
@@ -223,15 +223,15 @@ impl BlobStore {
             }
         };
         // Locks are taken in the order of the paths, so two deletions cannot deadlock.
-        let mut order: Vec<usize> = (0..paths.len()).collect();
-        order.sort_by_key(|place| &paths[*place]);
-        order.dedup_by_key(|place| &paths[*place]);
-        let mut keys = Vec::with_capacity(order.len());
-        for place in &order {
-            keys.push(self.lock(&paths[*place]).await?);
+        let mut sorted: Vec<usize> = (0..paths.len()).collect();
+        sorted.sort_by_key(|place| &paths[*place]);
+        sorted.dedup_by_key(|place| &paths[*place]);
+        let mut keys = Vec::with_capacity(sorted.len());
+        for index in &sorted {
+            keys.push(self.lock(&paths[*index]).await?);
         }
         let removed: HashMap<&String, Result<(), StoreError>> =
-            order.iter().map(|place| &paths[*place]).zip(files.delete(keys).await?).collect();
+            sorted.iter().map(|place| &paths[*place]).zip(files.delete(keys).await?).collect();
         Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
     }
 

@@ -171,7 +171,7 @@ where
     let counts = Arc::clone(&counted);
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
-        let mut refused = false;
+        let mut last_commit_failed = false;
         while jobs.blocking_recv_many(&mut waiting, MAX_BATCH_APPENDS.get()) > 0 {
             let mut closing = false;
             let jobs_of = waiting.drain(..).filter_map(|item| match item {
@@ -191,7 +191,7 @@ where
             }
             match store.commit(&batch) {
                 Ok(outcomes) => {
-                    if std::mem::take(&mut refused) {
+                    if std::mem::take(&mut last_commit_failed) {
                         counts.set_last_error(None);
                         tracing::info!("commits succeed again");
                     }
@@ -210,7 +210,7 @@ where
                     counts.failed_commits.fetch_add(1, Relaxed);
                     counts.set_last_error(Some(error.clone()));
                     // Logged once per series of failures, because callers retry.
-                    if !std::mem::replace(&mut refused, true) {
+                    if !std::mem::replace(&mut last_commit_failed, true) {
                         tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
                     }
                     for (append, done) in batch.into_iter().zip(callers) {

@@ -16,8 +16,8 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
         assert!(prompt.contains(part), "{part:?} is missing in {prompt}");
     }
     asked.answer("Read.");
-    let ran = run.finish().ends(0);
-    ran.says(&["attached README.md\n", "attached a b \"q\".md (as a b _q_.md)"]);
+    let ran = run.finish().expect_code(0);
+    ran.expect_stderr(&["attached README.md\n", "attached a b \"q\".md (as a b _q_.md)"]);
     assert!(ran.out.contains("Read."), "{}", ran.out);
     let listed = artifact(&world, &["list", "--json"]).json();
     let known: Vec<(&Value, &Value, &Value)> = listed
@@ -29,7 +29,7 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
     let upload = json!("user_upload");
     assert_eq!(known[0], (&json!("README.md"), &upload, &json!("README.md")));
     assert_eq!((known[1].0, known[1].1, known.len()), (&json!("a b _q_.md"), &upload, 2));
-    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
     assert_eq!(sessions[0]["name"], "Read them", "it is named after its first task");
 }
@@ -48,24 +48,25 @@ fn files_attach_to_the_right_session_with_any_owner() {
         all[..n].iter().map(|name| (*name).to_owned()).collect()
     };
     let check = |n: usize| assert_eq!(Vec::<String>::from_iter::<Vec<String>>(names("s")), want(n));
-    world.run(&[&["run", "--session", "s", "Begin"], &attach[..]].concat()).ends(0);
+    world.run(&[&["run", "--session", "s", "Begin"], &attach[..]].concat()).expect_code(0);
     check(1);
-    let ran = world.run(&[&["run", "--continue", "More"], &attach[..]].concat()).ends(0);
-    ran.says(&["attached README.md (as README_1.md)"]);
+    let ran = world.run(&[&["run", "--continue", "More"], &attach[..]].concat()).expect_code(0);
+    ran.expect_stderr(&["attached README.md (as README_1.md)"]);
     check(2);
-    let ran = world.run(&[&["run", "--session", "s", "--json", "More"], &attach[..]].concat()).ends(0);
+    let ran = world.run(&[&["run", "--session", "s", "--json", "More"], &attach[..]].concat()).expect_code(0);
     assert!(!ran.err.contains("attached") && ran.json_lines().last().unwrap()["result"].is_object());
     check(3);
     // Through a background process: first when it starts, then while it is running.
     let wait = ["run", "--session", "s", "--reset", "model", "--detach", "--attach", "README.md", "Wait"];
     let ran = begin(&world, &service, &wait);
-    ran.finish().ends(0).says(&["attached README.md (as README_3.md)"]);
+    ran.finish().expect_code(0).expect_stderr(&["attached README.md (as README_3.md)"]);
     check(4);
     let asked = service.next();
-    let queued = world.run(&["run", "--session", "s", "--detach", "--json", "--attach", "README.md", "Then"]).ends(0);
+    let queued =
+        world.run(&["run", "--session", "s", "--detach", "--json", "--attach", "README.md", "Then"]).expect_code(0);
     assert_eq!(queued.json()["status"], "queued");
     check(5);
-    world.run(&[&["run", "--session", "new", "Other"], &attach[..]].concat()).ends(0);
+    world.run(&[&["run", "--session", "new", "Other"], &attach[..]].concat()).expect_code(0);
     assert_eq!(Vec::<String>::from_iter::<Vec<String>>(names("new")), want(1));
     asked.answer("One.");
     service.next().answer("Two.");
@@ -106,7 +107,7 @@ fn attach_errors_are_reported_before_anything_is_created() {
     ] {
         for detach in [&[][..], &["--detach"]] {
             let args = [&["run", "--model", "offline", "--attach", file, "x"], more, detach].concat();
-            world.run(&args).ends(code).says(says);
+            world.run(&args).expect_code(code).expect_stderr(says);
             assert!(!world.home().exists(), "{args:?}: nothing was made");
         }
     }

@@ -9,7 +9,7 @@ fn home() -> TestHome {
     let world = lived_in();
     artifact(&world, &["put", "user:style", "README.md"]);
     artifact(&world, &["put", "plan", "README.md"]);
-    world.run(&["sessions", "delete", "s"]).ends(0);
+    world.run(&["sessions", "delete", "s"]).expect_code(0);
     world
 }
 
@@ -18,7 +18,7 @@ fn user_artifacts_are_usable_without_any_session() {
     let world = home();
     let listed = artifact(&world, &["list"]);
     assert!(listed.out.contains("user:style") && !listed.out.contains("plan"), "{}", listed.out);
-    listed.says(&["there is no session: only what is yours"]);
+    listed.expect_stderr(&["there is no session: only what is yours"]);
     assert_eq!(artifact(&world, &["get", "user:style"]).out, "# Lighthouse\n\nCounts ships.\n");
     assert!(artifact(&world, &["show", "user:style"]).out.contains("of        user local"));
     artifact(&world, &["edit", "user:style", "--old", "ships", "--new", "boats"]);
@@ -35,7 +35,7 @@ fn user_artifacts_are_usable_without_any_session() {
         fails(&world, args, 3, &["no session of the project", "--session ID"]);
     }
     fails(&world, &["get", "user:no"], 3, &["there is no artifact \"user:no\""]);
-    assert_eq!(world.run(&["sessions", "list"]).ends(0).out, "no sessions\n", "none was made on the way");
+    assert_eq!(world.run(&["sessions", "list"]).expect_code(0).out, "no sessions\n", "none was made on the way");
     artifact(&world, &["delete", "user:new"]);
     assert_eq!(artifact(&world, &["list"]).out, "no artifacts\n");
 }

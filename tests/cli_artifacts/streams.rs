@@ -44,7 +44,7 @@ fn pass_through(world: &TestHome, body: &[u8]) {
     let after = most_memory(&put);
     assert!(after < before + MOST_BYTES, "put: {before}, then {after}");
     drop(input);
-    put.finish().ends(0);
+    put.finish().expect_code(0);
 
     let mut get = piped(world, &["get", "large", "--session", "s"]);
     let mut output = get.child.stdout.take().unwrap();
@@ -57,7 +57,7 @@ fn pass_through(world: &TestHome, body: &[u8]) {
     assert!(after < before + MOST_BYTES, "get: {before}, then {after}");
     output.read_to_end(&mut got).unwrap();
     assert!(got == body, "what comes back is what was put");
-    get.finish().ends(0);
+    get.finish().expect_code(0);
     artifact(world, &["get", "large", "-o", "large", "--session", "s"]);
     assert!(std::fs::read(world.project().join("large")).unwrap() == body);
 }
@@ -85,8 +85,8 @@ fn oversized_body_is_rejected_early_and_leaves_no_file() {
     let large = body();
     std::fs::write(world.project().join("large"), &large).unwrap();
     let refused = || {
-        let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).ends(1);
-        ran.says(&["payload_too_large", "artifacts.max_blob_bytes (3000000)"]);
+        let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).expect_code(1);
+        ran.expect_stderr(&["payload_too_large", "artifacts.max_blob_bytes (3000000)"]);
         // Input that does not end is rejected before its end.
         let mut endless = piped(&world, &["put", "large", "-", "--session", "s"]);
         let mut input = endless.child.stdin.take().unwrap();
@@ -94,8 +94,8 @@ fn oversized_body_is_rejected_early_and_leaves_no_file() {
             let _ = input.write_all(&[0; 4_000_000]);
             input
         });
-        let ran = endless.finish().ends(1);
-        ran.says(&["payload_too_large"]);
+        let ran = endless.finish().expect_code(1);
+        ran.expect_stderr(&["payload_too_large"]);
         drop(writing.join().unwrap());
         assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
         let folder = world.home().join("sessions/s/artifacts");
@@ -122,7 +122,7 @@ fn owner_waits_for_uploads_of_other_terminals() {
     let pid = first.child.id();
     // A third terminal can store an artifact meanwhile. The first process owns the home and stores it.
     artifact(&world, &["put", "third", "README.md", "--session", "s"]);
-    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["pid"], pid);
+    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["pid"], pid);
     let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
     let mut second_input = second.child.stdin.take().unwrap();
     // More than the pipe and the socket buffer hold, so that this transfer is in progress when the first input ends.
@@ -131,8 +131,8 @@ fn owner_waits_for_uploads_of_other_terminals() {
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
     assert!(heard.any(|line| line.unwrap().contains("another terminal is still storing something")));
     drop(second_input);
-    second.finish().ends(0);
-    first.finish().ends(0);
+    second.finish().expect_code(0);
+    first.finish().expect_code(0);
     assert_eq!(artifact(&world, &["get", "first", "--session", "s"]).out, "one");
     let stored = artifact(&world, &["show", "second", "--session", "s", "--json"]).json();
     assert_eq!(stored["artifact"]["size"], 4_000_000);
@@ -145,7 +145,7 @@ fn interrupted_put_ends_immediately_and_stores_nothing() {
     let mut input = put.child.stdin.take().unwrap();
     input.write_all(&[0; 4_000_000]).unwrap();
     put.interrupt();
-    put.finish().ends(130).says(&["interrupted"]);
+    put.finish().expect_code(130).expect_stderr(&["interrupted"]);
     drop(input);
     assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
 }

@@ -46,7 +46,7 @@ fn unusable_database_is_reported_and_not_changed() {
 #[test]
 fn run_with_any_damaged_page_completes_or_fails_clearly() {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).expect_code(0);
     let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
     let (mut done, mut told) = (0, 0);
     for page in 1..sound.len() / 4096 {
@@ -85,14 +85,14 @@ fn start_within(world: &TestHome, kib: u32) -> KillOnDrop {
 fn run_waits_for_disk_space_and_resumes() {
     let world = TestHome::new();
     // The database is created before the limit applies.
-    world.run(&["run", "--model", "offline", "--session", "before", "hello"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "before", "hello"]).expect_code(0);
     let mut limited = start_within(&world, 150);
     let start = Instant::now();
     while !world.run(&["tree"]).out.contains("waiting: storage") {
         assert!(start.elapsed() < TIMEOUT, "the tree says what is waited for");
         assert_eq!(limited.child.try_wait().unwrap(), None, "it waits");
     }
-    let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
+    let traces = world.run(&["traces", "list", "--json"]).expect_code(0).json();
     let running = traces.as_array().unwrap().iter().find(|trace| trace["trace_id"] != "before").unwrap();
     let trace = TraceId::root(&SessionId::new(running["session_id"].as_str().unwrap()));
     limited.child.kill().unwrap();

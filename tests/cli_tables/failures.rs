@@ -187,7 +187,7 @@ fn missing_object_is_named_in_the_error() {
     std::fs::create_dir(world.home()).unwrap();
     check(&world, &[], &[row("tree", 3, "has no database", NOTHING_RAN)]);
 
-    world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "x"]).expect_code(0);
     let (sessions, traces) = ("soong sessions list", "soong traces list");
     check(
         &world,
@@ -343,7 +343,7 @@ fn unusable_home_is_named_in_the_error() {
         ],
     );
     std::fs::remove_file(world.home()).unwrap();
-    world.run(&["init"]).ends(0);
+    world.run(&["init"]).expect_code(0);
     check(&world, &[], &[row("init", 4, "config.toml exists already", "soong init --force")]);
     check(&world, &[], &[row("init --config ../home/config.toml/x", 1, "cannot be written", "--config FILE")]);
     std::fs::write(world.home().join("sessions.sqlite"), "no database".repeat(1_000)).unwrap();
@@ -370,7 +370,7 @@ fn owned_home_rejects_conflicting_commands() {
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
     let children = service.take(2);
-    let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
+    let traces = world.run(&["traces", "list", "--json"]).expect_code(0).json();
     let child = traces.as_array().unwrap().iter().find(|trace| trace["task"] == "left").unwrap();
     let child = child["trace_id"].as_str().unwrap();
     let (goes_on, continues) = (format!("run --trace {child}"), "soong run --session s".to_owned());
@@ -404,7 +404,7 @@ fn owned_home_rejects_conflicting_commands() {
             row("run --continue --path ../user x", 3, "no session of the project", "--continue"),
         ],
     );
-    world.run(&["traces", "stop", child]).ends(0);
+    world.run(&["traces", "stop", child]).expect_code(0);
     let (what, stop) = (format!("no run is at work on trace {child}"), format!("traces stop {child}"));
     check(&world, &[], &[row(&stop, 4, &what, "soong tree")]);
 
@@ -417,7 +417,7 @@ fn owned_home_rejects_conflicting_commands() {
         &[row("traces events s --follow --since 9999", 3, "trace s has no event 9999", "Leave --since out")],
     );
     // No process executes the run, but it can still be stopped. After that there is nothing more to stop.
-    world.run(&["traces", "stop", "s"]).ends(0).says(&[]);
+    world.run(&["traces", "stop", "s"]).expect_code(0).expect_stderr(&[]);
     check(&world, &[], &[row("traces stop s", 4, "no run is at work on trace s", "nothing to stop")]);
 }
 
@@ -465,9 +465,9 @@ fn truncated_answer_is_printed_with_how_to_continue() {
     let service = ScriptedServer::start(move |_| reply.clone());
     let mut command = world.command(&["run", "x"]);
     let run = command.env("OPENAI_BASE_URL", service.base_url()).env("OPENAI_API_KEY", "k");
-    let ran = KillOnDrop { child: run.spawn().unwrap() }.finish().ends(1);
+    let ran = KillOnDrop { child: run.spawn().unwrap() }.finish().expect_code(1);
     assert_eq!(ran.out, "Half an answ\n");
-    ran.says(&["max_output_tokens", "Raise model.max_output_tokens", "soong run --continue"]);
+    ran.expect_stderr(&["max_output_tokens", "Raise model.max_output_tokens", "soong run --continue"]);
     assert!(!ran.err.contains("base_url"), "{}", ran.err);
 }
 
@@ -539,7 +539,7 @@ fn ended_run_reports_who_ended_it() {
 
     let running = started();
     let asked = service.next();
-    world.run(&["traces", "stop", "s"]).ends(0);
+    world.run(&["traces", "stop", "s"]).expect_code(0);
     ended(running, 1, "the run was cancelled from elsewhere", "");
     drop(asked);
 

@@ -121,7 +121,7 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
 #[track_caller]
 fn json(world: &TestHome, line: &str) -> Value {
     let args: Vec<&str> = line.split(' ').collect();
-    world.run(&[&args[..], &["--json"]].concat()).ends(0).json()
+    world.run(&[&args[..], &["--json"]].concat()).expect_code(0).json()
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn session_and_trace_records_have_these_keys() {
     configure(&world, "[model]\nname = \"m\"\n[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n");
     let refusing = ScriptedServer::start(|_| Reply::status(400, "{}"));
     let address = refusing.base_url();
-    begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().ends(1);
+    begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().expect_code(1);
     let service = ManualModelService::new();
     let owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Plan"]);
     let mut asked = service.next();
@@ -201,7 +201,7 @@ fn session_and_trace_records_have_these_keys() {
     );
     drop(children);
     owner.interrupt();
-    owner.finish().ends(130);
+    owner.finish().expect_code(130);
     let forked = json(&world, &format!("sessions fork {demo}"));
     check("sessions fork ID", &[forked], &[("", SESSION)]);
     let switched = json(&world, &format!("sessions switch {demo} 2"));
@@ -213,7 +213,7 @@ fn session_and_trace_records_have_these_keys() {
 #[test]
 fn usage_has_these_keys() {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "x"]).expect_code(0);
     let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
                runs_without_price model_calls tool_calls (estimated)";
     for (by, key) in [("day", "day"), ("model", "model"), ("session", "session_id")] {
@@ -247,7 +247,7 @@ fn tree_has_these_keys_with_and_without_an_owner() {
             ("children[].run", ACTOR_RUN.replace(" goal", "").split(" events").next().unwrap_or_default()),
         ],
     );
-    world.run(&["run", "--session", "s", "--model", "offline", "x"]).ends(0);
+    world.run(&["run", "--session", "s", "--model", "offline", "x"]).expect_code(0);
     check("tree", &[json(&world, "tree")], &[("", "source pid children")]);
 }
 
@@ -272,7 +272,7 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
     let result = |args: &[&str], play: &dyn Fn(&ManualModelService), code: i32| {
         let running = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &[args, &["--json"]].concat());
         play(&service);
-        let mut lines = running.finish().ends(code).json_lines();
+        let mut lines = running.finish().expect_code(code).json_lines();
         let result = lines.pop().unwrap();
         check_events(&lines);
         result
@@ -283,7 +283,7 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
     let failed = result(&["run", "--session", "f", "x"], &|service| drop(service.next()), 5);
     let again = result(&["run", "--trace", "f"], &answer, 0);
     let home = world.home().display().to_string();
-    let mut events = world.run(&["demo", "--json", "--home", &home]).ends(0).json_lines();
+    let mut events = world.run(&["demo", "--json", "--home", &home]).expect_code(0).json_lines();
     let demo = events.pop().unwrap();
     assert!(check_events(&events), "streamed text comes too");
     let mut places = vec![("", "result".to_owned()), ("result", format!("{RUN} unattended home"))];
@@ -294,7 +294,8 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
     let shape: Vec<(&str, &str)> = places.iter().map(|(place, keys)| (*place, keys.as_str())).collect();
     check("run", &[done, failed, again, demo], &shape);
 
-    let talk = world.run_with_input(&["chat", "--model", "offline", "--json"], b"One\nTwo\n").ends(0).json_lines();
+    let talk =
+        world.run_with_input(&["chat", "--model", "offline", "--json"], b"One\nTwo\n").expect_code(0).json_lines();
     let results: Vec<&Value> = talk.iter().filter(|line| line["result"].is_object()).collect();
     assert_eq!(
         (results.len(), talk.last()),
@@ -302,7 +303,7 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
         "a result for each run, each after its events"
     );
 
-    let stored = world.run(&["traces", "events", "s", "--json"]).ends(0).json_lines();
+    let stored = world.run(&["traces", "events", "s", "--json"]).expect_code(0).json_lines();
     for event in &stored {
         let keys: Vec<&String> = event.as_object().unwrap().keys().collect();
         assert_eq!(keys, EVENT, "{event}");
@@ -314,7 +315,7 @@ fn accepted_and_stopped_runs_have_these_keys() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let detached = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--detach", "--json", "x"]);
-    let accepted = detached.finish().ends(0).json();
+    let accepted = detached.finish().expect_code(0).json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
@@ -349,7 +350,7 @@ fn accepted_and_stopped_runs_have_these_keys() {
 #[test]
 fn task_journals_have_these_keys() {
     let world = TestHome::new();
-    world.run(&["run", "--mode", "orchestrator", "--model", "offline", "Explore"]).ends(0);
+    world.run(&["run", "--mode", "orchestrator", "--model", "offline", "Explore"]).expect_code(0);
     let task = "path kept_in session_id run_id status mission lines modified_at";
     check("tasks list", &[json(&world, "tasks list")], &[("[]", task)]);
     let candidate = ("candidates[]", "path reason modified_at deleted");
@@ -369,7 +370,7 @@ fn artifacts_have_these_keys_with_and_without_an_owner() {
     asked.call("update_artifact", &json!({ "name": "plan", "old": "Plan", "new": "The plan" }));
     asked.end();
     service.next().answer("Done.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
     std::fs::write(world.project().join("bytes"), [0, 255]).unwrap();
     let check_all = || {
         let ask = |line: &str| json(&world, &format!("artifacts {line} --session s"));
@@ -411,7 +412,7 @@ fn artifacts_have_these_keys_with_and_without_an_owner() {
     ];
     check("artifacts cleanup", &[json(&world, "artifacts cleanup --all")], shape);
     asked.answer("Done.");
-    owner.finish().ends(0);
+    owner.finish().expect_code(0);
 }
 
 /// Makes a session old by appending an event with a timestamp in the past.
@@ -424,13 +425,13 @@ fn age(world: &TestHome, session: &str) {
 #[test]
 fn cleanup_export_and_backup_have_these_keys() {
     let world = TestHome::new();
-    world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).ends(0);
+    world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).expect_code(0);
     age(&world, "s");
     let report = "dry_run candidates busy deleted failed";
     let old = json(&world, "sessions cleanup --older-than 365d");
     check("sessions cleanup", &[old], &[("", report), ("candidates[]", SESSION)]);
     std::fs::write(world.home().join("sessions/.deleted"), "in the way").unwrap();
-    let failed = world.run(&["sessions", "cleanup", "--older-than", "365d", "--yes", "--json"]).ends(1).json();
+    let failed = world.run(&["sessions", "cleanup", "--older-than", "365d", "--yes", "--json"]).expect_code(1).json();
     check(
         "sessions cleanup --yes",
         &[failed],
@@ -464,7 +465,7 @@ fn cleanup_export_and_backup_have_these_keys() {
     );
     check("backup", &[json(&world, "backup ../copy")], &[("", backup)]);
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
-    let gap = world.run(&["backup", "../gap", "--json"]).ends(1).json();
+    let gap = world.run(&["backup", "../gap", "--json"]).expect_code(1).json();
     check("backup", &[gap], &[("", backup), ("missing[]", missing)]);
 }
 
@@ -477,7 +478,7 @@ fn setup_and_list_commands_have_these_keys() {
         &[json(&world, "config show")],
         &[("", &head("file")), ("home", "value origin"), ("settings[]", "key value origin is_set?")],
     );
-    let doctor = || world.run(&["doctor", "--json"]).ends(1).json();
+    let doctor = || world.run(&["doctor", "--json"]).expect_code(1).json();
     check("doctor", &[doctor()], &[("", "checks broken"), ("checks[]", "name status finding advice?")]);
     check("init", &[json(&world, "init")], &[("", "path")]);
     configure(
@@ -528,7 +529,7 @@ fn setup_and_list_commands_have_these_keys() {
     let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools";
     let of_list = [("[]", server), ("[].variables", "NOT_SET?")];
     check("mcp list", &[json(&world, "mcp list")], &of_list);
-    let tested = world.run(&["mcp", "test", "--json"]).ends(1).json();
+    let tested = world.run(&["mcp", "test", "--json"]).expect_code(1).json();
     check(
         "mcp test",
         &[tested],
@@ -538,5 +539,5 @@ fn setup_and_list_commands_have_these_keys() {
         ],
     );
     // A script is not a record: `--json` does not change it.
-    assert!(world.run(&["completions", "bash", "--json"]).ends(0).out.contains("_soong"));
+    assert!(world.run(&["completions", "bash", "--json"]).expect_code(0).out.contains("_soong"));
 }

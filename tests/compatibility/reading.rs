@@ -34,7 +34,7 @@ fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn read(world: &TestHome, args: &[&str]) -> String {
-    world.run(args).ends(0).out
+    world.run(args).expect_code(0).out
 }
 
 /// Migrates the database to the current format without starting a run. In production only a process that owns the home

@@ -81,14 +81,14 @@ async fn run_resumes_with_the_acknowledged_decision_and_answer() {
     let body = json!({ "decision": "deny", "reason": "not today" });
     ask_and_kill(&mut served, Method::POST, &path, Some(body), 200).await;
     let mut asked = service.next();
-    assert!(asked.said().contains("not today"), "{}", asked.said());
+    assert!(asked.last_message().contains("not today"), "{}", asked.last_message());
     asked.call("ask_human", &json!({ "question": "Which?" }));
     asked.end();
     let question = served.wait_for("/api/questions?status=pending", "questions").await;
     let path = format!("/api/questions/{}", question["question_id"].as_str().unwrap().replace('@', "%40"));
     ask_and_kill(&mut served, Method::POST, &path, Some(json!({ "answer": "The blue one." })), 200).await;
     let asked = service.next();
-    assert!(asked.said().contains("The blue one."), "{}", asked.said());
+    assert!(asked.last_message().contains("The blue one."), "{}", asked.last_message());
     asked.answer("done");
 }
 
@@ -173,7 +173,7 @@ async fn acknowledged_stop_of_an_interrupted_run_survives() {
 async fn acknowledged_detached_run_is_resumed() {
     let service = ManualModelService::new();
     let mut served = served(&service);
-    let ran = served.world.run(&["run", "--detach", "--session", "s", "--json", "Work."]).ends(0).json();
+    let ran = served.world.run(&["run", "--detach", "--session", "s", "--json", "Work."]).expect_code(0).json();
     served.kill();
     served.restart();
     completes(&served, &service, &ran, "done").await;

@@ -34,32 +34,36 @@ async fn output_is_the_same_by_socket_by_url_and_without_server() {
     let url = served.url.clone();
     let mut told = Vec::new();
     for command in &commands {
-        let beside = served.world.run(command).ends(0);
-        let at = served.world.run(&[&["--url", &url][..], command].concat()).ends(0);
+        let beside = served.world.run(command).expect_code(0);
+        let at = served.world.run(&[&["--url", &url][..], command].concat()).expect_code(0);
         assert_eq!(at.out, beside.out, "{command:?}");
         told.push(beside.out);
     }
     served.signal(Signal::TERM);
-    served.ended().ends(0);
+    served.wait_for_exit().expect_code(0);
     for (command, beside) in commands.iter().zip(told) {
-        assert_eq!(served.world.run(command).ends(0).out, beside, "{command:?}");
+        assert_eq!(served.world.run(command).expect_code(0).out, beside, "{command:?}");
     }
 
     served.restart();
-    let run = served.world.run(&["--url", &url, "run", "--json", "--session", "s", "And now?"]).ends(0);
+    let run = served.world.run(&["--url", &url, "run", "--json", "--session", "s", "And now?"]).expect_code(0);
     let result = run.json_lines().pop().unwrap();
     assert_eq!((&result["result"]["status"], &result["result"]["session_id"]), (&json!("completed"), &json!("s")));
     // Commands about the local machine reject `--url`. If the server is unreachable, commands fail instead of working
     // locally.
     for command in [&["doctor"][..], &["demo"], &["serve"], &["config", "show"]] {
-        served.world.run(&[&["--url", &url][..], command].concat()).ends(2).says(&["asks no server"]);
+        served.world.run(&[&["--url", &url][..], command].concat()).expect_code(2).expect_stderr(&["asks no server"]);
     }
     served
         .world
         .run(&["--url", "http://127.0.0.1:1", "usage"])
-        .ends(4)
-        .says(&["no server answers at http://127.0.0.1:1"]);
-    served.world.run(&["--url", "127.0.0.1:1", "usage"]).ends(2).says(&["such as http://127.0.0.1:7788"]);
+        .expect_code(4)
+        .expect_stderr(&["no server answers at http://127.0.0.1:1"]);
+    served
+        .world
+        .run(&["--url", "127.0.0.1:1", "usage"])
+        .expect_code(2)
+        .expect_stderr(&["such as http://127.0.0.1:7788"]);
     let wrong =
         served.world.command(&["--url", &url, "usage"]).env("SOONG_TOKEN", "wrong-wrong-wrong").output().unwrap();
     assert_eq!(wrong.status.code(), Some(4), "{}", String::from_utf8_lossy(&wrong.stderr));
@@ -68,12 +72,12 @@ async fn output_is_the_same_by_socket_by_url_and_without_server() {
 #[tokio::test]
 async fn local_operator_sees_and_deletes_sessions_of_all_users() {
     let served = TestServer::with_users(OFFLINE);
-    served.do_run(BOB, "bobs", "hello").await;
+    served.run_to_end(BOB, "bobs", "hello").await;
     let (status, listed) = answer(served.request(Method::GET, "/api/sessions")).await;
     assert_eq!((status.as_u16(), listed["sessions"].as_array().unwrap().len()), (200, 0), "the token is local's");
-    let listed = served.world.run(&["sessions", "list", "--json"]).ends(0).json();
+    let listed = served.world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!(listed[0]["uid"], "bob", "the socket is the operator's: {listed}");
-    served.world.run(&["sessions", "delete", "bobs"]).ends(0);
+    served.world.run(&["sessions", "delete", "bobs"]).expect_code(0);
     assert_eq!(answer(served.request_as(BOB, Method::GET, "/api/sessions/bobs")).await.0, 404);
 }
 
@@ -92,7 +96,7 @@ async fn run_continues_at_the_server_when_its_client_is_terminated() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
     let ran = client.finish();
     assert_eq!(code, Some(130), "{}", ran.err);
-    ran.says(&["continues at the server", "traces events s --follow"]);
+    ran.expect_stderr(&["continues at the server", "traces events s --follow"]);
     asked.answer("done");
     let runs = served.get("/api/traces/s").await;
     assert_ne!(runs["trace"]["status"], "stopped", "{runs}");

@@ -46,7 +46,7 @@ async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
     };
     assert_eq!((code, tree.close_code().await), (1001, 1001));
     while frames.next().await.is_some() {}
-    let ran = served.ended().ends(0);
+    let ran = served.wait_for_exit().expect_code(0);
     assert!(ran.err.is_empty(), "{}", ran.err);
     drop(of_children);
 
@@ -133,5 +133,5 @@ fn service_manager_gets_ready_watchdog_and_stopping() {
     assert_eq!([told(), told(), told()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
     served.signal(Signal::TERM);
     while told() != "STOPPING=1" {}
-    served.ended().ends(0);
+    served.wait_for_exit().expect_code(0);
 }

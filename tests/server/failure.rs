@@ -72,7 +72,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     }
     let last = last.unwrap();
     assert_eq!((last.name.as_deref(), &last.data["error"]["message"]), (Some("error"), &json!(reason)));
-    follower.finish().ends(1).says(&["the model gateway of profile"]);
+    follower.finish().expect_code(1).expect_stderr(&["the model gateway of profile"]);
 
     let run = run["run_id"].as_str().unwrap();
     assert_eq!(served.get(&format!("/api/runs/{run}")).await["status"], "interrupted");
@@ -93,15 +93,15 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     while let SocketMessage::Event(_) = tokio::time::timeout(TIMEOUT, socket.next()).await.expect("it ends") {}
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
     assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
-    let examined = served.world.run(&["doctor"]).ends(1).out;
+    let examined = served.world.run(&["doctor"]).expect_code(1).out;
     assert!(examined.contains("takes no runs in: the model gateway of profile"), "{examined}");
-    served.world.run(&["traces", "events", "s", "--follow"]).ends(1).says(&["trace s was interrupted"]);
+    served.world.run(&["traces", "events", "s", "--follow"]).expect_code(1).expect_stderr(&["trace s was interrupted"]);
     let (status, stopped) = served.post("/api/traces/t/stop", json!({})).await;
     assert_eq!((status.as_u16(), &stopped["run_id"]), (202, &other["run_id"]));
     assert_eq!(served.get("/api/traces/t").await["trace"]["status"], "stopped");
 
     served.kill();
-    assert!(served.world.run(&["traces", "list"]).ends(0).out.contains("interrupted"));
+    assert!(served.world.run(&["traces", "list"]).expect_code(0).out.contains("interrupted"));
     served.restart();
     for _ in 0..2 {
         service.next().answer("done");
@@ -150,7 +150,7 @@ async fn server_is_not_ready_until_the_disk_accepts_writes() {
     assert_eq!((status.as_u16(), &refused["error"]["code"]), (503, &json!("storage_error")));
     let (status, body) = ready(&served).await;
     assert_eq!((status, &body["error"]["code"]), (503, &json!("storage_error")), "{body}");
-    served.world.run(&["sessions", "list"]).ends(0);
+    served.world.run(&["sessions", "list"]).expect_code(0);
 
     let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1=fail")]);
     assert_eq!(served.post("/api/traces", json!({ "prompt": "hello" })).await.0, 503);

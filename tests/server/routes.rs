@@ -122,7 +122,7 @@ async fn every_documented_operation_works() {
     // The run restarts and repeats its model call. Then it requests permission and asks a question.
     asked = loop {
         let request = service.next();
-        if request.said().contains("Work.") {
+        if request.last_message().contains("Work.") {
             break request;
         }
     };
@@ -192,7 +192,7 @@ async fn every_documented_operation_works() {
     let results = json!({ "messages": [{ "role": "tool", "tool_call_id": call["id"], "content": "ships" }] });
     let (_, accepted) = served.post("/api/traces/s/run", results).await;
     let asked = service.next();
-    assert_eq!(asked.said(), "ships");
+    assert_eq!(asked.last_message(), "ships");
     asked.answer("Ships.");
     assert_eq!(served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await["output"], "Ships.");
     let focus = Some(json!({ "focus": "ships" }));
@@ -233,7 +233,7 @@ async fn every_documented_operation_works() {
 #[tokio::test]
 async fn rejection_names_the_error_and_changes_nothing() {
     let served = TestServer::new(OFFLINE);
-    served.do_run(&served.token(), "s", "hello").await;
+    served.run_to_end(&served.token(), "s", "hello").await;
     let before = served.get("/api/traces/s").await;
     for (method, path, body, status, refusal) in [
         ("GET", "/api/nothing", None, 404, "route_not_found"),

@@ -146,7 +146,7 @@ async fn revoked_token_is_rejected_and_its_streams_end() {
     let served = TestServer::new(OFFLINE);
     let path = served.world.home().join("server.token");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    served.do_run(&served.token(), "s", "hello").await;
+    served.run_to_end(&served.token(), "s", "hello").await;
     let old = served.token();
     let last = served.get("/api/traces/s").await["trace"]["last_event_id"].clone();
     let mut socket = served.watch(&old, &format!("/api/traces/s/watch?since_event_id={last}")).await;
@@ -173,12 +173,12 @@ async fn token_appears_in_no_log_and_no_stored_file() {
     let mut served = TestServer::new(OFFLINE);
     let token = served.token();
     // Also if a task or a name contains the token.
-    served.do_run(&token, "s", &format!("What is {token}?")).await;
+    served.run_to_end(&token, "s", &format!("What is {token}?")).await;
     let (status, _) = served.post("/api/sessions", json!({ "session_id": "n", "name": token })).await;
     assert_eq!(status, 201);
     let _ = answer(served.request(Method::GET, &format!("/api/traces/{token}"))).await;
     served.signal(rustix::process::Signal::TERM);
-    let ran = served.ended().ends(0);
+    let ran = served.wait_for_exit().expect_code(0);
     assert!(!ran.err.contains(&token) && !ran.out.contains(&token), "{}", ran.err);
     let mut open = vec![served.world.home()];
     let mut seen = 0;
@@ -201,13 +201,16 @@ fn startup_error_states_cause_and_advice() {
     std::fs::create_dir_all(world.home()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    world.run(&["serve", "--addr", &addr]).ends(4).says(&["nobody can be served on", "--addr"]);
+    world.run(&["serve", "--addr", &addr]).expect_code(4).expect_stderr(&["nobody can be served on", "--addr"]);
     std::fs::write(world.home().join("config.toml"), "[server.tokens]\nbob = \"BOB\"\n").unwrap();
-    world.run(&["serve", "--addr", "127.0.0.1:0"]).ends(2).says(&["bob has no token", "BOB is not set"]);
+    world
+        .run(&["serve", "--addr", "127.0.0.1:0"])
+        .expect_code(2)
+        .expect_stderr(&["bob has no token", "BOB is not set"]);
     std::fs::write(world.home().join("config.toml"), "[server]\naddr = \"here\"\n").unwrap();
-    world.run(&["serve"]).ends(2).says(&["config.toml:2", "server.addr", "127.0.0.1:7788"]);
+    world.run(&["serve"]).expect_code(2).expect_stderr(&["config.toml:2", "server.addr", "127.0.0.1:7788"]);
     std::fs::write(world.home().join("config.toml"), "").unwrap();
     std::fs::write(world.home().join("server.token"), "short\n").unwrap();
-    world.run(&["serve", "--addr", "127.0.0.1:0"]).ends(1).says(&["holds no token of at least 16"]);
-    world.run(&["serve", "--addr", "nowhere"]).ends(2);
+    world.run(&["serve", "--addr", "127.0.0.1:0"]).expect_code(1).expect_stderr(&["holds no token of at least 16"]);
+    world.run(&["serve", "--addr", "nowhere"]).expect_code(2);
 }

@@ -83,6 +83,10 @@ async fn command_line_keeps_and_resets_settings() {
     assert_eq!(command(&reset), json!(["of the preset", ["read"], "m", null, 0.25]));
     assert_eq!(command(&["--reset", "tools"]), json!(["of the preset", "all", "m", null, 0.25]));
     let options = ["run", "--session", "s", "--reset", "budget", "--budget-tokens", "5", "x"];
-    served.world.run(&options).ends(2).says(&["--reset budget", "new limits"]);
-    served.world.run(&["run", "--session", "s", "--reset", "prompt", "x"]).ends(2).says(&["system-prompt"]);
+    served.world.run(&options).expect_code(2).expect_stderr(&["--reset budget", "new limits"]);
+    served
+        .world
+        .run(&["run", "--session", "s", "--reset", "prompt", "x"])
+        .expect_code(2)
+        .expect_stderr(&["system-prompt"]);
 }

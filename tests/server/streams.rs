@@ -65,7 +65,7 @@ async fn watch_starts_with_a_snapshot_and_sends_each_event_once() {
     for protocols in [format!("soong, soong.bearer.{}", served.token()), format!("soong.bearer.{}", served.token())] {
         let mut socket = served.try_watch("/api/tree/watch", &[("sec-websocket-protocol", &protocols)]).await.unwrap();
         assert_eq!(socket.event().await["event"], "tree_snapshot");
-        socket.say("what I say means nothing").await;
+        socket.send_text("what I say means nothing").await;
     }
     let mut gone = served.watch(&served.token(), &format!("/api/traces/s/watch?since_event_id={last}")).await;
     assert_eq!(gone.event().await["event"], "connected");
@@ -220,17 +220,17 @@ fn restore(served: &TestServer, backup: &std::path::Path) {
 #[tokio::test]
 async fn cursor_from_before_a_restore_is_rejected_with_restart_point() {
     let mut served = TestServer::new(OFFLINE);
-    served.do_run(&served.token(), "s", "first").await;
+    served.run_to_end(&served.token(), "s", "first").await;
     let backup = served.world.project().join("backup");
-    served.world.run(&["backup", backup.to_str().unwrap()]).ends(0);
+    served.world.run(&["backup", backup.to_str().unwrap()]).expect_code(0);
     for prompt in ["second", "third"] {
-        served.do_run(&served.token(), "s", prompt).await;
+        served.run_to_end(&served.token(), "s", prompt).await;
     }
     let page = served.get("/api/traces/s/events?limit=1000").await;
     let (before, store) = (page["events"].as_array().unwrap().len() as u64, page["store_id"].clone());
     let store = store.as_str().unwrap().to_owned();
     served.signal(Signal::TERM);
-    served.ended().ends(0);
+    served.wait_for_exit().expect_code(0);
     restore(&served, &backup);
     served.restart();
 
@@ -267,7 +267,7 @@ async fn cursor_from_before_a_restore_is_rejected_with_restart_point() {
         assert_eq!(socket.event().await["event_id"], number);
     }
     served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;
-    served.do_run(&served.token(), "s", "another").await;
+    served.run_to_end(&served.token(), "s", "another").await;
     assert_eq!(socket.event().await["event_id"], last + 1);
     // A restart does not change the store id.
     served.kill();

@@ -147,8 +147,8 @@ async fn user_gets_only_tree_changes_of_their_own_runs() {
     let mut eves = served.watch(EVE, "/api/tree/watch").await;
     assert_eq!(bobs.event().await["event"], "tree_snapshot");
     assert_eq!(eves.event().await["event"], "tree_snapshot");
-    served.do_run(BOB, "bobs", "hello").await;
-    served.do_run(EVE, "eves", "hello").await;
+    served.run_to_end(BOB, "bobs", "hello").await;
+    served.run_to_end(EVE, "eves", "hello").await;
     for (socket, own, foreign) in [(&mut bobs, "bobs", "eves"), (&mut eves, "eves", "bobs")] {
         let mut heard = String::new();
         while !heard.contains(own) {
@@ -201,7 +201,7 @@ async fn users_have_separate_artifact_names_and_memory() {
 #[tokio::test]
 async fn user_cannot_stream_traces_of_another_user() {
     let served = TestServer::with_users(OFFLINE);
-    let run = served.do_run(BOB, "bobs", "hello").await;
+    let run = served.run_to_end(BOB, "bobs", "hello").await;
     let mut frames = Frames::open(served.request_as(BOB, Method::GET, "/api/traces/bobs/events")).await;
     assert_eq!(frames.next().await.unwrap().data["run_id"], run["run_id"]);
     let foreign = served.request_as(EVE, Method::GET, "/api/traces/bobs/events").header("accept", "text/event-stream");

@@ -19,12 +19,12 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        EditHookStore, begin, calls, edits, flushes, growing, is_alive, listed, obedient, pause, paused, place, read,
-        run, text, text_at, turns, update, versions,
+        EditHookStore, begin, calls, edits, flushes, growing, is_alive, listed, local_owner, open_with_gate, pause,
+        prompt_driven_model, read, run, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, is_parent, turn_of},
-    world::{TestRuntime, hasty, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    world::{TestRuntime, quick_config, quick_non_durable_config, read_until, wait_until, with_timeout},
 };
 
 /// Checks a run of `growing("doc", 3)`, whose result must be the same wherever a crash occurred.
@@ -35,7 +35,7 @@ async fn check_grown(world: &TestRuntime, run: &soong::RunHandle, about: &str) -
     assert_eq!(edits(&events, "doc"), want, "{about}");
     assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Ok(())], "{about}");
     assert_eq!(calls(&events, "create_artifact"), [Ok(())], "{about}");
-    let here = place(run.session_id().as_str());
+    let here = local_owner(run.session_id().as_str());
     assert_eq!(versions(world, &here, "doc").await, [4], "{about}");
     assert_eq!(text_at(world, &here, "doc", 4).await, "0 1 2 3", "{about}");
     assert_eq!(flushes(&events), [[("doc".to_owned(), 4)]], "{about}");
@@ -65,8 +65,10 @@ async fn run_crash_at_any_point_applies_each_edit_once() {
         (FaultPoint::Ended, 1),
     ] {
         for nth in 1..=times {
-            let world =
-                TestRuntime::with(obedient(), |builder| builder.config(hasty()).fault_hook(panic_at(point, nth))).await;
+            let world = TestRuntime::with(prompt_driven_model(), |builder| {
+                builder.config(quick_non_durable_config()).fault_hook(panic_at(point, nth))
+            })
+            .await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
             let about = format!("{point:?} number {nth}");
             assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
@@ -86,12 +88,12 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> T
     let hook = move |_, is_committed: bool| {
         if is_committed != before && left > 0 {
             left -= 1;
-            slot.wait().crash(actor).unwrap();
+            slot.wait().inject_crash(actor).unwrap();
         }
         Ok(())
     };
-    let world = TestRuntime::with(obedient(), |builder| {
-        builder.config(hasty()).wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
+    let world = TestRuntime::with(prompt_driven_model(), |builder| {
+        builder.config(quick_non_durable_config()).wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
     })
     .await;
     assert!(crashed.set(world.runtime().clone()).is_ok());
@@ -124,8 +126,10 @@ async fn edit_with_unknown_commit_outcome_is_applied_once() {
                 true => Err(StoreError::Io("no space left on device".into())),
                 false => Ok(()),
             };
-            let world = TestRuntime::with(obedient(), |builder| {
-                builder.config(hasty()).wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
+            let world = TestRuntime::with(prompt_driven_model(), |builder| {
+                builder
+                    .config(quick_non_durable_config())
+                    .wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
             })
             .await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
@@ -141,19 +145,19 @@ async fn edit_with_unknown_commit_outcome_is_applied_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crashes_between_edits_lose_no_edit() {
     for actor in ["working_set:s", "artifact_store_supervisor:0", "session:s"] {
-        let (world, gate) = paused(|builder| builder).await;
+        let (world, gate) = open_with_gate(|builder| builder).await;
         let steps: Vec<_> = growing("doc", 3).into_iter().flat_map(|step| [step, pause()]).collect();
         let run = begin(&world, "s", &steps).await;
         for n in 1..=4 {
             gate.reached(n + if actor == "session:s" { n - 1 } else { 0 }).await;
-            world.runtime().crash(actor).unwrap();
+            world.runtime().inject_crash(actor).unwrap();
             if actor == "session:s" {
                 // A crash of the session also restarts its run, which reaches the gate again.
                 gate.reached(2 * n).await;
             }
             gate.pass();
         }
-        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
         check_grown(&world, &run, actor).await;
         world.finish().await;
     }
@@ -162,14 +166,14 @@ async fn crashes_between_edits_lose_no_edit() {
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
-    let (world, gate) = paused(|builder| builder).await;
+    let (world, gate) = open_with_gate(|builder| builder).await;
     let steps = [&growing("doc", 2)[..], &[pause(), update("doc", "2", "2 3"), read("doc")]].concat();
     let run_a = begin(&world, "s", &steps).await;
     gate.reached(1).await;
     for n in 1..=6 {
         // The tree shows a restart slightly before the actor accepts messages.
-        patiently("it can be reached", || world.runtime().crash("working_set:s").is_ok()).await;
-        patiently("it is back, or given up", || {
+        wait_until("it can be reached", || world.runtime().inject_crash("working_set:s").is_ok()).await;
+        wait_until("it is back, or given up", || {
             let tree = serde_json::to_value(world.runtime().tree()).unwrap().to_string();
             let set = tree.split("\"actor_id\":\"working_set:s\"").nth(1);
             match n {
@@ -181,16 +185,16 @@ async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
         })
         .await;
     }
-    assert_eq!(text(&world, &place("s"), "doc").await, "0 1 2");
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "0 1 2");
     gate.pass();
-    let outcome = soon(run_a.wait()).await.unwrap();
+    let outcome = with_timeout(run_a.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "0 1 2\n"));
     let events = stored(world.runtime(), run_a.trace_id()).await;
     assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Err("actor_crashed".to_owned())]);
     assert_eq!(flushes(&events), [[("doc".to_owned(), 3)]], "what was recorded is stored");
     // Saving a product does not involve the working set, and other sessions have separate working sets.
-    crate::support::artifacts::save(&world, &place("s"), "doc", "product").await;
-    assert_eq!(versions(&world, &place("s"), "doc").await, [3, 4]);
+    crate::support::artifacts::save(&world, &local_owner("s"), "doc", "product").await;
+    assert_eq!(versions(&world, &local_owner("s"), "doc").await, [3, 4]);
     let (other, _) = run(&world, "t", &growing("doc", 3)).await;
     check_grown(&world, &other, "another session").await;
     check_session(world.runtime(), run_a.session_id()).await;
@@ -199,22 +203,22 @@ async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_working_set_is_passivated_and_reloads_its_text() {
-    let mut config = quick();
+    let mut config = quick_config();
     config.runtime.idle_session_s = 0;
-    let (world, gate) = paused(|builder| builder.config(config)).await;
+    let (world, gate) = open_with_gate(|builder| builder.config(config)).await;
     let steps: Vec<_> = growing("doc", 3).into_iter().flat_map(|step| [step, pause()]).collect();
     let run_a = begin(&world, "s", &steps).await;
     for n in 1..=4 {
         gate.reached(n).await;
-        patiently("the set goes", || !is_alive(&world, "working_set:s")).await;
+        wait_until("the set goes", || !is_alive(&world, "working_set:s")).await;
         gate.pass();
     }
-    soon(run_a.wait()).await.unwrap();
+    with_timeout(run_a.wait()).await.unwrap();
     check_grown(&world, &run_a, "within a run").await;
-    patiently("the session goes", || !is_alive(&world, "session:s")).await;
+    wait_until("the session goes", || !is_alive(&world, "session:s")).await;
     run(&world, "s", &[update("doc", "3", "3 4")]).await;
-    assert_eq!(text(&world, &place("s"), "doc").await, "0 1 2 3 4");
-    assert_eq!(versions(&world, &place("s"), "doc").await, [4, 5]);
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "0 1 2 3 4");
+    assert_eq!(versions(&world, &local_owner("s"), "doc").await, [4, 5]);
     world.finish().await;
 }
 
@@ -235,7 +239,7 @@ async fn run_over_crash_limit_keeps_outcome_of_its_last_edit() {
         FaultPoint::BeforeAppend if tools.load(SeqCst) >= 2 && crashes.fetch_add(1, SeqCst) < 9 => panic!("provoked"),
         _ => {}
     });
-    let world = TestRuntime::with(obedient(), |builder| builder.fault_hook(hook)).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.fault_hook(hook)).await;
     let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::ActorCrashed));
     let events = stored(world.runtime(), run.trace_id()).await;
@@ -244,7 +248,7 @@ async fn run_over_crash_limit_keeps_outcome_of_its_last_edit() {
     let read = read_back(&world, &run).await;
     assert!(read[1].starts_with("<artifact version=\"2\"><id>doc</id>"), "{read:?}");
     assert!(read[1].contains("<match layer=\"exact\" similarity=\"1.000\"/>"), "{read:?}");
-    assert_eq!(versions(&world, &place("s"), "doc").await, [2]);
+    assert_eq!(versions(&world, &local_owner("s"), "doc").await, [2]);
     assert_eq!(flushes(&events), [[("doc".to_owned(), 2)]]);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -257,7 +261,7 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
         // The disk is full after this edit.
         let full = Arc::new(Mutex::new(false));
         let filled = Arc::clone(&full);
-        let world = TestRuntime::with(obedient(), |builder| {
+        let world = TestRuntime::with(prompt_driven_model(), |builder| {
             builder.wrap_store(move |store| {
                 let after = Arc::clone(&filled);
                 let full = move |edit, is_committed| {
@@ -270,13 +274,13 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
         .await;
         let mut world = world;
         let run = begin(&world, "s", &growing("doc", 3)).await;
-        patiently("the edit is written", || *full.lock().unwrap()).await;
+        wait_until("the edit is written", || *full.lock().unwrap()).await;
         let ending = |builder: soong::RuntimeBuilder| {
-            let mut config = quick();
+            let mut config = quick_config();
             config.runtime.recovery = RecoveryMode::Fail;
             builder.config(config)
         };
-        world.reopen_with(obedient() as Arc<dyn Model>, ending).await;
+        world.reopen_with(prompt_driven_model() as Arc<dyn Model>, ending).await;
         assert_eq!(world.runtime().interrupted_runs().ended, 1);
         let stored_run = world.runtime().run(run.run_id()).await.unwrap();
         assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
@@ -287,14 +291,14 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
         assert_eq!(ended, vec![Ok(()); nth], "none is interrupted: its outcome is known");
         let read = read_back(&world, &run).await;
         assert!(read[nth - 1].starts_with(&format!("<artifact version=\"{nth}\">")), "{read:?}");
-        let here = place("s");
+        let here = local_owner("s");
         assert_eq!(versions(&world, &here, "doc").await, [nth as u64]);
         assert!(!listed(&world, &here, "doc").await.dirty);
         // The session continues, and its next edit builds on the stored text.
         drop(run);
         let go = RunRequest::new(turns(&[update("doc", &(nth - 1).to_string(), "on")])).session("s");
         let next = world.runtime().start(go).await.unwrap();
-        assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
         assert_eq!(versions(&world, &here, "doc").await, [nth as u64, nth as u64 + 1]);
         check_session(world.runtime(), next.session_id()).await;
         world.finish().await;
@@ -330,7 +334,7 @@ async fn concurrent_child_edits_lose_no_line_after_a_crash() {
         (FaultPoint::Flush, 1),
         (FaultPoint::Ended, 1),
     ] {
-        let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "END"})),
             (true, 1) => Turn::call("agent", json!({"task": ["a", "b", "c"], "agent_type": "default"})),
             (true, _) => Turn::say("done"),
@@ -342,14 +346,14 @@ async fn concurrent_child_edits_lose_no_line_after_a_crash() {
         });
         let world = TestRuntime::with(model, |builder| builder.fault_hook(panic_at(point, nth))).await;
         let run = world.runtime().start(RunRequest::new("x").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, "done", "{point:?}");
-        let whole = text(&world, &place("s"), "doc").await;
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done", "{point:?}");
+        let whole = text(&world, &local_owner("s"), "doc").await;
         let mut lines: Vec<&str> = whole.lines().collect();
         lines.sort_unstable();
         let want: Vec<String> =
             ["a", "b", "c"].iter().flat_map(|who| (0..4).map(move |n| format!("{who}{n}"))).collect();
         assert_eq!(lines[1..], want, "{point:?} number {nth}");
-        assert!(!listed(&world, &place("s"), "doc").await.dirty, "{point:?}");
+        assert!(!listed(&world, &local_owner("s"), "doc").await.dirty, "{point:?}");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -361,8 +365,9 @@ async fn watcher_sees_each_edit_once_despite_crashes() {
     let world = crashing_at_edits("working_set:s", true, 3).await;
     let run = begin(&world, "s", &growing("doc", 3)).await;
     let mut stream: EventStream = run.events().unwrap();
-    let events =
-        soon(tokio::time::timeout(Duration::from_secs(10), until(&mut stream, "run_completed"))).await.unwrap();
+    let events = with_timeout(tokio::time::timeout(Duration::from_secs(10), read_until(&mut stream, "run_completed")))
+        .await
+        .unwrap();
     let snapshots: Vec<u64> = events
         .iter()
         .filter_map(|event| match &event.event {
@@ -375,7 +380,7 @@ async fn watcher_sees_each_edit_once_despite_crashes() {
         })
         .collect();
     assert_eq!(snapshots, [1, 2, 3, 4]);
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     check_grown(&world, &run, "as it is watched").await;
     world.finish().await;
 }

@@ -15,19 +15,19 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        begin, calls, create, folder, obedient, pause, paused, place, read, recorded, rewrite, run, save, text, turns,
-        update,
+        begin, calls, create, folder, local_owner, open_with_gate, pause, prompt_driven_model, read, recording_model,
+        rewrite, run, save, text, turns, update,
     },
     history::{check_session, stored},
     model::is_parent,
-    world::{TestRuntime, patiently, quick, soon},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 /// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn update_result_reports_match_layer_and_replaced_text() {
-    let world = TestRuntime::open(obedient()).await;
-    let here = place("s");
+    let world = TestRuntime::open(prompt_driven_model()).await;
+    let here = local_owner("s");
     run(&world, "s", &[]).await;
     for (old, says, want) in [
         ("beta", "<match layer=\"exact\" similarity=\"1.000\"/>", "alpha NEW “gamma” delta\nline  with a tail   \n"),
@@ -62,11 +62,11 @@ async fn update_result_reports_match_layer_and_replaced_text() {
 /// (ART-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_match_is_stopped_and_does_not_block_other_runs() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     run(&world, "slow", &[]).await;
     let alike: String = (0..1_000_000).map(|n: u64| char::from(b'a' + (n * n / 7 % 3) as u8)).collect();
     let wanted: String = (0..20_000).map(|n: u64| char::from(b'a' + (n * n / 5 % 4) as u8)).collect();
-    save(&world, &place("slow"), "doc", alike).await;
+    save(&world, &local_owner("slow"), "doc", alike).await;
     let busy = begin(&world, "busy", &vec![json!(["read", {"path": "a.txt"}]); 150]).await;
     let (slow, outcome) = run(&world, "slow", &[update("doc", &wanted, "x")]).await;
     assert!(outcome.output.contains("[match_budget_exceeded]"), "{}", outcome.output);
@@ -75,7 +75,7 @@ async fn slow_match_is_stopped_and_does_not_block_other_runs() {
     let (from, to) = (place_of("tool_started").ts, place_of("tool_failed").ts);
     let took = to.millis_since(from);
     assert!((500..5_000).contains(&took), "{took} ms");
-    soon(busy.cancel()).await.unwrap();
+    with_timeout(busy.cancel()).await.unwrap();
     let of_busy = stored(world.runtime(), busy.trace_id()).await;
     let meanwhile =
         of_busy.iter().filter(|event| event.event.kind() == "model_started" && event.ts > from && event.ts < to);
@@ -90,10 +90,14 @@ fn system(request: &ModelRequest) -> String {
 /// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
-    let (model, asked) = recorded();
+    let (model, asked) = recording_model();
     let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
-    world.runtime().upload_artifact(&place("s"), "facts.txt", "text/plain", "from the user".into()).await.unwrap();
+    world
+        .runtime()
+        .upload_artifact(&local_owner("s"), "facts.txt", "text/plain", "from the user".into())
+        .await
+        .unwrap();
     asked.lock().unwrap().clear();
     let list = turns(&[json!(["list_files", {}])]);
     let reads = turns(&[json!(["list_artifacts", {}])]);
@@ -109,7 +113,7 @@ async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
     ];
     let start = RunRequest::new(turns(&steps)).session("s").mode(RunMode::Orchestrator);
     let run = world.runtime().start(start).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     let requests = asked.lock().unwrap().clone();
     let (parents, children): (Vec<_>, Vec<_>) = requests.iter().partition(|request| is_parent(request));
     assert_eq!(parents.len(), 7);
@@ -139,7 +143,7 @@ async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
         assert_eq!(calls(&events, "rewrite_artifact"), [Err("permission_denied".to_owned())]);
         assert_eq!(calls(&events, "create_artifact"), [Err("permission_denied".to_owned())]);
     }
-    assert!(text(&world, &place("s"), "task_plan").await.starts_with("- [x] first"));
+    assert!(text(&world, &local_owner("s"), "task_plan").await.starts_with("- [x] first"));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -176,10 +180,11 @@ impl Tool for Parrot {
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_output_becomes_artifact_and_shows_head_and_tail() {
-    let mut config = quick();
+    let mut config = quick_config();
     (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 225);
-    let world = TestRuntime::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
-    let here = place("s");
+    let world =
+        TestRuntime::with(prompt_driven_model(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
+    let here = local_owner("s");
     let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
     for (wish, whole) in [
         (json!({"line": "a".repeat(1_001)}), Some("a".repeat(1_001))),
@@ -239,10 +244,10 @@ fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_once_output_is_full_in_next_request_then_shortened() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
-        let (model, asked) = recorded();
+        let (model, asked) = recording_model();
         // Keep all messages: messages of a completed goal would be left out otherwise.
         let showing_all = |builder: soong::RuntimeBuilder| {
-            let mut config = quick();
+            let mut config = quick_config();
             config.context.keep_recent_messages = 100;
             builder.config(config)
         };
@@ -260,7 +265,7 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
         run(&world, "s", std::slice::from_ref(&look)).await;
         let trace = first.trace_id().clone();
         drop(first);
-        let (model, again) = recorded();
+        let (model, again) = recording_model();
         world.reopen_with(model, showing_all).await;
         run(&world, "s", &[look]).await;
         let seen: Vec<String> = [&heard(&asked)[3..], &heard(&again)].concat();
@@ -277,19 +282,19 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_read_once_output_is_shown_to_the_next_run() {
-    let (model, asked) = recorded();
+    let (model, asked) = recording_model();
     let world = TestRuntime::with(model, |builder| builder.register_tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
     let start = RunRequest { max_iterations: Some(1), ..RunRequest::new(turns(&[wish])).session("s") };
     let first = world.runtime().start(start).await.unwrap();
-    assert_eq!(soon(first.wait()).await.unwrap().status, RunStatus::Failed);
+    assert_eq!(with_timeout(first.wait()).await.unwrap().status, RunStatus::Failed);
     assert!(heard(&asked).is_empty());
     let go_on = RunRequest {
         max_iterations: Some(5),
         ..RunRequest::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s")
     };
     let second = world.runtime().start(go_on).await.unwrap();
-    soon(second.wait()).await.unwrap();
+    with_timeout(second.wait()).await.unwrap();
     assert_eq!(heard(&asked), ["the whole page", "short"]);
     world.finish().await;
 }
@@ -298,9 +303,9 @@ async fn unread_read_once_output_is_shown_to_the_next_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn write_event_has_snapshot_up_to_256_000_characters() {
     // The text fits into the context window, so no summary is made.
-    let mut config = quick();
+    let mut config = quick_config();
     config.model.context_window = 10_000_000;
-    let (world, gate) = paused(|builder| builder.config(config)).await;
+    let (world, gate) = open_with_gate(|builder| builder.config(config)).await;
     let most = "好".repeat(ArtifactSnapshot::MAX_CHARS);
     let steps = [
         create("doc", &format!("{}END", &most[..most.len() - 9])),
@@ -332,7 +337,7 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
     assert_eq!(third.1, [("user:doc".to_owned(), 1)].into());
     assert_eq!((third.2.name.as_deref(), third.2.version), (Some("user:doc"), 1));
     gate.pass();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -340,14 +345,14 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn debug_artifacts_are_not_shown_in_prompts() {
     // A debug artifact is stored, but not shown to models.
-    let (model, asked) = recorded();
+    let (model, asked) = recording_model();
     let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
     let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
-    world.runtime().artifact_service().save(&place("s"), wish).await.unwrap();
+    world.runtime().artifact_service().save(&local_owner("s"), wish).await.unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
     assert_eq!(outcome.output, "no artifacts yet");
-    patiently("it was asked", || asked.lock().unwrap().len() == 3).await;
+    wait_until("it was asked", || asked.lock().unwrap().len() == 3).await;
     assert!(asked.lock().unwrap().iter().all(|request| !system(request).contains("traffic")));
     world.finish().await;
 }

@@ -12,11 +12,11 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        begin, calls, create, flushes, listed, obedient, pause, paused, place, read, rewrite, run, save, text, turns,
-        update, versions,
+        begin, calls, create, flushes, listed, local_owner, open_with_gate, pause, prompt_driven_model, read, rewrite,
+        run, save, text, turns, update, versions,
     },
     history::stored,
-    world::{TestRuntime, hasty, soon},
+    world::{TestRuntime, quick_non_durable_config, with_timeout},
 };
 
 fn place_of(session: &str, uid: &str) -> ArtifactOwner {
@@ -27,13 +27,13 @@ fn place_of(session: &str, uid: &str) -> ArtifactOwner {
 async fn run_as(world: &TestRuntime, uid: &str, session: &str, steps: &[serde_json::Value]) -> String {
     let start = RunRequest { uid: Some(uid.into()), ..RunRequest::new(turns(steps)).session(session) };
     let run = world.runtime().start(start).await.unwrap();
-    soon(run.wait()).await.unwrap().output.clone()
+    with_timeout(run.wait()).await.unwrap().output.clone()
 }
 
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     run_as(&world, "ann", "a1", &[create("user:notes", "of ann"), create("own", "of a1")]).await;
     let list = json!(["list_artifacts", {}]);
     let seen = run_as(&world, "ann", "a2", std::slice::from_ref(&list)).await;
@@ -74,8 +74,8 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_artifacts_are_stored_immediately() {
-    let (world, gate) = paused(|builder| builder).await;
-    let here = place("s");
+    let (world, gate) = open_with_gate(|builder| builder).await;
+    let here = local_owner("s");
     let steps = [create("user:doc", "0"), update("user:doc", "0", "0 1"), rewrite("user:doc", "all"), pause()];
     let run = begin(&world, "s", &steps).await;
     gate.reached(1).await;
@@ -84,7 +84,7 @@ async fn user_artifacts_are_stored_immediately() {
     assert!(!artifact.dirty);
     assert_eq!((artifact.source, artifact.provenance.run_id.as_ref()), (ArtifactSource::Agent, Some(run.run_id())));
     gate.pass();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let events = stored(world.runtime(), run.trace_id()).await;
     assert!(flushes(&events).is_empty());
     assert_eq!(events.iter().filter(|event| event.event.kind() == "artifact_saved").count(), 3);
@@ -104,14 +104,15 @@ async fn user_artifact_edit_is_stored_once_despite_run_crashes() {
                     panic!("provoked");
                 }
             };
-            let world =
-                TestRuntime::with(obedient(), |builder| builder.config(hasty()).fault_hook(std::sync::Arc::new(hook)))
-                    .await;
+            let world = TestRuntime::with(prompt_driven_model(), |builder| {
+                builder.config(quick_non_durable_config()).fault_hook(std::sync::Arc::new(hook))
+            })
+            .await;
             let steps = [create("user:doc", "0"), update("user:doc", "0", "0 1"), update("user:doc", "0", "0 2")];
             let (run, outcome) = run(&world, "s", &steps).await;
             assert_eq!(outcome.status, RunStatus::Completed);
-            assert_eq!(text(&world, &place("s"), "user:doc").await, "0 2 1", "{point:?} number {nth}");
-            assert_eq!(versions(&world, &place("s"), "user:doc").await, [1, 2, 3], "{point:?} number {nth}");
+            assert_eq!(text(&world, &local_owner("s"), "user:doc").await, "0 2 1", "{point:?} number {nth}");
+            assert_eq!(versions(&world, &local_owner("s"), "user:doc").await, [1, 2, 3], "{point:?} number {nth}");
             let events = stored(world.runtime(), run.trace_id()).await;
             assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(())], "{point:?} number {nth}");
             world.finish().await;
@@ -122,9 +123,9 @@ async fn user_artifact_edit_is_stored_once_despite_run_crashes() {
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_effect_is_applied_once_after_later_writes() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let (first, _) = run(&world, "s", &[create("doc", "0"), create("user:doc", "0")]).await;
-    let (here, service) = (place("s"), world.runtime().artifact_service());
+    let (here, service) = (local_owner("s"), world.runtime().artifact_service());
     for key in ["doc", "user:doc"] {
         let request = |call: &str| EditRequest {
             key: key.to_owned(),
@@ -200,9 +201,9 @@ async fn no_name_escapes_the_artifact_folders() {
         !is_accepted || accepted % 3 == 0
     });
     names.extend([("../../../evil".to_owned(), false), ("/tmp/evil".to_owned(), false), ("a\0b".to_owned(), false)]);
-    let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
     run(&world, "s", &[]).await;
-    let (here, service) = (place("s"), world.runtime().artifact_service());
+    let (here, service) = (local_owner("s"), world.runtime().artifact_service());
     let root = world.home().parent().unwrap().to_owned();
     let before = paths(&root);
     // First through the library; below, by a model in another session.
@@ -237,7 +238,7 @@ async fn no_name_escapes_the_artifact_folders() {
         };
         let start = RunRequest { max_iterations: Some(1_000), ..RunRequest::new(turns(&steps)).session("t") };
         let run = world.runtime().start(start).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         let events = stored(world.runtime(), run.trace_id()).await;
         let own: Vec<_> = events.into_iter().filter(|event| event.run_id.as_ref() == Some(run.run_id())).collect();
         for (name, ended) in names.iter().step_by(step).zip(calls(&own, "create_artifact")) {
@@ -250,7 +251,8 @@ async fn no_name_escapes_the_artifact_folders() {
         }
     }
     for (name, _) in names.iter().step_by(7) {
-        let uploaded = world.runtime().upload_artifact(&place("s"), name, "text/plain", "x".into()).await.unwrap();
+        let uploaded =
+            world.runtime().upload_artifact(&local_owner("s"), name, "text/plain", "x".into()).await.unwrap();
         assert!(ArtifactName::parse(uploaded.name.as_deref().unwrap()).is_ok(), "{name:?}");
     }
     let new: Vec<String> = paths(&root).difference(&before).filter(|path| !is_expected(path)).cloned().collect();
@@ -262,8 +264,8 @@ async fn no_name_escapes_the_artifact_folders() {
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_are_case_sensitive_and_unicode_normalized() {
-    let world = TestRuntime::open(obedient()).await;
-    let here = place("s");
+    let world = TestRuntime::open(prompt_driven_model()).await;
+    let here = local_owner("s");
     run(&world, "s", &[create("Report", "upper"), create("report", "lower"), create("REPORT", "loud")]).await;
     for (name, want) in [("Report", "upper"), ("report", "lower"), ("REPORT", "loud")] {
         assert_eq!(text(&world, &here, name).await, want);

@@ -26,17 +26,17 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        begin, create, folder, growing, listed, obedient, pause, paused, place, run, save, text, text_at, update,
-        versions,
+        begin, create, folder, growing, listed, local_owner, open_with_gate, pause, prompt_driven_model, run, save,
+        text, text_at, update, versions,
     },
-    world::{TestRuntime, quick, soon},
+    world::{TestRuntime, quick_config, with_timeout},
 };
 
 /// Creates a session without a run, and returns its artifact namespace.
 async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
     let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
     let made = world.runtime().create_session(wish).await.unwrap();
-    world.runtime().artifact_place(&made.session_id).await.unwrap()
+    world.runtime().artifact_owner(&made.session_id).await.unwrap()
 }
 
 /// Returns all files below a folder.
@@ -63,7 +63,7 @@ fn artifact_files(world: &TestRuntime) -> BTreeSet<PathBuf> {
 /// (ART-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_keeps_the_given_metadata() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     let mut wish = Save::new("data", "application/json", "{\"a\": 1}");
@@ -103,7 +103,7 @@ async fn registry_keeps_the_given_metadata() {
 /// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_stored_by_id_and_version_without_leftovers() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "ann").await;
     let source = world.project().join("made.bin");
     std::fs::write(&source, [1, 2, 3]).unwrap();
@@ -132,10 +132,10 @@ async fn files_are_stored_by_id_and_version_without_leftovers() {
 /// (ART-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_save_leaves_no_file_and_uses_no_version_number() {
-    let mut config = quick();
+    let mut config = quick_config();
     config.artifacts.max_text_bytes = 1_000;
     config.artifacts.max_blob_bytes = 2_000;
-    let world = TestRuntime::with(obedient(), |builder| builder.config(config)).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(config)).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     save(&world, &here, "doc", "kept").await;
@@ -173,26 +173,26 @@ async fn failed_save_leaves_no_file_and_uses_no_version_number() {
 /// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_concurrent_saves_create_sixteen_versions() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     session(&world, "s", "local").await;
     let saves: Vec<_> = (0..16)
         .map(|n| {
             let service = world.runtime().artifact_service();
             tokio::spawn(async move {
-                let here = place("s");
+                let here = local_owner("s");
                 service.save(&here, Save::new("doc", "text/plain", format!("text {n}"))).await.unwrap().current_version
             })
         })
         .collect();
     let mut numbers = Vec::new();
     for (n, save) in saves.into_iter().enumerate() {
-        let number = soon(save).await.unwrap();
-        assert_eq!(text_at(&world, &place("s"), "doc", number).await, format!("text {n}"));
+        let number = with_timeout(save).await.unwrap();
+        assert_eq!(text_at(&world, &local_owner("s"), "doc", number).await, format!("text {n}"));
         numbers.push(number);
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=16).collect::<Vec<u64>>());
-    assert_eq!(versions(&world, &place("s"), "doc").await, numbers);
+    assert_eq!(versions(&world, &local_owner("s"), "doc").await, numbers);
     assert_eq!(artifact_files(&world).len(), 16);
     world.finish().await;
 }
@@ -200,7 +200,7 @@ async fn sixteen_concurrent_saves_create_sixteen_versions() {
 /// (ART-11)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upload_is_named_after_its_file_and_numbered_if_taken() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
     for (filename, want) in [
         ("report.pdf", "report.pdf"),
@@ -229,8 +229,8 @@ async fn upload_is_named_after_its_file_and_numbered_if_taken() {
 /// (ART-12)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_contains_the_stored_version_not_pending_edits() {
-    let (world, gate) = paused(|builder| builder).await;
-    let (here, runtime) = (place("s"), world.runtime());
+    let (world, gate) = open_with_gate(|builder| builder).await;
+    let (here, runtime) = (local_owner("s"), world.runtime());
     let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
     gate.reached(1).await;
     assert_eq!(runtime.export_docx(&here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
@@ -240,13 +240,13 @@ async fn export_contains_the_stored_version_not_pending_edits() {
     let other = runtime.export_docx(&here, "doc").await.unwrap();
     assert!(stored.starts_with(b"PK") && stored != other);
     gate.pass();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let run = begin(&world, "s", &[update("doc", "Other", "Edited"), pause()]).await;
     gate.reached(2).await;
     assert!(text(&world, &here, "doc").await.starts_with("# Edited"));
     assert_eq!(runtime.export_docx(&here, "doc").await.unwrap(), other, "the edit is no version yet");
     gate.pass();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     assert_ne!(runtime.export_docx(&here, "doc").await.unwrap(), other);
     let png = Save::new("picture", "image/png", vec![0_u8]);
     runtime.artifact_service().save(&here, png).await.unwrap();
@@ -268,16 +268,16 @@ fn names(candidates: &[Candidate]) -> Vec<&str> {
 /// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
-    let (world, gate) = paused(|builder| builder).await;
+    let (world, gate) = open_with_gate(|builder| builder).await;
     for id in ["a", "b"] {
         session(&world, id, "local").await;
-        save_debug(&world, &place(id), &format!("trace_{id}")).await;
-        save(&world, &place(id), &format!("kept_{id}"), "x".repeat(100)).await;
+        save_debug(&world, &local_owner(id), &format!("trace_{id}")).await;
+        save(&world, &local_owner(id), &format!("kept_{id}"), "x".repeat(100)).await;
     }
-    save_debug(&world, &place("a"), "user:trace").await;
+    save_debug(&world, &local_owner("a"), "user:trace").await;
     let live = begin(&world, "live", &[create("doc", "0"), pause()]).await;
     gate.reached(1).await;
-    save_debug(&world, &place("live"), "trace_live").await;
+    save_debug(&world, &local_owner("live"), "trace_live").await;
     let (runtime, before) = (world.runtime(), artifact_files(&world));
     let plain = Cleanup::default;
     for (wish, want) in [
@@ -302,10 +302,10 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
     let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, ..plain() }).await.unwrap();
     assert_eq!((names(&report.candidates), report.deleted.len()), (vec!["trace_a", "trace_b"], 2));
     assert_eq!(artifact_files(&world).len(), before.len() - 2);
-    let keys = runtime.artifact_service().list_keys(&place("a")).await.unwrap();
+    let keys = runtime.artifact_service().list_keys(&local_owner("a")).await.unwrap();
     assert_eq!(keys, ["kept_a", "user:trace"]);
     gate.pass();
-    soon(live.wait()).await.unwrap();
+    with_timeout(live.wait()).await.unwrap();
     let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, include_all: true, ..plain() }).await.unwrap();
     assert_eq!(report.deleted.len(), 4, "what lived has ended: {:?}", report.candidates);
     assert_eq!(artifact_files(&world).len(), 1, "a user's stay");
@@ -317,7 +317,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
 async fn cleanup_reports_a_failed_deletion_and_continues() {
     let plan = FaultPlan::new();
     let wrapped = plan.clone();
-    let world = TestRuntime::with(obedient(), |builder| {
+    let world = TestRuntime::with(prompt_driven_model(), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
     })
     .await;
@@ -339,8 +339,8 @@ async fn cleanup_reports_a_failed_deletion_and_continues() {
 /// (ART-13)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_removes_versions_edits_files_and_frees_the_name() {
-    let (world, gate) = paused(|builder| builder).await;
-    let here = place("s");
+    let (world, gate) = open_with_gate(|builder| builder).await;
+    let here = local_owner("s");
     let runtime = world.runtime();
     run(&world, "s", &growing("doc", 1)).await;
     let run = begin(&world, "s", &[update("doc", "1", "1 2"), pause(), create("doc", "anew"), pause()]).await;
@@ -356,7 +356,7 @@ async fn deletion_removes_versions_edits_files_and_frees_the_name() {
     let new = listed(&world, &here, "doc").await;
     assert_eq!((new.current_version, new.artifact_id != old.artifact_id), (1, true));
     gate.pass();
-    assert_eq!(soon(run.wait()).await.unwrap().error, None);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().error, None);
     assert_eq!(versions(&world, &here, "doc").await, [1]);
     assert_eq!(text(&world, &here, "doc").await, "anew");
     world.finish().await;
@@ -365,7 +365,7 @@ async fn deletion_removes_versions_edits_files_and_frees_the_name() {
 /// (ART-14)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn service_follows_its_documented_contract() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifact_service();
     for key in ["zeta", "user:alpha", "beta", "user:zeta", "Alpha"] {
@@ -430,7 +430,7 @@ impl Tool for Placeless {
 async fn tool_without_artifact_service_gets_config_error() {
     let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();
     let tool = Placeless(ToolSpec::read("try", "Try", "Tries.", json!({"type": "object"})), Arc::clone(&seen));
-    let world = TestRuntime::with(obedient(), |builder| builder.register_tool(Arc::new(tool))).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.register_tool(Arc::new(tool))).await;
     run(&world, "s", &[json!(["try", {}])]).await;
     assert_eq!(*seen.lock().unwrap(), [ErrorCode::ConfigError; 4]);
     world.finish().await;

@@ -19,9 +19,9 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::{begin, create, growing, obedient, place, run, turns},
+    artifacts::{begin, create, growing, local_owner, prompt_driven_model, run, turns},
     history::check_session,
-    world::{TestRuntime, hasty, patiently, soon},
+    world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Opens a copy without owning it, and checks that it is a consistent snapshot.
@@ -41,7 +41,7 @@ async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     let mut config = Config::default();
     config.runtime.recovery = RecoveryMode::Fail;
     let builder = Runtime::builder().home(dir).project_dir(world.project()).config(config);
-    builder.register_provider("default", obedient()).build().await.unwrap()
+    builder.register_provider("default", prompt_driven_model()).build().await.unwrap()
 }
 
 /// Returns the names of the entries of a folder, sorted.
@@ -58,14 +58,15 @@ fn partials(world: &TestRuntime) -> Vec<String> {
 }
 
 async fn refused(world: &TestRuntime, dir: &Path, store: &str) -> ErrorInfo {
-    let error = soon(backup(&world.home(), dir, store)).await.unwrap_err();
+    let error = with_timeout(backup(&world.home(), dir, store)).await.unwrap_err();
     assert_eq!(partials(world), [""; 0], "{error}");
     error
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
-    let mut world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
+    let mut world =
+        TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
     let runtime = world.runtime().clone();
     let is_done = Arc::new(AtomicBool::new(false));
     // Runs edit documents and save products, one after the other, until all copies are made.
@@ -77,8 +78,8 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
                     runtime.start(RunRequest::new(turns(&growing(&format!("{session}{n}"), 5))).session(session)).await;
                 let run = run.unwrap();
                 let save = Save::new(format!("user:{session}{n}"), "text/plain", format!("{n}").repeat(1_000));
-                runtime.artifact_service().save(&place(session), save).await.unwrap();
-                soon(run.wait()).await.unwrap();
+                runtime.artifact_service().save(&local_owner(session), save).await.unwrap();
+                with_timeout(run.wait()).await.unwrap();
                 if is_done.load(Ordering::Acquire) {
                     return n;
                 }
@@ -93,7 +94,7 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
         // Wait until many events were written since the previous copy.
         loop {
             let now = runtime.session(&session).await.map_or(0, |session| session.last_session_seq);
-            let has_bytes = runtime.artifact(&place("s"), "user:s0", Some(1)).await.is_ok();
+            let has_bytes = runtime.artifact(&local_owner("s"), "user:s0", Some(1)).await.is_ok();
             if now > seen + 50 && has_bytes {
                 seen = now;
                 break;
@@ -101,7 +102,7 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
             tokio::task::yield_now().await;
         }
         let dir = world.home().with_file_name(format!("copy{number}"));
-        let report = soon(backup(&world.home(), &dir, "file")).await.unwrap();
+        let report = with_timeout(backup(&world.home(), &dir, "file")).await.unwrap();
         assert_eq!((report.missing.as_slice(), report.sessions, report.dir.as_path()), (&[][..], 2, dir.as_path()));
         let copy = look(&dir);
         let events = copy.events(&TraceId::new("s"), 0, usize::MAX).unwrap();
@@ -110,10 +111,10 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     }
     is_done.store(true, Ordering::Release);
     for writer in writers {
-        soon(writer).await.unwrap();
+        with_timeout(writer).await.unwrap();
     }
     drop(runtime);
-    world.shut().await;
+    world.close_runtime().await;
 
     // The last copy can be used as a home.
     let dir = world.home().with_file_name("copy2");
@@ -121,15 +122,16 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     let mut read = 0;
     for session in ["s", "t"] {
         check_session(&copy, &SessionId::new(session)).await;
-        for artifact in copy.artifacts(&place(session)).await.unwrap() {
-            for version in copy.artifact_versions(&place(session), &artifact.key()).await.unwrap() {
-                let loaded = copy.artifact(&place(session), &artifact.key(), Some(version.version)).await.unwrap();
+        for artifact in copy.artifacts(&local_owner(session)).await.unwrap() {
+            for version in copy.artifact_versions(&local_owner(session), &artifact.key()).await.unwrap() {
+                let loaded =
+                    copy.artifact(&local_owner(session), &artifact.key(), Some(version.version)).await.unwrap();
                 assert_eq!(loaded.text().await.unwrap().len() as u64, version.size, "{}", artifact.key());
                 read += 1;
             }
         }
         let run = copy.start(RunRequest::new(turns(&[create("new", "x")])).session(session)).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     assert!(read > 4);
     copy.close().await;
@@ -139,7 +141,7 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_files_are_copied_and_owner_files_are_not() {
-    let mut world = TestRuntime::open(obedient()).await;
+    let mut world = TestRuntime::open(prompt_driven_model()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
     for (path, text) in [
@@ -162,10 +164,10 @@ async fn user_files_are_copied_and_owner_files_are_not() {
     fs::create_dir(parent.join("empty")).unwrap();
     for (dir, owner) in [("empty", true), ("deep/down", false)] {
         if !owner {
-            world.shut().await;
+            world.close_runtime().await;
         }
         let dir = parent.join(dir);
-        let report = soon(backup(&home, &dir, "file")).await.unwrap();
+        let report = with_timeout(backup(&home, &dir, "file")).await.unwrap();
         assert_eq!((report.sessions, report.artifacts, report.files, report.bytes), (1, 1, 1, 4));
         assert_eq!(
             (report.also.join(" ").as_str(), &report.left_out),
@@ -187,7 +189,7 @@ async fn user_files_are_copied_and_owner_files_are_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unusable_target_is_rejected_and_nothing_is_created() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     run(&world, "s", &[create("plan", "text")]).await;
     let home = world.home();
     let parent = home.parent().unwrap().to_owned();
@@ -209,7 +211,7 @@ async fn unusable_target_is_rejected_and_nothing_is_created() {
     }
     let error = refused(&world, &parent.join("copy"), "nowhere").await;
     assert_eq!(error.code, ErrorCode::ConfigError);
-    let error = soon(backup(&parent.join("no"), &parent.join("copy"), "file")).await.unwrap_err();
+    let error = with_timeout(backup(&parent.join("no"), &parent.join("copy"), "file")).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::FileNotFound);
     assert_eq!(names(&parent), before);
     world.finish().await;
@@ -217,18 +219,18 @@ async fn unusable_target_is_rejected_and_nothing_is_created() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_files_are_reported_and_the_rest_is_copied() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     run(&world, "s", &[create("kept", "text"), create("gone", "text"), create("short", "text")]).await;
     let of = |key: &str| {
         let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
-        let [scope, _] = place("s").scopes();
+        let [scope, _] = local_owner("s").scopes();
         let artifact = reader.artifact(&scope, key).unwrap().unwrap();
         reader.blob_path(&artifact.artifact_id, artifact.stored_version).unwrap().unwrap()
     };
     fs::remove_file(world.home().join(of("gone"))).unwrap();
     fs::write(world.home().join(of("short")), "t").unwrap();
     let dir = world.home().with_file_name("copy");
-    let report = soon(backup(&world.home(), &dir, "file")).await.unwrap();
+    let report = with_timeout(backup(&world.home(), &dir, "file")).await.unwrap();
     let missing: Vec<(&str, &str)> =
         report.missing.iter().map(|file| (file.path.as_str(), file.reason.as_str())).collect();
     let (gone, short) = (of("gone"), of("short"));
@@ -239,23 +241,23 @@ async fn missing_files_are_reported_and_the_rest_is_copied() {
     assert_eq!((report.artifacts, report.files), (3, 1));
     assert_eq!(fs::read_to_string(dir.join(of("kept"))).unwrap(), "text");
     // If the bytes are not stored in files, only the database rows are copied.
-    let rows = soon(backup(&world.home(), &world.home().with_file_name("rows"), "memory")).await.unwrap();
+    let rows = with_timeout(backup(&world.home(), &world.home().with_file_name("rows"), "memory")).await.unwrap();
     assert_eq!((rows.artifacts, rows.files, rows.missing.len(), rows.store.as_str()), (3, 0, 0, "memory"));
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborted_backup_leaves_no_partial_copy() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let steps: Vec<Value> = (0..20).map(|n| create(&format!("d{n}"), &"x".repeat(10_000))).collect();
     run(&world, "s", &steps).await;
     let dir = world.home().with_file_name("copy");
     let (home, target) = (world.home(), dir.clone());
     let copying = tokio::spawn(async move { backup(&home, &target, "file").await });
-    patiently("the copy is begun", || !partials(&world).is_empty() || dir.exists()).await;
+    wait_until("the copy is begun", || !partials(&world).is_empty() || dir.exists()).await;
     copying.abort();
     let _ = copying.await;
-    patiently("what was begun is gone, or whole", || partials(&world).is_empty()).await;
+    wait_until("what was begun is gone, or whole", || partials(&world).is_empty()).await;
     if dir.exists() {
         look(&dir);
     }
@@ -264,22 +266,22 @@ async fn aborted_backup_leaves_no_partial_copy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn active_run_is_ended_in_the_copy_and_keeps_its_edits() {
-    let mut world = TestRuntime::open(obedient()).await;
+    let mut world = TestRuntime::open(prompt_driven_model()).await;
     let hanging = begin(&world, "s", &[create("plan", "one"), json!("hang")]).await;
-    patiently("the run is in its second turn", || {
+    wait_until("the run is in its second turn", || {
         let tree = world.runtime().tree().unwrap();
         format!("{tree:?}").contains("turn: 2")
     })
     .await;
     let dir = world.home().with_file_name("copy");
-    soon(backup(&world.home(), &dir, "file")).await.unwrap();
+    with_timeout(backup(&world.home(), &dir, "file")).await.unwrap();
     assert_eq!(look(&dir).live_runs(None).unwrap().len(), 1);
     hanging.cancel().await.unwrap();
-    world.shut().await;
+    world.close_runtime().await;
     let copy = open_copy(&world, &dir).await;
     assert_eq!(copy.interrupted_runs().ended, 1);
     // The edit was stored as a row without a version; ending the run stored it as version 1.
-    let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
+    let plan = copy.artifact(&local_owner("s"), "plan", Some(1)).await.unwrap();
     assert_eq!(plan.text().await.unwrap(), "one");
     copy.close().await;
     drop(copy);

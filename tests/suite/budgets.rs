@@ -21,8 +21,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, all, each_in_turn, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, quick_config, read_to_end, run_until_false, wait_until, with_timeout},
 };
 
 /// Model that calls a tool in every turn and never finishes.
@@ -62,7 +62,7 @@ fn usd(text: &str) -> Usd {
 
 /// Configuration in which each token of the scripted model costs one dollar, and answers are short.
 fn priced() -> soong::Config {
-    let mut config = quick();
+    let mut config = quick_config();
     config.model.max_output_tokens = 100;
     let price = usd("1000000");
     config.prices.insert(
@@ -95,7 +95,7 @@ async fn exceeding_any_limit_ends_the_run() {
         let model = insatiable();
         let world = TestRuntime::with(Arc::new(Honest(Arc::clone(&model))), |builder| builder.config(priced())).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(
             (outcome.status, outcome.end_reason),
             (RunStatus::Failed, EndReason::BudgetExceeded),
@@ -111,7 +111,7 @@ async fn exceeding_any_limit_ends_the_run() {
         if dimension == D::ToolCalls {
             assert_eq!(used.tool_calls, 4);
         }
-        let told = budget_events(&all(run.events().unwrap()).await);
+        let told = budget_events(&read_to_end(run.events().unwrap()).await);
         assert_eq!(told, [("warning", dimension), ("exceeded", dimension)]);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -131,7 +131,7 @@ async fn zero_budget_starts_nothing() {
         let model = insatiable();
         let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!((outcome.end_reason, model.calls.load(SeqCst)), (EndReason::BudgetExceeded, 0), "{budget:?}");
         assert_eq!(outcome.stats.tree.total_tokens, 0);
         world.finish().await;
@@ -141,13 +141,13 @@ async fn zero_budget_starts_nothing() {
         (Budget { depth: Some(0), ..open }, "tool_not_available"),
         (Budget { tool_calls: Some(0), ..open }, ""),
     ] {
-        let model = ScriptedModel::new(|request| match turn_of(request) {
+        let model = ScriptedModel::new(|request| match assistant_count(request) {
             0 => Turn::call("agent", json!({"task": "x"})),
             _ => Turn::say(last_of(request)),
         });
         let world = TestRuntime::open(model.clone()).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(run.children().await.unwrap().len(), 0);
         match code {
             "" => assert_eq!(outcome.end_reason, EndReason::BudgetExceeded),
@@ -163,7 +163,7 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
     // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
     // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
-    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": tasks})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::call("list_files", json!({})),
@@ -171,7 +171,7 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
     let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
     let budget = Budget { tokens: Some(40_000), ..Budget::default() };
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let used = outcome.stats.tree.total_tokens;
     assert!((30_000..=40_000).contains(&used), "{:?}", outcome.stats.tree);
     let results = run.results().await.unwrap();
@@ -194,11 +194,11 @@ async fn child_budget_ends_only_that_child() {
     let run = world.runtime().start(RunRequest::driven("x")).await.unwrap();
     let share = Budget { model_calls: Some(3), ..Budget::default() };
     let children = run.spawn_all([ChildSpec::new("greedy").budget(share), ChildSpec::new("modest")]).await.unwrap();
-    let outcomes = soon(children.join()).await;
+    let outcomes = with_timeout(children.join()).await;
     let ends: Vec<EndReason> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().end_reason).collect();
     assert_eq!(ends, [EndReason::BudgetExceeded, EndReason::Completed]);
     run.finish("").unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -216,7 +216,7 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let mut start = RunRequest::new("read").budget(Budget { tokens: Some(40_000), ..Budget::default() });
     start.tools = Some(vec!["list_files".into()]);
     let run = world.runtime().start(start).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
     let seen = seen.lock().unwrap().clone();
     assert!(!seen[0]);
     let first_told = seen.iter().position(|told| *told).expect("it is told");
@@ -240,7 +240,7 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
     let mut start = RunRequest::new("read").budget(Budget { tokens: Some(1_000), ..Budget::default() });
     (start.tools, start.system_prompt) = (Some(vec!["list_files".into()]), Some("short".into()));
     let run = world.runtime().start(start).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.end_reason, outcome.output.as_str()), (EndReason::BudgetExceeded, "as far as the mon"));
     assert!(outcome.stats.tree.total_tokens <= 1_000);
     world.finish().await;
@@ -249,7 +249,7 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wall_time_limit_ends_the_whole_tree() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::Hang("half"),
@@ -257,7 +257,7 @@ async fn wall_time_limit_ends_the_whole_tree() {
     let world = TestRuntime::open(model.clone()).await;
     let budget = Budget { wall_time_s: Some(1), ..Budget::default() };
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::BudgetExceeded);
     assert_eq!(outcome.error.as_ref().unwrap().details["dimension"], "wall_time_s");
     let results = run.results().await.unwrap();
@@ -270,7 +270,7 @@ async fn wall_time_limit_ends_the_whole_tree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_survives_a_restart() {
     let script = || {
-        ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
+        ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
             ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
             ("ends", 0..=3) => Turn::call("list_files", json!({})),
             ("ends", _) => Turn::say("ended"),
@@ -281,26 +281,26 @@ async fn usage_survives_a_restart() {
     for taken_up_by in ["the open", "a message"] {
         let budget = Budget { model_calls: Some(8), ..Budget::default() };
         let (model, mut world) = (script(), TestRuntime::open(insatiable()).await);
-        world.reopen_with(model.clone(), |builder| builder.config(quick())).await;
+        world.reopen_with(model.clone(), |builder| builder.config(quick_config())).await;
         let run = world.runtime().start(RunRequest::new("first").session("s").budget(budget)).await.unwrap();
-        patiently("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
+        wait_until("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls remains.
         let again = script();
         let recover = if taken_up_by == "the open" { RecoveryPolicy::All } else { RecoveryPolicy::Nothing };
-        world.reopen_with(again.clone(), |builder| builder.config(quick()).recover(recover)).await;
+        world.reopen_with(again.clone(), |builder| builder.config(quick_config()).recover(recover)).await;
         if taken_up_by == "a message" {
             // The message is queued after the interrupted run, which it causes to resume.
             let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
-            soon(next.cancel()).await.unwrap();
+            with_timeout(next.cancel()).await.unwrap();
         }
-        patiently("it hangs again", || again.in_flight() == 1).await;
+        wait_until("it hangs again", || again.in_flight() == 1).await;
         let handle = world.runtime().handle(run.run_id()).unwrap();
         let child = run_of(&world, run.run_id()).await;
-        soon(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
-        let outcome = soon(handle.wait()).await.unwrap();
+        with_timeout(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
+        let outcome = with_timeout(handle.wait()).await.unwrap();
         assert_eq!((outcome.end_reason, again.calls.load(SeqCst)), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
         assert_eq!(outcome.stats.tree.model_calls, 8, "{taken_up_by}");
         check_session(world.runtime(), run.session_id()).await;
@@ -320,14 +320,14 @@ async fn request_budget_overrides_the_configured_budget() {
     for (own, calls) in [(None, 2), (Some(5), 5)] {
         let model = insatiable();
         let world = TestRuntime::with(model.clone(), |builder| {
-            let mut config = quick();
+            let mut config = quick_config();
             config.budget = Budget { model_calls: Some(2), tool_calls: Some(100), ..Budget::default() };
             builder.config(config)
         })
         .await;
         let budget = Budget { model_calls: own, ..Budget::default() };
         let run = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         assert_eq!(model.calls.load(SeqCst), calls);
         assert_eq!(run.record().await.unwrap().settings.budget.tool_calls, Some(100));
         world.finish().await;
@@ -339,7 +339,7 @@ async fn request_budget_overrides_the_configured_budget() {
 async fn usd_budget_is_rejected_if_price_is_unknown() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let run = world.runtime().start("x").await.unwrap();
-    let used: Stats = soon(run.wait()).await.unwrap().stats.tree;
+    let used: Stats = with_timeout(run.wait()).await.unwrap().stats.tree;
     assert_eq!((used.total_tokens, used.cost), (15, None), "tokens are known, money is not");
     let budget = Budget { usd: Some(usd("1")), ..Budget::default() };
     let refused = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap_err();
@@ -348,7 +348,7 @@ async fn usd_budget_is_rejected_if_price_is_unknown() {
     world.finish().await;
     let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
     let run = world.runtime().start("x").await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
+    assert_eq!(with_timeout(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
     world.finish().await;
 }
 
@@ -361,10 +361,10 @@ fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
 /// (BUD-1)
 #[test]
 fn random_trees_with_crashes_never_overspend() {
-    each_in_turn(async |seed| {
+    run_until_false(async |seed| {
         // Each agent reads files, may start sub-agents, and answers. Some runs crash.
         let model = ScriptedModel::new(move |request| {
-            let (task, turn) = (task_of(request).to_owned(), turn_of(request));
+            let (task, turn) = (task_of(request).to_owned(), assistant_count(request));
             let depth = task.split('-').count() as u64;
             match mixed(seed, (&task, turn)) % 10 {
                 0..=4 if turn < 12 => Turn::call("list_files", json!({})),
@@ -400,7 +400,7 @@ fn random_trees_with_crashes_never_overspend() {
             ..Budget::default()
         };
         let run = world.runtime().start(RunRequest::new("t").budget(budget)).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         let used = outcome.stats.tree;
         let all = family(&world, run.record().await.unwrap());
         let sum = |of: fn(&Stats) -> u64| all.iter().map(|run| of(&run.usage)).sum::<u64>();

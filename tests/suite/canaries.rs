@@ -29,11 +29,11 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::place,
+    artifacts::local_owner,
     history::stored,
-    model::{ScriptedModel, Turn, task_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, task_of},
     scripted::{Reply, Request, ScriptedServer, delta},
-    world::{TestRuntime, asked, kinds, leave_asked, quick, soon},
+    world::{TestRuntime, kinds, quick_config, wait_for_permissions, wait_for_questions, with_timeout},
 };
 
 /// Splits a text into pieces of one to five characters.
@@ -129,7 +129,7 @@ fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
 fn scripted() -> Arc<ScriptedModel> {
     ScriptedModel::new(|request: &ModelRequest| {
         let scene = task_of(request).split([' ', '\n']).next().unwrap_or_default().to_owned();
-        let turn = turn_of(request);
+        let turn = assistant_count(request);
         match (scene.as_str(), turns(&scene).get(turn)) {
             ("fail", _) => Turn::Fail(ModelError::new(Failure::Rejected, blurt())),
             ("break", _) => Turn::Break(said_first(), ModelError::new(Failure::Rejected, blurt())),
@@ -154,7 +154,7 @@ fn echo(request: &Request) -> Reply {
 
 /// Configuration that names two secrets whose variable names do not mark them as secrets.
 fn naming(address: &str) -> Config {
-    let mut config = quick();
+    let mut config = quick_config();
     config.runtime.debug_artifacts = true;
     config.tools.web_search = WebSearchConfig {
         provider: SearchProvider::Tavily,
@@ -198,7 +198,7 @@ fn summary() -> String {
 async fn hear(search: &mut Search, run: &RunHandle) {
     let mut events = run.events().unwrap();
     let mut streamed: [String; 3] = Default::default();
-    while let Some(item) = soon(events.next()).await {
+    while let Some(item) = with_timeout(events.next()).await {
         match item.unwrap() {
             StreamItem::Event(event) => search.look("events", serde_json::to_string(&event).unwrap()),
             StreamItem::Delta(delta) => {
@@ -214,7 +214,7 @@ async fn hear(search: &mut Search, run: &RunHandle) {
         }
     }
     streamed.iter().for_each(|text| search.look("deltas put together", text));
-    match soon(run.wait()).await {
+    match with_timeout(run.wait()).await {
         Ok(outcome) => {
             search.look("outcomes", format!("{} {:?} {:?}", outcome.output, outcome.error, outcome.artifacts));
             search.look("outcomes", serde_json::to_string(&outcome.error).unwrap());
@@ -236,7 +236,7 @@ async fn ask_all(search: &mut Search, runtime: &Runtime) {
         search.look("goals", json(json!(runtime.goal_tree(&trace.trace_id).await.unwrap())));
     }
     for session in sessions.items {
-        let place = runtime.artifact_place(&session.session_id).await.unwrap();
+        let place = runtime.artifact_owner(&session.session_id).await.unwrap();
         for artifact in runtime.artifacts(&place).await.unwrap() {
             search.look("artifacts", json(json!(artifact)));
             let text = runtime.artifact(&place, &artifact.key(), None).await.unwrap().text().await;
@@ -249,7 +249,7 @@ async fn ask_all(search: &mut Search, runtime: &Runtime) {
 
 /// Stores all secrets through every method of the library, and searches the results.
 async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path) {
-    let here: ArtifactOwner = place("tools");
+    let here: ArtifactOwner = local_owner("tools");
     let cut = pieces(&blurt()).into_iter().map(|piece| Ok(Bytes::from(piece)));
     let bytes = blurt().into_bytes().into_iter().map(|byte| Ok(Bytes::from(vec![byte])));
     let file = dir.join("upload.txt");
@@ -260,17 +260,17 @@ async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path
         ("bytewise", Content::Stream(futures::stream::iter(bytes.collect::<Vec<_>>()).boxed())),
         ("file", Content::File(file.clone())),
     ] {
-        let stored = soon(runtime.put_artifact(&here, name, "text/markdown", content)).await.unwrap();
+        let stored = with_timeout(runtime.put_artifact(&here, name, "text/markdown", content)).await.unwrap();
         search.look("returned artifacts", json!(stored).to_string());
     }
     let upload =
         runtime.upload_artifact(&here, "upload.json", "application/json", json!({"a": blurt()}).to_string().into());
-    search.look("returned artifacts", json!(soon(upload).await.unwrap()).to_string());
-    let edited = soon(runtime.edit_artifact(&here, "bytes", "PLAIN_NOTE", &blurt())).await.unwrap();
+    search.look("returned artifacts", json!(with_timeout(upload).await.unwrap()).to_string());
+    let edited = with_timeout(runtime.edit_artifact(&here, "bytes", "PLAIN_NOTE", &blurt())).await.unwrap();
     search.look("returned artifacts", format!("{edited:?}"));
     let mut save = Save::new("user:mine", "text/plain", blurt());
     save.title = blurt();
-    let saved = soon(runtime.artifact_service().save(&here, save)).await.unwrap();
+    let saved = with_timeout(runtime.artifact_service().save(&here, save)).await.unwrap();
     search.look("returned artifacts", json!(saved).to_string());
 }
 
@@ -285,7 +285,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     let mut world = TestRuntime::with(scripted(), |builder: RuntimeBuilder| {
         let builder =
             builder.config(config(&server.base_url(), &script)).environment(environment(&[("PATH", path.as_str())]));
-        Leak::all().into_iter().fold(builder.permissions_by_people(), |builder, tool| builder.register_tool(tool))
+        Leak::all().into_iter().fold(builder.permissions_by_users(), |builder, tool| builder.register_tool(tool))
     })
     .await;
     let runtime = world.runtime();
@@ -313,20 +313,20 @@ async fn no_secret_in_stored_sent_or_returned_data() {
         let start = RunRequest::new(format!("short {before}{secret}"));
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }
-    if confinement().lacks().is_none() {
+    if confinement().missing().is_none() {
         hear(&mut search, &runtime.start(RunRequest::new("command").session("command")).await.unwrap()).await;
     } else {
         println!("commands are not tried: {:?}", confinement());
     }
     let run = runtime.start(RunRequest::new("people").session("people")).await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     search.look("questions", json!(question).to_string());
     let answered = runtime.answer_question(&question.question_id, blurt()).await.unwrap();
     search.look("questions", json!(answered).to_string());
     hear(&mut search, &run).await;
     let run = runtime.start(RunRequest::new("leave").session("leave")).await.unwrap();
     for decision in [Decision::AllowOnce, Decision::Deny, Decision::Deny] {
-        let waiting = soon(leave_asked(runtime, 1)).await.remove(0);
+        let waiting = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
         search.look("permissions", json!(waiting).to_string());
         search.look("tree", serde_json::to_string(&runtime.tree()).unwrap());
         let decided = runtime.decide_permission(&waiting.permission_id, decision, Some(blurt())).await.unwrap();
@@ -336,12 +336,12 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     let refused = RunRequest { unattended: true, ..RunRequest::new("refused").session("refused") };
     hear(&mut search, &runtime.start(refused).await.unwrap()).await;
     let hung = runtime.start(RunRequest::new("hang").session("hang")).await.unwrap();
-    let (_, ()) = tokio::join!(hear(&mut search, &hung), async { soon(hung.cancel()).await.unwrap() });
+    let (_, ()) = tokio::join!(hear(&mut search, &hung), async { with_timeout(hung.cancel()).await.unwrap() });
     store_all(&mut search, runtime, aside.path()).await;
     ask_all(&mut search, runtime).await;
     let (home, project) = (world.home(), world.project());
     std::fs::remove_file(project.join("notes.txt")).unwrap();
-    world.shut().await;
+    world.close_runtime().await;
     search.look_below("home", &home);
     search.look_below("project", &project);
     search.end(20);
@@ -408,7 +408,7 @@ async fn no_secret_in_summaries_or_messages_after_them() {
     assert!(summaries > 0, "something was summed up: {:?}", kinds(&events));
     ask_all(&mut search, world.runtime()).await;
     let home = world.home();
-    world.shut().await;
+    world.close_runtime().await;
     search.look_below("home", &home);
     search.end(10);
 }

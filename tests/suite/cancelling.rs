@@ -22,9 +22,9 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, each_in_turn, hasty, patiently, soon},
+    world::{TestRuntime, quick_non_durable_config, run_until_false, wait_until, with_timeout},
 };
 
 /// Model of the job: an orchestrator that starts two children with one tool call each, one after the other if there
@@ -38,7 +38,7 @@ fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
 }
 
 fn step(request: &ModelRequest) -> Turn {
-    match (is_parent(request), turn_of(request)) {
+    match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("list_files", json!({})),
         (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
@@ -50,7 +50,7 @@ fn step(request: &ModelRequest) -> Turn {
 
 /// Configures a single permit, so that a leaked permit blocks all other runs.
 fn narrow(builder: RuntimeBuilder) -> RuntimeBuilder {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     config.model.max_concurrency = 1;
     builder.config(config)
 }
@@ -116,13 +116,13 @@ impl Trap {
 async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, place: &str) -> RunStatus {
     let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
-    soon(cancelling).await.unwrap();
+    with_timeout(cancelling).await.unwrap();
     let calls = model.calls.load(SeqCst);
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let adding = sprung.adding.lock().unwrap().take().unwrap();
-    match soon(adding).await.unwrap() {
+    match with_timeout(adding).await.unwrap() {
         Ok(child) => {
-            let added = soon(child.wait()).await.unwrap();
+            let added = with_timeout(child.wait()).await.unwrap();
             assert_eq!(added.status, RunStatus::Cancelled, "{place}: the child that was added");
         }
         Err(error) => assert_eq!(error.code, ErrorCode::NothingRunning, "{place}: {error}"),
@@ -138,7 +138,7 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
 /// Checks that a run of another session gets all permits.
 async fn check_free(world: &TestRuntime, place: &str) {
     let other = world.runtime().start(RunRequest::new("other").session("t")).await.unwrap();
-    assert_eq!(soon(other.wait()).await.unwrap().output, "done", "{place}");
+    assert_eq!(with_timeout(other.wait()).await.unwrap().output, "done", "{place}");
 }
 
 /// Runs the job with a trap, and returns the final status of the run if the trap was sprung.
@@ -152,7 +152,7 @@ async fn spring_in_a_job(
     let world = TestRuntime::with(model.clone(), |builder| set(narrow(builder), Arc::clone(&trap))).await;
     let run = world.runtime().start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     assert!(trap.run.set(run.clone()).is_ok());
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let mut caught = None;
     if trap.is_sprung() {
         caught = Some(check_caught(&world, &trap, &model, place).await);
@@ -179,7 +179,7 @@ struct Tally {
 /// reached; each time with the cancel before and after the new child.
 fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync) -> (u64, u64) {
     let tally = Tally::default();
-    each_in_turn(async |number| {
+    run_until_false(async |number| {
         let (nth, spawns_first) = (number.div_ceil(2), number % 2 == 0);
         let place = format!("{what} number {nth}, spawns first: {spawns_first}");
         let caught = spring_in_a_job(&place, spawns_first, |builder, trap| set(builder, trap, nth)).await;
@@ -278,7 +278,7 @@ fn cancel_during_any_commit_leaves_nothing_alive() {
 
 /// Model with these first turns in the root and in a child, which hold up the job until it is cancelled.
 fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
         ("job", 0) => root(),
         ("other", _) | (_, 1..) => Turn::say("done"),
         _ => child(),
@@ -342,7 +342,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
     for (what, root, child, (calls, in_flight, tools)) in rows {
         let (called, model) = (Arc::default(), held_up(root, child));
         let world = TestRuntime::with(model.clone(), |builder| {
-            let mut config = hasty();
+            let mut config = quick_non_durable_config();
             config.model.max_concurrency = 1;
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
@@ -353,28 +353,28 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         // An orchestrator only delegates and has no such tool.
         let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
         let run = world.runtime().start(RunRequest::new("job").session("s").mode(mode)).await.unwrap();
-        patiently(what, || {
+        wait_until(what, || {
             model.calls.load(SeqCst) >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
         })
         .await;
         let is_cheap = what == "its model's next try";
         if is_cheap {
             let waits = || serde_json::to_string(&world.runtime().tree()).unwrap().contains("then try 2");
-            patiently(what, waits).await;
+            wait_until(what, waits).await;
         }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
         // Some children are accepted, some arrive at the moment of the cancel, some after it.
-        soon(async { while run.children().await.unwrap().is_empty() {} }).await;
-        soon(run.cancel()).await.unwrap();
+        with_timeout(async { while run.children().await.unwrap().is_empty() {} }).await;
+        with_timeout(run.cancel()).await.unwrap();
         let after = model.calls.load(SeqCst);
-        let ended = soon(run.wait()).await.unwrap();
+        let ended = with_timeout(run.wait()).await.unwrap();
         assert_eq!(ended.status, RunStatus::Cancelled, "{what}");
         if is_cheap {
             assert_eq!(ended.stats.own.total_tokens, 0, "a try that failed used nothing, and no other one has begun");
         }
         for adder in adders {
-            for child in soon(adder).await.unwrap() {
-                assert!(soon(child.wait()).await.unwrap().status.is_terminal(), "{what}");
+            for child in with_timeout(adder).await.unwrap() {
+                assert!(with_timeout(child.wait()).await.unwrap().status.is_terminal(), "{what}");
             }
         }
         let children = run.children().await.unwrap();

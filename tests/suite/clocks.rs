@@ -14,8 +14,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, turn_of},
-    world::{TestRuntime, hasty, leave_asked, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count},
+    world::{TestRuntime, quick_non_durable_config, wait_for_permissions, wait_until, with_timeout},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -43,7 +43,11 @@ impl Store for Skewed {
 
 fn skewed(by_ms: &Arc<AtomicI64>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     let by_ms = Arc::clone(by_ms);
-    |builder| builder.config(hasty()).wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
+    |builder| {
+        builder
+            .config(quick_non_durable_config())
+            .wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
+    }
 }
 
 fn limited(start: RunRequest) -> RunRequest {
@@ -55,7 +59,7 @@ fn limited(start: RunRequest) -> RunRequest {
 async fn clock_change_does_not_expire_runs_after_a_restart() {
     for (by_ms, what) in [(HOUR_MS, "ahead"), (24 * HOUR_MS, "a day ahead"), (-HOUR_MS, "back")] {
         let skew = Arc::new(AtomicI64::new(0));
-        let first = ScriptedModel::new(|request| match turn_of(request) {
+        let first = ScriptedModel::new(|request| match assistant_count(request) {
             0 => Turn::call("read", json!({ "path": "a.txt" })),
             _ => Turn::Hang("half"),
         });
@@ -63,20 +67,20 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
         let run = world.runtime().start(limited(RunRequest::new("work").session("s"))).await.unwrap();
         let driven = world.runtime().start(limited(RunRequest::driven("work").session("t"))).await.unwrap();
         let thinks = |calls: usize, at_work: usize| first.calls.load(SeqCst) == calls && first.in_flight() == at_work;
-        patiently("it thinks again", || thinks(2, 1)).await;
+        wait_until("it thinks again", || thinks(2, 1)).await;
         skew.store(by_ms, SeqCst);
         let spec = ChildSpec { timeout_ms: Some(60_000), ..ChildSpec::new("look") };
         let child = driven.spawn(spec).await.unwrap();
-        patiently("the child thinks again, too", || thinks(4, 2)).await;
-        world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
-        patiently("it goes on", || thinks(5, 2)).await;
+        wait_until("the child thinks again, too", || thinks(4, 2)).await;
+        world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+        wait_until("it goes on", || thinks(5, 2)).await;
 
         let second = ScriptedModel::new(|_| Turn::say("done"));
         world.reopen_with(second, skewed(&skew)).await;
         for id in [run.run_id(), child.run_id()] {
             let resumed = world.runtime().handle(id);
             if let Ok(resumed) = resumed {
-                soon(resumed.wait()).await.unwrap();
+                with_timeout(resumed.wait()).await.unwrap();
             }
             let ended = world.runtime().run(id).await.unwrap();
             assert_eq!((ended.status, ended.end_reason), (RunStatus::Completed, Some(EndReason::Completed)), "{what}");
@@ -84,7 +88,7 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
         }
         let driven = world.runtime().handle(driven.run_id()).unwrap();
         driven.finish("done").unwrap();
-        soon(driven.wait()).await.unwrap();
+        with_timeout(driven.wait()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -93,18 +97,18 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duration_before_a_restart_is_kept() {
     let skew = Arc::default();
-    let first = ScriptedModel::new(|request| match turn_of(request) {
+    let first = ScriptedModel::new(|request| match assistant_count(request) {
         0..6 => Turn::call("read", json!({ "path": "a.txt" })),
         _ => Turn::Hang("half"),
     });
     let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
     let run = world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
-    patiently("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
+    wait_until("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
     let before = world.runtime().run(run.run_id()).await.unwrap().usage.duration_ms;
     assert!(before > 0, "how long it was at work is stored with what it did");
     world.reopen_with(ScriptedModel::new(|_| Turn::say("done")), skewed(&skew)).await;
     if let Ok(resumed) = world.runtime().handle(run.run_id()) {
-        soon(resumed.wait()).await.unwrap();
+        with_timeout(resumed.wait()).await.unwrap();
     }
     let ended = world.runtime().run(run.run_id()).await.unwrap();
     assert!(ended.usage.duration_ms >= before, "{} ms, and {before} before", ended.usage.duration_ms);
@@ -116,14 +120,14 @@ async fn permission_timeout_ignores_clock_changes() {
     let build = |by_ms: &Arc<AtomicI64>| {
         let by_ms = Arc::clone(by_ms);
         move |builder: RuntimeBuilder| {
-            let mut config = hasty();
+            let mut config = quick_non_durable_config();
             config.permissions.timeout_s = 600;
-            let builder = builder.config(config).permissions_by_people();
+            let builder = builder.config(config).permissions_by_users();
             builder.wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
         }
     };
     let model = || {
-        ScriptedModel::new(|request| match turn_of(request) {
+        ScriptedModel::new(|request| match assistant_count(request) {
             0 => Turn::call("write", json!({ "path": "new.txt", "content": "x" })),
             _ => Turn::say("done"),
         })
@@ -132,12 +136,12 @@ async fn permission_timeout_ignores_clock_changes() {
     let skew = Arc::new(AtomicI64::new(-HOUR_MS));
     let mut world = TestRuntime::with(model(), build(&skew)).await;
     world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
-    soon(leave_asked(world.runtime(), 1)).await;
+    with_timeout(wait_for_permissions(world.runtime(), 1)).await;
     world.reopen_with(model(), build(&skew)).await;
-    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
     world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
     let run = world.runtime().handle(&asked.run_id).unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     assert!(world.project().join("new.txt").exists(), "it was not refused for the time that it waited");
     world.finish().await;
 }

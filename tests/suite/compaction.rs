@@ -17,7 +17,7 @@ use crate::support::{
     history::{check_session, stored},
     model::{ScriptedModel, Turn},
     pairing,
-    world::{TestRuntime, patiently, quick, soon},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 const SUMMARY: &str =
@@ -26,7 +26,7 @@ const SUMMARY: &str =
 /// Configures a model with this context window and four recent messages that are always shown.
 fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
-        let mut config: Config = quick();
+        let mut config: Config = quick_config();
         config.model.context_window = window;
         config.model.max_output_tokens = 100;
         config.context.keep_recent_messages = 4;
@@ -117,8 +117,8 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..start };
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
-    patiently("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
-    soon(child.cancel()).await.unwrap();
+    wait_until("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
+    with_timeout(child.cancel()).await.unwrap();
     let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
     assert_eq!(*problems.lock().unwrap(), Vec::<String>::new());
@@ -172,7 +172,7 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         });
         // Above the compaction threshold and below the context window for a few turns.
         let world = TestRuntime::with(model, |builder| {
-            let mut config: Config = quick();
+            let mut config: Config = quick_config();
             config.model.context_window = 20_000;
             config.model.max_output_tokens = 100;
             config.context.threshold_ratio = 0.2;
@@ -182,7 +182,7 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         .await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "it fits all the same: {:?}", outcome.error);
         let events = stored(world.runtime(), run.trace_id()).await;
         let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
@@ -214,7 +214,7 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
         let world = TestRuntime::with(model, small(4_000)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let asked = asked.lock().unwrap().clone();
         assert_eq!(asked.len(), 2);
@@ -277,7 +277,7 @@ async fn prompt_is_shortened_if_provider_finds_it_too_long() {
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..RunRequest::new("the job").session("s") };
     let run = world.runtime().start(start).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     let events = stored(world.runtime(), run.trace_id()).await;
     assert!(!compactions(&events).is_empty());
@@ -308,11 +308,11 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     let world = TestRuntime::with(model, small(4_000)).await;
     // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model accepts it.
     let run = world.runtime().start(RunRequest::new(prose(2_200)).session("fits")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "it fits", "{:?}", outcome.error);
     // The request alone is too long, and a request is never left out or summarized.
     let run = world.runtime().start(RunRequest::new(prose(5_000)).session("too_long")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));
     assert_eq!(refused.load(SeqCst), 1);
     let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
@@ -345,7 +345,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     for (round, text) in ["one", "two", "three"].into_iter().enumerate() {
         let run = world.runtime().start(RunRequest::new(text).session("s")).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
         let last = seen.lock().unwrap().last().cloned().unwrap();
         assert!(last.iter().any(|message| message.content == text), "{round}: what was asked last is there");
         assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
@@ -374,14 +374,14 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
         }
     });
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.context.keep_recent_messages = 4;
         builder.config(config)
     })
     .await;
     let start = RunRequest::new("the job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     let last = shown.lock().unwrap().last().cloned().unwrap();
     assert_eq!(last.iter().filter(|text| text.contains("alpha\n")).count(), 0, "{last:#?}");
     assert!(last.iter().any(|text| text.contains("[Goal 1 completed: look] alpha and beta")), "{last:#?}");

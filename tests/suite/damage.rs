@@ -24,8 +24,8 @@ use tokio::sync::Notify;
 use crate::support::{
     artifacts::is_alive,
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, turn_of},
-    world::{TestRuntime, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count},
+    world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 fn damaged() -> Fault {
@@ -34,7 +34,7 @@ fn damaged() -> Fault {
 
 fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     let plan = plan.clone();
-    |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    |builder| builder.config(quick_non_durable_config()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
 }
 
 /// Returns the last user message of the request.
@@ -46,7 +46,7 @@ fn asked(request: &ModelRequest) -> &str {
 /// Model that creates a document if the task is `write`, and answers after a notification.
 fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
     let told = Arc::clone(told);
-    ScriptedModel::new(move |request| match (asked(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (asked(request), assistant_count(request)) {
         ("again", _) => Turn::say("done"),
         ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
@@ -68,14 +68,14 @@ async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHan
     let run = world.runtime().start(RunRequest::new(task).session("s")).await.unwrap();
     // The first call of the task `write` creates the document.
     let calls = if task == "write" { 2 } else { 1 };
-    patiently("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
+    wait_until("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
     run
 }
 
 /// Reads a stream until it reports that the end of a run cannot be recorded.
 async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<LostRun> {
     loop {
-        match soon(stream.next()).await.expect("the stream ended").unwrap() {
+        match with_timeout(stream.next()).await.expect("the stream ended").unwrap() {
             StreamItem::Lost(lost) if lost.run_id == *run => return lost,
             item => assert!(!matches!(&item, StreamItem::Event(record) if record.event.is_terminal())),
         }
@@ -99,10 +99,10 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
         (from..from + refused).for_each(|commit| plan.inject_at(commit, damaged()));
         told.notify_waiters();
         if ends == RunStatus::Completed {
-            patiently("it asks again", || model.calls.load(SeqCst) == 2 && model.in_flight() == 1).await;
+            wait_until("it asks again", || model.calls.load(SeqCst) == 2 && model.in_flight() == 1).await;
             told.notify_waiters();
         }
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, ends, "{outcome:?}");
         if ends == RunStatus::Failed {
             says_why(outcome.error.as_ref().unwrap());
@@ -112,7 +112,7 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
         }
         check_session(world.runtime(), &SessionId::new("s")).await;
         let next = world.runtime().start(RunRequest::new("again").session("s")).await.unwrap();
-        assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
         world.finish().await;
     }
 }
@@ -125,24 +125,24 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
     let (mut own, mut session) = (parent.events().unwrap(), world.runtime().session_events(parent.session_id(), 0));
-    patiently("both ask the model", || model.in_flight() == 2).await;
+    wait_until("both ask the model", || model.in_flight() == 2).await;
     plan.inject_always(damaged());
     told.notify_waiters();
     for child in &children {
-        says_why(&soon(child.wait()).await.unwrap_err());
+        says_why(&with_timeout(child.wait()).await.unwrap_err());
     }
     parent.finish("all done").unwrap();
-    says_why(&soon(parent.wait()).await.unwrap_err());
+    says_why(&with_timeout(parent.wait()).await.unwrap_err());
     // Streams report the error as well, including a stream that is opened later.
     let lost = until_lost(&mut own, parent.run_id()).await;
     says_why(&lost.error);
-    assert!(soon(own.next()).await.is_none(), "the run's own stream ends with it");
+    assert!(with_timeout(own.next()).await.is_none(), "the run's own stream ends with it");
     for run in [children[0].run_id(), parent.run_id()] {
         until_lost(&mut session, run).await;
     }
     until_lost(&mut children[1].events().unwrap(), children[1].run_id()).await;
-    patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
-    says_why(&soon(world.runtime().start(RunRequest::new("another"))).await.unwrap_err());
+    wait_until("nothing is left of them", || world.runtime().live_runs() == 0).await;
+    says_why(&with_timeout(world.runtime().start(RunRequest::new("another"))).await.unwrap_err());
     world.finish().await;
 }
 
@@ -152,7 +152,7 @@ async fn unreadable_database_ends_active_runs() {
     for crashed in [None, Some("run"), Some("session")] {
         let told = Arc::new(Notify::new());
         let model = held(&told);
-        let world = TestRuntime::with(model.clone(), |builder| builder.config(hasty())).await;
+        let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
         let run = begin(&world, &model, "write").await;
         let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
         damage(&world.home());
@@ -162,18 +162,18 @@ async fn unreadable_database_ends_active_runs() {
         };
         assert!(is_alive(&world, &id), "{id}");
         match crashed {
-            Some(_) => world.runtime().crash(&id).unwrap(),
+            Some(_) => world.runtime().inject_crash(&id).unwrap(),
             None => told.notify_waiters(),
         }
-        match soon(run.wait()).await {
+        match with_timeout(run.wait()).await {
             Err(error) => says_why(&error),
             Ok(outcome) => {
                 assert_eq!(outcome.status, RunStatus::Failed, "{crashed:?}: {outcome:?}");
                 says_why(outcome.error.as_ref().unwrap());
             }
         }
-        let _ = soon(queued.wait()).await;
-        patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
+        let _ = with_timeout(queued.wait()).await;
+        wait_until("nothing is left of them", || world.runtime().live_runs() == 0).await;
         world.finish().await;
     }
 }

@@ -18,8 +18,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
-    world::{TestRuntime, all, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    world::{TestRuntime, read_to_end, wait_until, with_timeout},
 };
 
 fn id(text: &str) -> SessionId {
@@ -27,7 +27,7 @@ fn id(text: &str) -> SessionId {
 }
 
 fn artist() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         (true, 1) => Turn::call("agent", json!({"task": ["left", "right"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "one old two"})),
@@ -41,11 +41,11 @@ fn artist() -> Arc<ScriptedModel> {
 async fn fill(runtime: &Runtime, session: &str) {
     let start = RunRequest::new("work").session(session).mode(RunMode::Orchestrator);
     let run = runtime.start(start).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
 }
 
-fn place(session: &str) -> ArtifactOwner {
+fn local_owner(session: &str) -> ArtifactOwner {
     ArtifactOwner { session_id: id(session), uid: "local".into() }
 }
 
@@ -58,7 +58,7 @@ async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str
     let (key, root) = (id(session), TraceId::new(session));
     let filter = TraceFilter { session_id: Some(key.clone()), ..TraceFilter::default() };
     let listed = runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items;
-    let mine = runtime.artifacts(&place(session)).await.unwrap();
+    let mine = runtime.artifacts(&local_owner(session)).await.unwrap();
     [
         ("session", runtime.session(&key).await.is_ok()),
         ("list", listed.iter().any(|one| one.session_id == key)),
@@ -79,7 +79,7 @@ async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str
 const WHOLE: [&str; 8] = ["session", "list", "trace", "traces", "messages", "events", "artifacts", "files"];
 
 async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
-    runtime.artifact(&place(session), key, None).await.unwrap().text().await.unwrap()
+    runtime.artifact(&local_owner(session), key, None).await.unwrap().text().await.unwrap()
 }
 
 /// (SES-4)
@@ -90,18 +90,18 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
     fill(runtime, "s").await;
     fill(runtime, "t").await;
     let service = runtime.artifact_service();
-    service.save(&place("s"), Save::new("data", "text/csv", "a,b\n".to_owned())).await.unwrap();
+    service.save(&local_owner("s"), Save::new("data", "text/csv", "a,b\n".to_owned())).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
     let (trace, session) = (runtime.follow_trace(&TraceId::new("s"), 0), runtime.session_events(&id("s"), 0));
-    let watched = [tokio::spawn(all(trace)), tokio::spawn(all(session))];
+    let watched = [tokio::spawn(read_to_end(trace)), tokio::spawn(read_to_end(session))];
     let other = runtime.session_events(&id("t"), 0);
     let runs = runtime.sub_traces(&TraceId::new("s")).await.unwrap().len();
     assert_eq!(runs, 2);
 
-    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, [""; 0]);
     for stream in watched {
-        soon(stream).await.unwrap();
+        with_timeout(stream).await.unwrap();
     }
     assert_eq!(left(runtime, &home, "t").await, WHOLE);
     assert_eq!(text(runtime, "t", "report").await, "one new two");
@@ -113,14 +113,14 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
 
     // The id can be used again, and the new session starts empty.
     let run = runtime.start(RunRequest::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let messages = runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap();
     assert_eq!(messages[1].content, "anew");
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     check_session(runtime, &id("s")).await;
     // A session that never had a run can be deleted as well.
     runtime.create_session(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
-    soon(runtime.delete_session(&id("p"))).await.unwrap();
+    with_timeout(runtime.delete_session(&id("p"))).await.unwrap();
     assert_eq!(left(runtime, &home, "p").await, [""; 0]);
     world.finish().await;
 }
@@ -133,14 +133,14 @@ async fn session_with_active_or_queued_run_is_not_deleted() {
     let first = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     let second = runtime.start(RunRequest::new("second").session("s")).await.unwrap();
     for what in ["one at work, one queued", "one at work"] {
-        let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
+        let error = with_timeout(runtime.delete_session(&id("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{what}");
         assert!(runtime.session(&id("s")).await.unwrap().live_runs > 0, "{what}");
-        soon(second.cancel()).await.unwrap();
+        with_timeout(second.cancel()).await.unwrap();
     }
-    soon(first.cancel()).await.unwrap();
-    soon(first.wait()).await.unwrap();
-    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(first.cancel()).await.unwrap();
+    with_timeout(first.wait()).await.unwrap();
+    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
     world.finish().await;
 }
 
@@ -152,18 +152,18 @@ async fn failed_file_removal_keeps_the_session_complete() {
     let before = runtime.session(&id("s")).await.unwrap();
     // A file has the name of the folder for deleted sessions.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
-    let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
+    let error = with_timeout(runtime.delete_session(&id("s"))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::StorageError);
     assert_eq!(error.details["files"][0]["path"], "sessions/s", "{error:?}");
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
     assert_eq!(runtime.session(&id("s")).await.unwrap(), before);
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     let again = runtime.start(RunRequest::new("go on").session("s")).await.unwrap();
-    soon(again.wait()).await.unwrap();
+    with_timeout(again.wait()).await.unwrap();
     check_session(runtime, &id("s")).await;
 
     std::fs::remove_file(folder(&home, ".deleted")).unwrap();
-    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, [""; 0]);
     world.finish().await;
 }
@@ -174,7 +174,7 @@ async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
         let run = world.runtime().start(RunRequest::new("x").session(session)).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     let event = || {
         let event = RunEvent::CancelRequested {};
@@ -205,18 +205,18 @@ async fn long_session_is_deleted_in_batches_between_other_commits() {
         let runtime = runtime.clone();
         async move { runtime.delete_session(&id("s")).await }
     });
-    patiently("it begins", || plan.commits() > before).await;
+    wait_until("it begins", || plan.commits() > before).await;
     let others = tokio::spawn({
         let runtime = runtime.clone();
         async move {
             let run = runtime.start(RunRequest::new("y").session("t")).await.unwrap();
-            (soon(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
+            (with_timeout(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
         }
     });
     plan.unblock_commits();
-    let (outcome, _) = soon(others).await.unwrap();
+    let (outcome, _) = with_timeout(others).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
-    soon(deletion).await.unwrap().unwrap();
+    with_timeout(deletion).await.unwrap().unwrap();
     assert_eq!(left(runtime, &world.home(), "s").await, [""; 0]);
     let commits = plan.commits() - before;
     assert!(commits > 20_000 / 500, "20 000 events in {commits} commits: no commit takes more than 500 rows");
@@ -238,18 +238,18 @@ async fn session_is_complete_or_deleted_if_any_commit_fails() {
             fill(runtime, "s").await;
             // Wait for the last commit of the run, so that all later commits belong to the deletion.
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
-            patiently("its task journal ends", || reader.runs_with_pending_task_journal().unwrap().is_empty()).await;
+            wait_until("its task journal ends", || reader.runs_with_pending_task_journal().unwrap().is_empty()).await;
             let error = StoreError::Io("no space left on device".into());
             plan.inject_at(
                 plan.commits() + nth,
                 if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
             );
-            match soon(runtime.delete_session(&id("s"))).await {
+            match with_timeout(runtime.delete_session(&id("s"))).await {
                 Ok(()) => {}
                 Err(error) => {
                     assert!(nth == 1 && !unclear && error.code == ErrorCode::StorageError, "{nth} {unclear}: {error}");
                     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-                    soon(runtime.delete_session(&id("s"))).await.unwrap();
+                    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
                 }
             }
             assert_eq!(left(runtime, &home, "s").await, [""; 0], "commit {nth} unclear={unclear}");
@@ -272,17 +272,17 @@ async fn next_owner_finishes_an_interrupted_deletion() {
         }
         let cut_off = plan.commits() + written;
         let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });
-        patiently("it comes so far", || plan.commits() > cut_off).await;
+        wait_until("it comes so far", || plan.commits() > cut_off).await;
         let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
         let stage = if written == 1 { DeletionStage::Files } else { DeletionStage::Rows };
         assert_eq!(reader.session_deletions().unwrap(), [SessionDeletion { session_id: id("s"), stage }]);
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "a half session is seen");
-        let error = soon(world.runtime().start(RunRequest::new("too early").session("s"))).await.unwrap_err();
+        let error = with_timeout(world.runtime().start(RunRequest::new("too early").session("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{error}");
 
         world.reopen(ScriptedModel::new(|_| Turn::say("anew"))).await;
-        assert_eq!(soon(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-        patiently("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
+        assert_eq!(with_timeout(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
+        wait_until("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
         check_session(world.runtime(), &id("t")).await;
         // The row is removed slightly before the session accepts runs again.
@@ -292,7 +292,7 @@ async fn next_owner_finishes_an_interrupted_deletion() {
                 Err(error) => assert!(error.retryable, "{error}"),
             }
         };
-        assert_eq!(soon(run.wait()).await.unwrap().output, "anew");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "anew");
         check_session(world.runtime(), &id("s")).await;
         world.finish().await;
     }
@@ -304,7 +304,7 @@ async fn deletion_resumes_after_crash_between_files() {
     let home = world.home();
     fill(world.runtime(), "s").await;
     let mut world = world;
-    world.shut().await;
+    world.close_runtime().await;
     // The state that a process leaves if it dies right after the rename.
     let mut store = SqliteStore::open(home.join("sessions.sqlite"), Durability::Normal).unwrap();
     let append = Append { fence: None, writes: vec![Write::BeginRemoval(id("s"))] };
@@ -314,7 +314,7 @@ async fn deletion_resumes_after_crash_between_files() {
     std::fs::rename(folder(&home, "s"), folder(&home, ".deleted/s")).unwrap();
     world.reopen(artist()).await;
     let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
-    patiently("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
+    wait_until("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
     assert_eq!(left(world.runtime(), &home, "s").await, [""; 0]);
     world.finish().await;
 }
@@ -343,13 +343,13 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
         };
         let mut runs = Vec::new();
         for start in starts {
-            match soon(start).await.unwrap() {
+            match with_timeout(start).await.unwrap() {
                 Ok(run) => runs.push(run),
                 Err(error) => assert!(error.retryable, "round {round}: {error}"),
             }
         }
         for delete in deletes {
-            match soon(delete).await.unwrap() {
+            match with_timeout(delete).await.unwrap() {
                 Ok(()) => deleted += 1,
                 Err(error) => assert!(
                     matches!(error.code, ErrorCode::SessionActive | ErrorCode::SessionNotFound),
@@ -358,7 +358,7 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
             }
         }
         for run in &runs {
-            assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed, "round {round}");
+            assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed, "round {round}");
         }
         started += runs.len();
         match runtime.session(&id("s")).await {
@@ -388,16 +388,16 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
             let service = runtime.artifact_service();
             tokio::spawn(async move {
                 let save = Save::new(format!("a{n}"), "text/plain", format!("text of {round}"));
-                service.save(&place("s"), save).await
+                service.save(&local_owner("s"), save).await
             })
         });
         let saves: Vec<_> = saves.collect();
         for _ in 0..round {
             tokio::task::yield_now().await;
         }
-        soon(runtime.delete_session(&id("s"))).await.unwrap();
+        with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
         for save in saves {
-            if let Err(error) = soon(save).await.unwrap() {
+            if let Err(error) = with_timeout(save).await.unwrap() {
                 // The save failed before its file was written, or when the file was to be registered.
                 let is_known = matches!(error.code, ErrorCode::SessionNotFound | ErrorCode::StorageError);
                 assert!(is_known, "{error}");
@@ -423,19 +423,21 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
 async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
     let model = ScriptedModel::new(|request| match task_of(request) {
         "hang" => Turn::Hang("x"),
-        "write" if turn_of(request) == 0 => Turn::call("create_artifact", json!({"name": "report", "content": "text"})),
+        "write" if assistant_count(request) == 0 => {
+            Turn::call("create_artifact", json!({"name": "report", "content": "text"}))
+        }
         _ => Turn::say("done"),
     });
     let world = TestRuntime::open(model).await;
     let (runtime, home) = (world.runtime(), world.home());
     for (session, task) in [("kept", "write"), ("gone", "talk")] {
         let run = runtime.start(RunRequest::new(task).session(session)).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
     // Sessions are ordered by time in milliseconds.
     let begun = std::time::Instant::now();
-    patiently("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
+    wait_until("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
     runtime.create_session(spec("empty")).await.unwrap();
     let busy = runtime.start(RunRequest::new("hang").session("busy")).await.unwrap();
     let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
@@ -461,13 +463,13 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
 
     // A file has the name of the folder to which `kept`, the only session with files, would be moved.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
-    let report = soon(runtime.cleanup_sessions(wish(Duration::ZERO, false))).await.unwrap();
+    let report = with_timeout(runtime.cleanup_sessions(wish(Duration::ZERO, false))).await.unwrap();
     assert_eq!(ids(&report.candidates), ["kept", "gone", "empty"]);
     let failed: Vec<_> = report.failed.iter().map(|one| (one.session_id.as_str(), one.error.code)).collect();
     let deleted: Vec<_> = report.deleted.iter().map(SessionId::as_str).collect();
     assert_eq!((failed, deleted), (vec![("kept", ErrorCode::StorageError)], vec!["gone", "empty"]), "{report:?}");
     assert_eq!(left(runtime, &home, "gone").await, [""; 0]);
     assert_eq!(text(runtime, "kept", "report").await, "text");
-    soon(busy.cancel()).await.unwrap();
+    with_timeout(busy.cancel()).await.unwrap();
     world.finish().await;
 }

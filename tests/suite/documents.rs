@@ -13,11 +13,11 @@ use soong::{
 
 use crate::support::{
     artifacts::{
-        EditHookStore, begin, calls, create, edits, flushes, folder, growing, listed, obedient, pause, paused, place,
-        read, rewrite, run, save, text, text_at, turns, update, versions,
+        EditHookStore, begin, calls, create, edits, flushes, folder, growing, listed, local_owner, open_with_gate,
+        pause, prompt_driven_model, read, rewrite, run, save, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    world::{TestRuntime, hasty, kinds, patiently, soon},
+    world::{TestRuntime, kinds, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Returns the events of one run.
@@ -40,9 +40,9 @@ fn check_flush_ends(events: &[Arc<EventRecord>]) {
 /// (ART-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn saving_a_name_twice_creates_versions_1_and_2() {
-    let (world, _) = paused(|builder| builder).await;
+    let (world, _) = open_with_gate(|builder| builder).await;
     run(&world, "s", &[]).await;
-    let here = place("s");
+    let here = local_owner("s");
     let first = save(&world, &here, "data.csv", "a,b\n").await;
     let second = save(&world, &here, "data.csv", "a,b\n").await;
     assert_eq!((first.current_version, second.current_version), (1, 2), "the same bytes are a version too");
@@ -57,7 +57,7 @@ async fn saving_a_name_twice_creates_versions_1_and_2() {
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_edits_are_stored_as_one_version_numbered_4() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let steps = [
         create("plan", "“one” two three"),
         update("plan", "\"one\" two", "ONE two"),
@@ -66,7 +66,7 @@ async fn four_edits_are_stored_as_one_version_numbered_4() {
     ];
     let (run, outcome) = run(&world, "s", &steps).await;
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    let (here, events) = (place("s"), events_of(&world, &run).await);
+    let (here, events) = (local_owner("s"), events_of(&world, &run).await);
     let want = [(1, "“one” two three"), (2, "ONE two three"), (3, "ONE two THREE"), (4, "all")];
     assert_eq!(edits(&events, "plan"), want.map(|(version, text)| (version, text.to_owned())));
     assert_eq!(flushes(&events), [[("plan".to_owned(), 4)]]);
@@ -93,8 +93,8 @@ async fn four_edits_are_stored_as_one_version_numbered_4() {
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn version_numbers_are_sparse_and_keep_the_update_type() {
-    let world = TestRuntime::open(obedient()).await;
-    let here = place("s");
+    let world = TestRuntime::open(prompt_driven_model()).await;
+    let here = local_owner("s");
     let (_, _) = run(&world, "s", &[]).await;
     save(&world, &here, "doc", "0").await;
     run(&world, "s", &growing("doc", 3)[1..]).await;
@@ -121,7 +121,7 @@ async fn version_numbers_are_sparse_and_keep_the_update_type() {
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creating_an_existing_name_fails_and_results_are_escaped() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let titled = json!(["create_artifact", {"name": "doc", "content": "x", "title": "<b>\"A\" & B</b>"}]);
     let (made, outcome) = run(&world, "s", &[titled]).await;
     let title = "<title>&lt;b&gt;&quot;A&quot; &amp; B&lt;/b&gt;</title>";
@@ -138,8 +138,8 @@ async fn creating_an_existing_name_fails_and_results_are_escaped() {
         assert!(outcome.output.contains(&format!("[{code}]")), "{wish}: {}", outcome.output);
     }
     assert!(flushes(&events_of(&world, &again).await).is_empty());
-    assert_eq!(text(&world, &place("s"), "doc").await, "x");
-    assert_eq!(world.runtime().artifacts(&place("s")).await.unwrap().len(), 1);
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "x");
+    assert_eq!(world.runtime().artifacts(&local_owner("s")).await.unwrap().len(), 1);
     check_session(world.runtime(), made.session_id()).await;
     world.finish().await;
 }
@@ -154,26 +154,26 @@ async fn every_run_end_flushes_before_the_terminal_event() {
         (Some(json!("hang")), RunStatus::Cancelled),
         (Some(pause()), RunStatus::Cancelled),
     ] {
-        let (world, gate) = paused(|builder| builder).await;
+        let (world, gate) = open_with_gate(|builder| builder).await;
         let steps: Vec<_> = growing("doc", 2).into_iter().chain(end.clone()).collect();
         let start = RunRequest { max_iterations: Some(4), ..RunRequest::new(turns(&steps)).session("s") };
         let run = world.runtime().start(start).await.unwrap();
         if status == RunStatus::Cancelled {
-            patiently("it has made its edits", || {
+            wait_until("it has made its edits", || {
                 serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"turn\":4")
             })
             .await;
             if end == Some(pause()) {
                 gate.reached(1).await;
             }
-            soon(run.cancel()).await.unwrap();
+            with_timeout(run.cancel()).await.unwrap();
         }
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, status, "{end:?}: {:?}", outcome.error);
         let events = events_of(&world, &run).await;
         assert_eq!(flushes(&events), [[("doc".to_owned(), 3)]], "{end:?}");
         check_flush_ends(&events);
-        assert_eq!(text_at(&world, &place("s"), "doc", 3).await, "0 1 2", "{end:?}");
+        assert_eq!(text_at(&world, &local_owner("s"), "doc", 3).await, "0 1 2", "{end:?}");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -200,13 +200,13 @@ async fn edit_in_flight_at_cancel_is_part_of_the_version() {
             }
             Ok(())
         };
-        let world = TestRuntime::with(obedient(), |builder| {
+        let world = TestRuntime::with(prompt_driven_model(), |builder| {
             builder.wrap_store(move |store| Box::new(EditHookStore::new(store, hook)))
         })
         .await;
         let run = begin(&world, "s", &growing("doc", 5)).await;
         assert!(cancelled.set(run.clone()).is_ok());
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         let events = events_of(&world, &run).await;
         assert_eq!(outcome.status, RunStatus::Cancelled);
         assert_eq!(edits(&events, "doc").len(), nth, "the edit that was on its way is made, and none behind it");
@@ -214,7 +214,7 @@ async fn edit_in_flight_at_cancel_is_part_of_the_version() {
         check_flush_ends(&events);
         let completed = events.iter().filter(|record| record.event.kind() == "tool_completed").count();
         assert_eq!(completed, nth, "an edit that was made is told as made");
-        assert_eq!(text_at(&world, &place("s"), "doc", nth as u64).await, edits(&events, "doc")[nth - 1].1);
+        assert_eq!(text_at(&world, &local_owner("s"), "doc", nth as u64).await, edits(&events, "doc")[nth - 1].1);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -223,8 +223,8 @@ async fn edit_in_flight_at_cancel_is_part_of_the_version() {
 /// (ART-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_flush_stores_other_documents_and_loses_no_edit() {
-    let (world, gate) = paused(|builder| builder).await;
-    let here = place("s");
+    let (world, gate) = open_with_gate(|builder| builder).await;
+    let here = local_owner("s");
     let run_a = begin(
         &world,
         "s",
@@ -241,7 +241,7 @@ async fn failed_flush_stores_other_documents_and_loses_no_edit() {
         std::fs::write(file, "in the way").unwrap();
     }
     gate.pass();
-    let outcome = soon(run_a.wait()).await.unwrap();
+    let outcome = with_timeout(run_a.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Failed);
     let error = outcome.error.clone().unwrap();
     assert_eq!((error.code, &error.details), (ErrorCode::StorageError, &json!({"artifacts": ["bad", "worse"]})));
@@ -274,7 +274,7 @@ async fn failed_flush_stores_other_documents_and_loses_no_edit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parent_and_children_edit_concurrently_and_lose_no_line() {
     const LINES: usize = 12;
-    let (world, gate) = paused(|builder| builder).await;
+    let (world, gate) = open_with_gate(|builder| builder).await;
     // Each edit inserts a line before `END`, so an edit that was overtaken by another one has to match the changed
     // text.
     let lines =
@@ -291,13 +291,13 @@ async fn parent_and_children_edit_concurrently_and_lose_no_line() {
     gate.reached(4).await;
     (0..4).for_each(|_| gate.pass());
     for child in &children {
-        let outcome = soon(child.wait()).await.unwrap();
+        let outcome = with_timeout(child.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         assert!(outcome.artifacts[0].version > 1);
     }
     gate.pass();
-    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Completed);
-    let here = place("s");
+    assert_eq!(with_timeout(parent.wait()).await.unwrap().status, RunStatus::Completed);
+    let here = local_owner("s");
     let whole = text(&world, &here, "doc").await;
     for who in 0..4 {
         let own: Vec<&str> = whole.lines().filter(|line| line.starts_with(&format!("{who}-"))).collect();
@@ -316,8 +316,8 @@ async fn parent_and_children_edit_concurrently_and_lose_no_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_write_first_stores_the_edits_of_the_run() {
     for way in ["save", "edit", "upload"] {
-        let (world, gate) = paused(|builder| builder).await;
-        let here = place("s");
+        let (world, gate) = open_with_gate(|builder| builder).await;
+        let here = local_owner("s");
         let steps: Vec<_> =
             growing("doc", 2).into_iter().chain([pause(), update("doc", "2", "2 run"), pause()]).collect();
         let run = begin(&world, "s", &steps).await;
@@ -327,11 +327,12 @@ async fn external_write_first_stores_the_edits_of_the_run() {
         match way {
             "save" => assert_eq!(save(&world, &here, "doc", "0 1 2 client").await.current_version, 4),
             "edit" => {
-                let edited = soon(runtime.edit_artifact(&here, "doc", "1 2", "1 2 client")).await.unwrap();
+                let edited = with_timeout(runtime.edit_artifact(&here, "doc", "1 2", "1 2 client")).await.unwrap();
                 assert_eq!((edited.artifact.current_version, edited.layer), (4, Some(MatchLayer::Exact)));
             }
             _ => {
-                let upload = soon(runtime.upload_artifact(&here, "doc", "text/plain", "0 1 2 client".into())).await;
+                let upload =
+                    with_timeout(runtime.upload_artifact(&here, "doc", "text/plain", "0 1 2 client".into())).await;
                 // The name is taken, so the upload becomes another artifact (ART-11), and the document is not
                 // changed.
                 assert_eq!(upload.unwrap().name.as_deref(), Some("doc_1"));
@@ -339,7 +340,7 @@ async fn external_write_first_stores_the_edits_of_the_run() {
         }
         let stored: &[u64] = if way == "upload" { &[] } else { &[3, 4] };
         assert_eq!(versions(&world, &here, "doc").await, stored, "{way}");
-        assert_eq!(soon(run.status()).await.unwrap(), RunStatus::Running);
+        assert_eq!(with_timeout(run.status()).await.unwrap(), RunStatus::Running);
         gate.pass();
         gate.reached(2).await;
         let (want, revision) = if way == "upload" { ("0 1 2 run", 4) } else { ("0 1 2 run client", 5) };
@@ -347,7 +348,7 @@ async fn external_write_first_stores_the_edits_of_the_run() {
         let artifact = listed(&world, &here, "doc").await;
         assert_eq!((artifact.current_version, artifact.dirty), (revision, true), "{way}");
         gate.pass();
-        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
         let all: Vec<u64> = stored.iter().copied().chain([revision]).collect();
         assert_eq!(versions(&world, &here, "doc").await, all, "{way}");
         let events = events_of(&world, &run).await;
@@ -361,8 +362,8 @@ async fn external_write_first_stores_the_edits_of_the_run() {
 /// (ART-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn saves_between_edits_keep_their_content() {
-    let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
-    let here = place("s");
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
+    let here = local_owner("s");
     let again = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
     let steps: Vec<_> = [create("doc", "0")].into_iter().chain((0..60).map(again)).collect();
     let run = begin(&world, "s", &steps).await;
@@ -392,7 +393,7 @@ async fn saves_between_edits_keep_their_content() {
             numbers.push(version);
         }
     }
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     numbers.sort_unstable();
     assert!(numbers.is_sorted_by(|a, b| a < b), "each save has a number of its own: {numbers:?}");
     for version in versions(&world, &here, "doc").await {
@@ -404,8 +405,8 @@ async fn saves_between_edits_keep_their_content() {
 /// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_during_a_run_show_edits_but_versions_stored_text() {
-    let (world, gate) = paused(|builder| builder).await;
-    let here = place("s");
+    let (world, gate) = open_with_gate(|builder| builder).await;
+    let here = local_owner("s");
     run(&world, "s", &[create("doc", "0")]).await;
     let run = begin(&world, "s", &[update("doc", "0", "one\ntwo\nthree"), create("new", "n"), pause()]).await;
     gate.reached(1).await;
@@ -422,7 +423,7 @@ async fn reads_during_a_run_show_edits_but_versions_stored_text() {
     assert!(service.load(&here, "doc", Some(2)).await.unwrap().is_none());
     assert_eq!(runtime.artifact(&here, "none", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
     gate.pass();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     assert_eq!(versions(&world, &here, "doc").await, [1, 2]);
     world.finish().await;
 }
@@ -430,7 +431,7 @@ async fn reads_during_a_run_show_edits_but_versions_stored_text() {
 /// (ART-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn model_reads_by_line_and_version_and_sees_the_versions() {
-    let world = TestRuntime::open(obedient()).await;
+    let world = TestRuntime::open(prompt_driven_model()).await;
     let page = |more: serde_json::Value| {
         let mut wish = json!({"name": "doc"});
         wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -10,7 +10,7 @@ use soong::{
 use crate::support::{
     history::check_session,
     model::{ScriptedModel, Turn, task_of},
-    world::{TestRuntime, patiently, quick, soon},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 fn tasks(names: &[&str]) -> Vec<ChildSpec> {
@@ -19,7 +19,7 @@ fn tasks(names: &[&str]) -> Vec<ChildSpec> {
 
 /// Configures a stall timeout of one second.
 fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
-    let mut config = quick();
+    let mut config = quick_config();
     config.runtime.stuck_after_s = 1;
     builder.config(config)
 }
@@ -34,9 +34,9 @@ async fn left_behind() -> TestRuntime {
     let mut world = TestRuntime::with(first.clone(), impatient).await;
     let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = run.spawn_all(tasks(&["ended", "works"])).await.unwrap();
-    soon(children[0].wait()).await.unwrap();
-    patiently("the other one thinks", || first.in_flight() == 1).await;
-    world.shut().await;
+    with_timeout(children[0].wait()).await.unwrap();
+    wait_until("the other one thinks", || first.in_flight() == 1).await;
+    world.close_runtime().await;
     world
 }
 
@@ -45,7 +45,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     let mut world = left_behind().await;
     let second = ScriptedModel::new(|request| Turn::say(format!("{} late", task_of(request))));
     world.reopen_with(second.clone(), impatient).await;
-    let undriven = world.runtime().undriven();
+    let undriven = world.runtime().resumed_driven_runs();
     let [run] = &undriven[..] else { panic!("{undriven:?}") };
     for (names, part) in [(&["ended"][..], "2 children already"), (&["ended", "other"], "another task")] {
         let error = run.children_or_spawn(tasks(names)).await.unwrap_err();
@@ -55,13 +55,13 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     assert!(matches!(&children[0], Child::Ended(outcome) if outcome.output == "early"));
     let mut said = Vec::new();
     for child in &children {
-        said.push(soon(child.wait()).await.unwrap().output.clone());
+        said.push(with_timeout(child.wait()).await.unwrap().output.clone());
     }
     assert_eq!(said, ["early", "works late", "new late"]);
     assert_eq!(second.calls.load(SeqCst), 2, "what had ended is not repeated");
-    assert!(world.runtime().undriven().is_empty(), "it has a driver");
+    assert!(world.runtime().resumed_driven_runs().is_empty(), "it has a driver");
     run.finish("all done").unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "all done");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "all done");
     check_session(world.runtime(), run.session_id()).await;
     drop(undriven);
     world.finish().await;
@@ -72,23 +72,23 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     let mut world = left_behind().await;
     let second = ScriptedModel::new(|_| Turn::say("late"));
     world.reopen_with(second.clone(), impatient).await;
-    let id = world.runtime().undriven()[0].run_id().clone();
-    patiently("it has ended", || world.runtime().handle(&id).is_err()).await;
+    let id = world.runtime().resumed_driven_runs()[0].run_id().clone();
+    wait_until("it has ended", || world.runtime().handle(&id).is_err()).await;
     let ended = world.runtime().run(&id).await.unwrap();
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
     assert!(ended.error.unwrap().message.contains("no program has driven the run"));
     check_session(world.runtime(), &ended.session_id).await;
     // The session accepts runs again.
     let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
-    assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
 
     // A driven run with a handle keeps waiting while one without a handle ends.
     let held = world.runtime().start(RunRequest::driven("drive").session("t")).await.unwrap();
     let dropped = world.runtime().start(RunRequest::driven("drive").session("u")).await.unwrap().run_id().clone();
-    patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
+    wait_until("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
     assert_eq!(held.status().await.unwrap(), RunStatus::Running);
     held.finish("done").unwrap();
-    soon(held.wait()).await.unwrap();
+    with_timeout(held.wait()).await.unwrap();
     drop((held, next));
     world.finish().await;
 }
@@ -100,7 +100,7 @@ async fn driver_check_does_not_count_as_progress() {
     let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let run_id = run.run_id().clone();
     run.spawn_all(tasks(&["works"])).await.unwrap();
-    patiently("the child thinks", || model.in_flight() == 1).await;
+    wait_until("the child thinks", || model.in_flight() == 1).await;
     drop(run);
     // Each of these runs ends when it is found without a handle. The run above was checked as well, and it stays
     // because it has an open child.
@@ -108,7 +108,7 @@ async fn driver_check_does_not_count_as_progress() {
     for session in ["t", "u"] {
         let dropped =
             world.runtime().start(RunRequest::driven("drive").session(session)).await.unwrap().run_id().clone();
-        patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
+        wait_until("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
         seen.push(last_progress(&world.runtime().tree().unwrap(), &run_id));
     }
     assert!(seen[0].is_some() && seen[0] == seen[1], "{seen:?}");

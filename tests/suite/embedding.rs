@@ -11,8 +11,8 @@ use soong::{
 };
 
 use crate::support::{
-    model::{ScriptedModel, Turn, last_of, turn_of},
-    world::{TestRuntime, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count, last_of},
+    world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,19 +20,23 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
-    let live = soon(all(runtime.trace_events(run.trace_id(), 0))).await;
+    let live = with_timeout(read_to_end(runtime.trace_events(run.trace_id(), 0))).await;
     assert_eq!(kinds(&live).last(), Some(&"run_completed"));
     let last = live.last().unwrap().event_id;
     for (since, want) in [(0, live.len()), (last - 1, 1), (last, 0)] {
-        assert_eq!(soon(all(runtime.trace_events(run.trace_id(), since))).await.len(), want, "since {since}");
+        assert_eq!(
+            with_timeout(read_to_end(runtime.trace_events(run.trace_id(), since))).await.len(),
+            want,
+            "since {since}"
+        );
     }
     // The next run of the trace appears in a stream that follows the trace, and in a stream that is opened while the
     // run is active.
     let mut following = runtime.follow_trace(run.trace_id(), last);
     let second = runtime.start(RunRequest::new("y").session("s")).await.unwrap();
-    assert!(soon(following.next()).await.unwrap().is_ok());
-    soon(second.wait()).await.unwrap();
-    let rest = soon(all(runtime.trace_events(run.trace_id(), last))).await;
+    assert!(with_timeout(following.next()).await.unwrap().is_ok());
+    with_timeout(second.wait()).await.unwrap();
+    let rest = with_timeout(read_to_end(runtime.trace_events(run.trace_id(), last))).await;
     assert!(rest.iter().all(|event| event.run_id.as_ref() == Some(second.run_id())) && rest.len() > 1);
     drop(following);
     world.finish().await;
@@ -42,8 +46,8 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
 async fn a_stream_of_an_unknown_trace_is_an_error() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let mut stream = world.runtime().trace_events(&TraceId::new("nobody"), 0);
-    assert_eq!(soon(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
-    assert!(soon(stream.next()).await.is_none());
+    assert_eq!(with_timeout(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
+    assert!(with_timeout(stream.next()).await.is_none());
     drop(stream);
     world.finish().await;
 }
@@ -54,7 +58,7 @@ async fn finishing_a_run_that_a_model_drives_is_an_error() {
     let run = world.runtime().start("x").await.unwrap();
     let error = run.finish("too early").unwrap_err();
     assert!(error.code == ErrorCode::ValidationError && error.message.contains("driven by a model"), "{error}");
-    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     world.finish().await;
 }
 
@@ -91,19 +95,19 @@ impl Tool for Panicking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
     let tool = Arc::new(Panicking(ToolSpec::read("lookup", "Lookup", "Looks up.", json!({"type": "object"}))));
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("lookup", json!({})),
         _ => Turn::say(last_of(request)),
     });
     let environment = Environment::of([("DB_PASSWORD", "s3cret-0123456789")]);
     let world = TestRuntime::with(model, |builder| builder.register_tool(tool).environment(environment)).await;
     let run = world.runtime().start("x").await.unwrap();
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(
         output.contains("the tool crashed") && output.contains("no such row, key [redacted:DB_PASSWORD]"),
         "{output}"
     );
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let failed = events.iter().find_map(|event| match &event.event {
         Event::Tool(ToolEvent::Failed { error, .. }) => Some(error.message.clone()),
         _ => None,
@@ -123,11 +127,12 @@ async fn crash_of_a_queued_child_reports_nothing_running() {
     let children = parent.spawn_all(["a", "b"].map(ChildSpec::new)).await.unwrap();
     let queued = || {
         let ids = children.iter().map(|child| format!("run:{}", child.run_id()));
-        ids.filter(|id| runtime.crash(id).is_err_and(|error| error.code == ErrorCode::NothingRunning)).count() == 1
+        ids.filter(|id| runtime.inject_crash(id).is_err_and(|error| error.code == ErrorCode::NothingRunning)).count()
+            == 1
     };
-    patiently("one is queued", queued).await;
+    wait_until("one is queued", queued).await;
     parent.cancel().await.unwrap();
-    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(with_timeout(parent.wait()).await.unwrap().status, RunStatus::Cancelled);
     world.finish().await;
 }
 

@@ -18,10 +18,10 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::{create, obedient, pause, paused, place, save, text, turns, update},
+    artifacts::{create, local_owner, open_with_gate, pause, prompt_driven_model, save, text, turns, update},
     history::{check_messages, stored},
-    model::{ScriptedModel, Turn, last_of, turn_of},
-    world::{TestRuntime, soon},
+    model::{ScriptedModel, Turn, assistant_count, last_of},
+    world::{TestRuntime, with_timeout},
 };
 
 fn id(session: &str) -> SessionId {
@@ -35,7 +35,7 @@ fn at(at: u64, name: &str) -> Fork {
 /// Runs these calls in a session, one per turn.
 async fn write(world: &TestRuntime, session: &str, calls: &[Value]) {
     let run = world.runtime().start(RunRequest::new(turns(calls)).session(session)).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
 async fn fork(world: &TestRuntime, source: &str, wish: Fork) -> String {
@@ -62,12 +62,12 @@ async fn everything(world: &TestRuntime, session: &str) -> (Trace, Vec<Message>,
         runtime.messages(&trace, MessagePath::All).await.unwrap(),
         stored(runtime, &trace).await.iter().map(told).collect(),
         runtime.goal_tree(&trace).await.unwrap(),
-        runtime.artifacts(&place(session)).await.unwrap(),
+        runtime.artifacts(&local_owner(session)).await.unwrap(),
     )
 }
 
 async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
-    let all = world.runtime().artifacts(&place(session)).await.unwrap();
+    let all = world.runtime().artifacts(&local_owner(session)).await.unwrap();
     all.into_iter()
         .filter(|one| matches!(one.scope, ArtifactScope::Session { .. }))
         .filter_map(|one| one.name)
@@ -91,7 +91,7 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     // Messages: 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
     for said in ["one", "two"] {
         let run = world.runtime().start(RunRequest::new(said).session("s")).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     let source = everything(&world, "s").await;
     // A fork at a message with calls includes their last result (MSG-3).
@@ -119,7 +119,7 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
 
     // The copy continues with the copied messages, and the ids of its goals are not reused.
     let run = world.runtime().start(RunRequest::new("three").session("f5")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "shown 7");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "shown 7");
     assert_eq!(sequences(&world, "f5").await, (1..=9).collect::<Vec<u64>>());
     check_messages(&world.runtime().messages(&TraceId::new("f5"), MessagePath::Main).await.unwrap());
     let ids: Vec<String> = {
@@ -129,7 +129,7 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
     // The model is called again at the end of the copy, without a new message.
     let again = world.runtime().start(RunRequest::resume("f2")).await.unwrap();
-    assert_eq!(soon(again.wait()).await.unwrap().output, "shown 3");
+    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "shown 3");
     let refused = world.runtime().start(RunRequest::resume("f9")).await.unwrap_err();
     assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("has its answer"), "{refused}");
     assert_eq!(everything(&world, "s").await, source);
@@ -138,15 +138,15 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let image = Save::new("image", "image/png", bytes.clone());
     // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
     write(&world, "s", &[create("doc", "one"), update("doc", "one", "two")]).await;
-    world.runtime().artifact_service().save(&place("s"), image).await.unwrap();
+    world.runtime().artifact_service().save(&local_owner("s"), image).await.unwrap();
     write(&world, "s", &[update("doc", "two", "three"), create("late", "x")]).await;
-    save(&world, &place("s"), "image", "other bytes").await;
-    save(&world, &place("s"), "upload", "mine").await;
+    save(&world, &local_owner("s"), "image", "other bytes").await;
+    save(&world, &local_owner("s"), "upload", "mine").await;
     let source = everything(&world, "s").await;
     let old = source.4.iter().find(|one| one.name.as_deref() == Some("doc")).unwrap().artifact_id.clone();
 
@@ -160,13 +160,13 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
         fork(&world, "s", at(wanted, &name)).await;
         assert_eq!(names(&world, &name).await, with, "{wanted}");
         let Some(doc) = doc else { continue };
-        assert_eq!(text(&world, &place(&name), "doc").await, doc);
-        let copy = world.runtime().artifact(&place(&name), old.as_str(), None).await.unwrap();
+        assert_eq!(text(&world, &local_owner(&name), "doc").await, doc);
+        let copy = world.runtime().artifact(&local_owner(&name), old.as_str(), None).await.unwrap();
         assert_eq!((copy.version, copy.artifact.dirty, copy.artifact.stored_version), (1, false, 1));
         assert_ne!(copy.artifact.artifact_id, old);
         assert_eq!(copy.text().await.unwrap(), doc, "the id in the conversation finds the copy");
     }
-    let loaded = world.runtime().artifact(&place("f9"), "image", None).await.unwrap();
+    let loaded = world.runtime().artifact(&local_owner("f9"), "image", None).await.unwrap();
     assert_eq!(loaded.content_type, "image/png");
     assert_eq!(loaded.bytes().await.unwrap(), bytes);
     // Without a position, and if no run is active, artifacts are copied in their current state.
@@ -176,50 +176,50 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
 
     // A fork of a fork, at any copied message. The ids of both sources find the document of the new copy.
     fork(&world, "f6", at(4, "g")).await;
-    assert_eq!(text(&world, &place("g"), "doc").await, "two", "as the fork has it");
-    let between = world.runtime().artifact(&place("f6"), "doc", None).await.unwrap().artifact.artifact_id;
+    assert_eq!(text(&world, &local_owner("g"), "doc").await, "two", "as the fork has it");
+    let between = world.runtime().artifact(&local_owner("f6"), "doc", None).await.unwrap().artifact.artifact_id;
     for known in [&old, &between] {
-        assert_eq!(text(&world, &place("g"), known.as_str()).await, "two");
+        assert_eq!(text(&world, &local_owner("g"), known.as_str()).await, "two");
     }
     // Rewinding a fork to before its first own message restores the documents to their state at the fork.
     write(&world, "f6", &[update("doc", "two", "four"), create("own", "y")]).await;
     assert_eq!(names(&world, "f6").await, ["doc", "own"]);
     let switched = world.runtime().switch_head(&id("f6"), 2).await.unwrap();
     assert_eq!((switched.sequence, switched.restored.len()), (2, 2));
-    assert_eq!((text(&world, &place("f6"), "doc").await.as_str(), names(&world, "f6").await.len()), ("two", 1));
+    assert_eq!((text(&world, &local_owner("f6"), "doc").await.as_str(), names(&world, "f6").await.len()), ("two", 1));
     // The same in a fork that has had no run.
     assert_eq!(world.runtime().switch_head(&id("g"), 2).await.unwrap().from_sequence, 4);
-    assert_eq!(text(&world, &place("g"), "doc").await, "two");
+    assert_eq!(text(&world, &local_owner("g"), "doc").await, "two");
     assert_eq!(world.runtime().switch_head(&id("g"), 4).await.unwrap().from_sequence, 2);
     write(&world, "g", &[update("doc", "two", "five")]).await;
-    assert_eq!(text(&world, &place("g"), "doc").await, "five");
+    assert_eq!(text(&world, &local_owner("g"), "doc").await, "five");
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_outlives_its_source() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     fork(&world, "s", at(5, "f")).await;
     let before = everything(&world, "f").await;
     world.runtime().delete_session(&id("s")).await.unwrap();
     assert_eq!(everything(&world, "f").await, before);
-    assert_eq!(text(&world, &place("f"), "doc").await, "one");
+    assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
     write(&world, "f", &[update("doc", "one", "two")]).await;
     // The id can be used again, also for a copy of the copy.
     fork(&world, "f", Fork { session_id: Some("s".into()), ..Fork::default() }).await;
-    assert_eq!(text(&world, &place("s"), "doc").await, "two");
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "two");
     // A copy without its source also knows that its last message has no answer.
     fork(&world, "f", at(2, "g")).await;
     world.runtime().delete_session(&id("f")).await.unwrap();
     let run = world.runtime().start(RunRequest::resume("g")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn active_session_can_be_forked_without_its_active_runs() {
-    let (world, gate) = paused(|builder| builder).await;
+    let (world, gate) = open_with_gate(|builder| builder).await;
     let calls = [create("doc", "one"), json!([update("doc", "one", "two"), pause()])];
     let run = world.runtime().start(RunRequest::new(turns(&calls)).session("s")).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("[]").session("s")).await.unwrap();
@@ -228,7 +228,7 @@ async fn active_session_can_be_forked_without_its_active_runs() {
     fork(&world, "s", at(4, "f")).await;
     let now = fork(&world, "s", Fork::default()).await;
     assert_eq!(sequences(&world, "f").await, [1, 2, 3, 4]);
-    assert_eq!(text(&world, &place("f"), "doc").await, "one");
+    assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
     let session = world.runtime().session(&id(&now)).await.unwrap();
     assert_eq!(session.live_runs, 0);
     assert!(world.runtime().active(&TraceId::new(now.as_str())).is_none());
@@ -237,9 +237,9 @@ async fn active_session_can_be_forked_without_its_active_runs() {
     write(&world, &now, &[create("own", "x")]).await;
     check_messages(&world.runtime().messages(&TraceId::new(now.as_str()), MessagePath::Main).await.unwrap());
     gate.pass();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
-    soon(queued.wait()).await.unwrap();
-    assert_eq!(text(&world, &place("s"), "doc").await, "two");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+    with_timeout(queued.wait()).await.unwrap();
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "two");
     assert_eq!(names(&world, "s").await, ["doc"]);
     world.finish().await;
 }
@@ -248,7 +248,7 @@ async fn active_session_can_be_forked_without_its_active_runs() {
 async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
-        match (is_parent, turn_of(request)) {
+        match (is_parent, assistant_count(request)) {
             (true, _) if last_of(request).starts_with("go on with ") => {
                 Turn::call("agent", json!({ "task": "x", "continue_from": &last_of(request)["go on with ".len()..] }))
             }
@@ -259,7 +259,7 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     }))
     .await;
     let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let below = world.runtime().sub_traces(run.trace_id()).await.unwrap();
     assert_eq!(below.len(), 1);
     let head = world.runtime().trace(run.trace_id()).await.unwrap().head_sequence;
@@ -287,7 +287,7 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     assert_eq!(world.runtime().trace(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
     // The sub-agent belongs to another session.
     let run = world.runtime().start(RunRequest::new(format!("go on with {child}")).session("g")).await.unwrap();
-    let said = soon(run.wait()).await.unwrap().output.clone();
+    let said = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(said.contains("is no sub-agent of this trace"), "{said}");
     assert_eq!(world.runtime().trace(&child).await.unwrap().total_messages, below[0].total_messages);
     // The fork keeps the mode of the source.
@@ -300,7 +300,7 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "s", &[json!(["goal", {"add": ["kept"]}]), update("doc", "one", "two")]).await;
     let end = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
@@ -310,11 +310,11 @@ async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
         .start(RunRequest::new(turns(&[update("doc", "one", "other")])).session("s").after(5))
         .await
         .unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
-    assert_eq!(text(&world, &place("s"), "doc").await, "other");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "other");
     fork(&world, "s", at(end, "f")).await;
     assert_eq!(sequences(&world, "f").await, (1..=end).collect::<Vec<u64>>());
-    assert_eq!(text(&world, &place("f"), "doc").await, "two");
+    assert_eq!(text(&world, &local_owner("f"), "doc").await, "two");
     let goals = |tree: &GoalTree| -> Vec<String> { tree.goals.iter().map(|goal| goal.description.clone()).collect() };
     let tree = world.runtime().goal_tree(&TraceId::new("f")).await.unwrap();
     assert_eq!(goals(&tree), goals(&there.3));
@@ -333,24 +333,25 @@ impl Store for NoForks {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_removes_the_files_of_a_failed_fork() {
-    let mut world = TestRuntime::with(obedient(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
+    let mut world =
+        TestRuntime::with(prompt_driven_model(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
     write(&world, "s", &[create("doc", "one")]).await;
     let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
     // As long as the disk fails, it is unknown whether the fork was recorded, so the copied bytes are kept.
     let copied = || world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count);
     assert_eq!(copied(), 1);
-    world.reopen(obedient()).await;
+    world.reopen(prompt_driven_model()).await;
     assert_eq!(world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count), 0);
     assert!(world.runtime().session(&id("f")).await.is_err());
     fork(&world, "s", at(5, "f")).await;
-    assert_eq!(text(&world, &place("f"), "doc").await, "one");
+    assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_fork_leaves_nothing() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "t", &[]).await;
     world
@@ -378,7 +379,7 @@ async fn invalid_fork_leaves_nothing() {
         tokio::join!(runtime.fork_session(&source, named("f")), runtime.fork_session(&source, named("f")));
     assert_eq!([one, other].iter().filter(|made| made.is_ok()).count(), 1);
     // A missing file is reported, and nothing is created.
-    let artifact = world.runtime().artifacts(&place("s")).await.unwrap().remove(0);
+    let artifact = world.runtime().artifacts(&local_owner("s")).await.unwrap().remove(0);
     std::fs::remove_dir_all(world.home().join("sessions/s/artifacts").join(artifact.artifact_id.as_str())).unwrap();
     let broken = world.runtime().fork_session(&id("s"), named("g")).await.unwrap_err();
     assert_eq!(broken.code, ErrorCode::StorageError, "{broken}");
@@ -387,6 +388,6 @@ async fn invalid_fork_leaves_nothing() {
         world.home().join("sessions").join(session).join("artifacts").read_dir().map_or(0, Iterator::count)
     };
     assert_eq!((left("g"), left("f")), (0, 1), "no bytes without rows");
-    let _: ArtifactOwner = world.runtime().artifact_place(&id("f")).await.unwrap();
+    let _: ArtifactOwner = world.runtime().artifact_owner(&id("f")).await.unwrap();
     world.finish().await;
 }

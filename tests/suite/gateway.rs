@@ -26,7 +26,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use crate::support::{
     history::{check_session, stored},
     model::task_of,
-    world::{TestRuntime, hasty, kinds},
+    world::{TestRuntime, kinds, quick_non_durable_config},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -235,14 +235,14 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
 
 #[tokio::test(start_paused = true)]
 async fn configured_limits_avoid_rate_limit_errors() {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     (config.model.max_concurrency, config.model.requests_per_minute) = (AT_ONCE, PER_MINUTE as u64);
     check(config, "requests_per_minute", 0..=0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_children_complete_without_configured_limits() {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     config.model = Config::default().model;
     check(config, "retry_after", 1..=400).await;
 }

@@ -12,7 +12,7 @@ use soong::{
 use crate::support::{
     history::{check_run, check_session},
     model::{ScriptedModel, Turn, last_of},
-    world::{TestRuntime, all, kinds, soon},
+    world::{TestRuntime, kinds, read_to_end, with_timeout},
 };
 
 /// Temperature and further parameters of a request.
@@ -46,10 +46,10 @@ async fn path(world: &TestRuntime) -> Vec<Message> {
 async fn calls_are_returned_and_results_resume_the_conversation() {
     let mut world = TestRuntime::open(caller()).await;
     let run = world.runtime().start(by_hand("Do it.")).await.unwrap();
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     check_run(&events);
     assert!(kinds(&events).iter().all(|kind| !kind.starts_with("tool_") && !kind.starts_with("goal_")), "{events:?}");
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Completed, EndReason::Completed));
     let ids: Vec<&str> = outcome.tool_calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!((ids.join(" "), outcome.tool_calls[1].name.as_str()), ("call_0_0 call_0_1".to_owned(), "write"));
@@ -75,7 +75,7 @@ async fn calls_are_returned_and_results_resume_the_conversation() {
     assert_eq!(path(&world).await.len(), 3, "what is refused changes nothing");
 
     let on = world.runtime().start(go_on(&[result("call_0_1", "written"), result("call_0_0", "A")])).await.unwrap();
-    let outcome = soon(on.wait()).await.unwrap();
+    let outcome = with_timeout(on.wait()).await.unwrap();
     assert_eq!(outcome.output, "heard A");
     assert!(outcome.tool_calls.is_empty());
     check_session(world.runtime(), on.session_id()).await;
@@ -85,9 +85,9 @@ async fn calls_are_returned_and_results_resume_the_conversation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_without_result_counts_as_interrupted() {
     let world = TestRuntime::open(caller()).await;
-    soon(world.runtime().start(by_hand("Do it.")).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(by_hand("Do it.")).await.unwrap().wait()).await.unwrap();
     let on = world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap();
-    let outcome = soon(on.wait()).await.unwrap();
+    let outcome = with_timeout(on.wait()).await.unwrap();
     assert!(outcome.output.starts_with("heard Error [interrupted]"), "{}", outcome.output);
     check_session(world.runtime(), on.session_id()).await;
     let contents: Vec<(Role, Option<String>)> =
@@ -115,8 +115,8 @@ async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
         llm_params: Some(params(json!({"top_p": 0.5, "seed": 7}))),
         ..by_hand("Do it.")
     };
-    soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
-    soon(world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap().wait()).await.unwrap();
     let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
     assert_eq!(*seen.lock().unwrap(), [wanted.clone(), wanted]);
     for (start, part) in [

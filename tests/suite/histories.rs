@@ -22,7 +22,7 @@ use crate::support::{
     history::check_messages,
     model::{ScriptedModel, Turn},
     pairing,
-    world::{PowerSwitch, PoweredStore, TestRuntime, hasty, patiently, soon},
+    world::{PowerSwitch, PoweredStore, TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Operation on the conversation.
@@ -127,7 +127,7 @@ impl Script {
 }
 
 fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     config.model.context_window = 4_500;
     config.model.max_output_tokens = 100;
     config.context.keep_recent_messages = 4;
@@ -138,7 +138,7 @@ fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
 /// Configures a process that finds interrupted runs: it ends them if `ends`, otherwise it resumes them.
 fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
-        let mut config = hasty();
+        let mut config = quick_non_durable_config();
         if !ends {
             return small(builder);
         }
@@ -175,7 +175,7 @@ impl History {
 
     async fn run(&self, start: RunRequest) {
         match self.world.runtime().start(start).await {
-            Ok(run) => drop(soon(run.wait()).await.unwrap()),
+            Ok(run) => drop(with_timeout(run.wait()).await.unwrap()),
             // A run cannot continue from every message, and some conversations are already answered.
             Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
         }
@@ -191,7 +191,7 @@ impl History {
     /// Waits for the end of a resumed run, and reopens the home.
     async fn settle(&mut self) {
         if let Some(run) = self.world.runtime().active(&TraceId::new("s")) {
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
         }
         self.reopen().await;
     }
@@ -226,7 +226,7 @@ impl History {
                 let Ok(run) = self.world.runtime().start(Self::start()).await else { return };
                 let runtime = self.world.runtime().clone();
                 let is_over = || runtime.active(&id).is_none();
-                patiently("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
+                wait_until("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
                 drop((run, runtime));
                 // The remaining steps and the interrupted run are left to the next process.
                 self.script.left.store(u64::MAX, SeqCst);
@@ -240,7 +240,7 @@ impl History {
                 // If the run ended before the power was cut, cancel the cut.
                 self.power.cut_after(-1);
                 let model = Self::model(&self.script);
-                let is_cut = self.world.reopen_what_is_left(model, left_behind(*ends)).await;
+                let is_cut = self.world.reopen_after_power_cut(model, left_behind(*ends)).await;
                 CUTS.fetch_add(u64::from(is_cut), SeqCst);
                 self.settle().await;
             }
@@ -354,7 +354,7 @@ fn random_histories_keep_the_invariants() {
 async fn live_through(ops: &[Op]) {
     let (script, power) = (Arc::new(Script::default()), PowerSwitch::new());
     let world = TestRuntime::with(History::model(&script), small).await;
-    world.wire(&power);
+    world.connect_power_switch(&power);
     std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
     let mut history = History { world, script, power };
     history.reopen().await;

@@ -9,13 +9,13 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, turn_of},
-    world::{TestRuntime, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 /// Configuration that ends interrupted runs.
 fn ending() -> Config {
-    let mut config = quick();
+    let mut config = quick_config();
     config.runtime.recovery = RecoveryMode::Fail;
     config
 }
@@ -28,7 +28,7 @@ async fn second_runtime_on_a_home_is_rejected_and_changes_nothing() {
     assert_eq!(error.code, ErrorCode::HomeLocked);
     assert!(error.message.starts_with("this process owns"), "{error}");
     let run = world.runtime().start("still works").await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -55,21 +55,22 @@ async fn new_home_is_private_and_existing_home_keeps_its_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_ends_interrupted_runs_children_first() {
-    let model = ScriptedModel::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
-        (true, 0) => {
-            Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
-        }
-        _ => Turn::Hang("half"),
-    });
+    let model =
+        ScriptedModel::new(|request| match (crate::support::model::is_parent(request), assistant_count(request)) {
+            (true, 0) => {
+                Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
+            }
+            _ => Turn::Hang("half"),
+        });
     let mut world = TestRuntime::open(model.clone()).await;
     let start = RunRequest::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
-    patiently("the slots are full", || model.in_flight() == 16).await;
+    wait_until("the slots are full", || model.in_flight() == 16).await;
     let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
     let waiting = tokio::spawn(async move { run.wait().await });
     world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
-    assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
+    assert_eq!(with_timeout(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
     assert_eq!(world.runtime().interrupted_runs(), InterruptedRuns { ended: 22, ..InterruptedRuns::default() });
     let runs = stored(world.runtime(), &trace).await;
     assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
@@ -80,7 +81,7 @@ async fn next_owner_ends_interrupted_runs_children_first() {
     check_session(world.runtime(), &session).await;
     drop(queued);
     let again = world.runtime().start(RunRequest::new("go on").session("s")).await.unwrap();
-    assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
+    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "ok");
     check_session(world.runtime(), &session).await;
     world.finish().await;
 }
@@ -99,7 +100,7 @@ async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
     let runtime = open().await.unwrap();
     let run = runtime.start("x").await.unwrap();
     drop(runtime);
-    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
+    assert_eq!(with_timeout(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
     // The home is released after the last commit.
     let runtime = loop {
         match open().await {
@@ -110,12 +111,12 @@ async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
     assert_eq!(runtime.interrupted_runs().resumed, 1);
     let second = runtime.clone();
     assert!(!second.is_closing());
-    soon(futures::future::join(runtime.close(), second.close())).await;
+    with_timeout(futures::future::join(runtime.close(), second.close())).await;
     assert!(runtime.is_closing() && second.is_closing());
     assert_eq!(runtime.start("y").await.unwrap_err().code, ErrorCode::Closing);
     let mut stream = runtime.trace_events(run.trace_id(), 1_000);
-    assert!(soon(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
-    soon(open()).await.unwrap().close().await;
+    assert!(with_timeout(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
+    with_timeout(open()).await.unwrap().close().await;
 }
 
 /// (DUR-5)

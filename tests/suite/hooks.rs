@@ -11,9 +11,9 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of},
     stamp::StampTool,
-    world::{TestRuntime, all, kinds, patiently, soon},
+    world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 /// Opens a test runtime with these hooks in its home.
@@ -22,7 +22,7 @@ async fn world(model: Arc<ScriptedModel>, tool: &Arc<StampTool>, hooks: Value) -
     std::fs::create_dir(dir.path().join("home")).unwrap();
     let file = json!({"version": 1, "hooks": hooks}).to_string();
     std::fs::write(dir.path().join("home/hooks.json"), file).unwrap();
-    TestRuntime::over(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
+    TestRuntime::open_in(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
 }
 
 fn command(command: &str) -> Value {
@@ -41,7 +41,7 @@ fn scribe(name: &str) -> Value {
 }
 
 fn stamping() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match turn_of(request) {
+    ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "free"})),
         _ => Turn::say(last_of(request)),
     })
@@ -51,16 +51,16 @@ fn stamping() -> Arc<ScriptedModel> {
 async fn hook_denies_a_call_before_permission_is_requested() {
     let deny = r#"echo '{"decision": "deny", "reason": "not on a Sunday"}'"#;
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "a"})),
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, json!({"PreToolUse": command(deny)})).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
     let at = |kind: &str| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
     assert!(at("hook_denied") < at("tool_denied"), "{kinds:?}");
@@ -107,7 +107,7 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     let model = ScriptedModel::new(move |request| {
         let project = request.system.iter().flat_map(|text| text.lines()).find_map(|line| line.split_once("PROJECT="));
         let project = project.map_or(String::new(), |(_, path)| path.trim().to_owned());
-        match turn_of(request) {
+        match assistant_count(request) {
             turn if turn < calls("").len() => Turn::Call(vec![calls(&project).remove(turn)]),
             _ => Turn::say("done"),
         }
@@ -123,7 +123,7 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     let mut start = RunRequest::new("read it").allow("write").allow("edit");
     start.system_prompt = Some(format!("PROJECT={}", project.display()));
     let run = world.runtime().start(start).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
     let told: Vec<&str> = messages.iter().filter(|m| m.tool_call_id.is_some()).map(|m| m.content.as_str()).collect();
     assert_eq!(told.len(), 20, "{told:#?}");
@@ -143,14 +143,14 @@ async fn hooks_apply_to_calls_that_the_run_handles_itself() {
     let deny = json!([{"matcher": {"tool": "agent"},
         "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": "look"})),
         (true, 1) => Turn::call("agent", json!({"task": "x"})),
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, json!({"PreToolUse": deny})).await;
     let run = world.runtime().start("work").await.unwrap();
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("`agent` was not run, a hook refused it: alone"), "{output}");
     assert!(run.children().await.unwrap().is_empty());
     let goals = world.runtime().goal_tree(run.trace_id()).await.unwrap();
@@ -165,9 +165,9 @@ async fn failing_hook_is_reported_and_stops_nothing() {
     let hooks = json!({"PreToolUse": command("echo broken >&2; exit 2"), "Stop": command("exit 3")});
     let world = world(stamping(), &tool, hooks).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
     assert_eq!(tool.done(), ["one"]);
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let failed: Vec<(&str, &str)> = events
         .iter()
         .filter_map(|record| match &record.event {
@@ -191,9 +191,9 @@ async fn denied_stop_returns_its_reason_to_the_model() {
     });
     let world = world(model, &tool, json!({"Stop": command(stop)})).await;
     let run = world.runtime().start("work").await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "please"));
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     assert!(kinds(&events).contains(&"hook_denied"));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -205,11 +205,11 @@ async fn always_denied_stop_is_bounded_and_can_be_cancelled() {
     let world =
         world(ScriptedModel::new(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
     let start = RunRequest { max_iterations: Some(3), ..RunRequest::new("work") };
-    let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::MaxTurns);
     let run = world.runtime().start("work").await.unwrap();
-    soon(run.cancel()).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    with_timeout(run.cancel()).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     world.finish().await;
 }
 
@@ -222,9 +222,9 @@ async fn hooks_are_notified_of_starts_and_outcomes() {
     let world = world(stamping(), &tool, hooks).await;
     let runtime: &Runtime = world.runtime();
     let run = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
-    soon(run.wait()).await.unwrap();
-    soon(runtime.start(RunRequest::new("second").session("s")).await.unwrap().wait()).await.unwrap();
-    patiently("they hear", || heard(&world, "prompts").len() == 2 && heard(&world, "outcomes").len() == 1).await;
+    with_timeout(run.wait()).await.unwrap();
+    with_timeout(runtime.start(RunRequest::new("second").session("s")).await.unwrap().wait()).await.unwrap();
+    wait_until("they hear", || heard(&world, "prompts").len() == 2 && heard(&world, "outcomes").len() == 1).await;
     assert_eq!(heard(&world, "sessions").len(), 1, "a session begins once");
     let mut prompts: Vec<String> = heard(&world, "prompts").iter().map(|told| told["prompt"].to_string()).collect();
     prompts.sort();
@@ -257,7 +257,7 @@ async fn project_hooks_are_not_read() {
         std::fs::write(path, json!({"version": 1, "hooks": {"PreToolUse": deny}}).to_string()).unwrap();
     }
     let run = world.runtime().start("stamp").await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
     assert!(!world.project().join("ran").exists());
     world.finish().await;
 }

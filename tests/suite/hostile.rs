@@ -40,8 +40,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, task_of, turn_of},
-    world::{TestRuntime, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, task_of},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 /// Maximum number of children of a run in these tests.
@@ -87,7 +87,7 @@ impl PermissionHandler for OnlyOut {
 }
 
 fn is_confined() -> bool {
-    confinement().lacks().is_none()
+    confinement().missing().is_none()
 }
 
 /// Tool that shows a page written by a third party. It replaces the web, which a test cannot reach.
@@ -157,7 +157,7 @@ fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
         };
         let arguments = arguments.replace("$BIG", &"a".repeat(1_000_000)).replace("$DEEP", &"[".repeat(100_000));
         for _ in 0..order["times"].as_u64().unwrap_or(1) {
-            let (id, name) = (format!("call_{}_{}", turn_of(request), tool_calls.len()), &order["name"]);
+            let (id, name) = (format!("call_{}_{}", assistant_count(request), tool_calls.len()), &order["name"]);
             let name = name.as_str().unwrap_or_default().to_owned();
             tool_calls.push(ToolCall { id, name, arguments: arguments.clone() });
         }
@@ -167,7 +167,7 @@ fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
 
 /// Opens a test runtime whose home is inside the project.
 async fn world(scene: &Scene, desk: &Desk, leave: Leave) -> TestRuntime {
-    let mut config: Config = quick();
+    let mut config: Config = quick_config();
     config.agents.max_children_per_run = MOST_CHILDREN;
     config.agents.max_depth = 1;
     let user = scene.user();
@@ -185,7 +185,7 @@ async fn world(scene: &Scene, desk: &Desk, leave: Leave) -> TestRuntime {
         let builder = builder.home(scene.home()).project_dir(scene.project()).config(config).environment(environment);
         let builder = builder.register_tool(browse);
         match leave {
-            Leave::Nobody => builder.permissions_by_people(),
+            Leave::Nobody => builder.permissions_by_users(),
             Leave::Policy => builder.permission_handler(Arc::new(OnlyOut(scene.project().join("out")))),
             Leave::Careless => builder.permission_handler(Arc::new(AllowAll)),
         }
@@ -271,7 +271,7 @@ async fn try_all(leave: Leave) {
         no_canary(&name, &told, runtime, run.session_id()).await;
         check_leave(&name, &scene, runtime, run.session_id(), leave).await;
         check_children(&name, runtime, run.session_id()).await;
-        patiently(&format!("{name}: processes are left"), || scene.processes().is_empty()).await;
+        wait_until(&format!("{name}: processes are left"), || scene.processes().is_empty()).await;
         assert_eq!(scene.connections.load(SeqCst), 0, "{name}: somebody connected to a private address");
         assert!(scene.control.lock().unwrap().iter().all(|is_command| *is_command), "{name}: taken for its owner");
         assert!(scene.bystander.lock().unwrap().try_wait().unwrap().is_none(), "{name}: a bystander was killed");
@@ -289,14 +289,14 @@ async fn try_all(leave: Leave) {
 async fn heard(run: &RunHandle) -> String {
     let mut events = run.events().unwrap();
     let mut told = String::new();
-    while let Some(item) = soon(events.next()).await {
+    while let Some(item) = with_timeout(events.next()).await {
         match item.unwrap() {
             StreamItem::Event(event) => told.push_str(&serde_json::to_string(&event).unwrap()),
             other => told.push_str(&format!("{other:?}")),
         }
         told.push('\n');
     }
-    told.push_str(&format!("{:?}", soon(run.wait()).await.unwrap()));
+    told.push_str(&format!("{:?}", with_timeout(run.wait()).await.unwrap()));
     told
 }
 
@@ -337,9 +337,9 @@ async fn no_canary(name: &str, told: &str, runtime: &Runtime, session: &SessionI
         places.push(("messages", serde_json::to_string(&messages).unwrap()));
         places.push(("a trace", serde_json::to_string(&trace).unwrap()));
     }
-    let place = runtime.artifact_place(session).await.unwrap();
+    let place = runtime.artifact_owner(session).await.unwrap();
     for artifact in runtime.artifacts(&place).await.unwrap() {
-        let text = soon(runtime.artifact(&place, &artifact.key(), None)).await.unwrap().text().await.unwrap();
+        let text = with_timeout(runtime.artifact(&place, &artifact.key(), None)).await.unwrap().text().await.unwrap();
         places.push(("an artifact", text));
     }
     for (place, text) in places {

@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, task_of, turn_of},
-    world::{TestRuntime, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count, task_of},
+    world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Number of branches of the tree, and of leaves per branch.
@@ -26,7 +26,7 @@ const TREE: (usize, usize) = (10, 100);
 const CYCLES: (usize, usize) = (10_000, 100);
 
 fn wide(slots: usize) -> Config {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     config.model.max_concurrency = slots;
     config.agents.max_depth = 2;
     config.agents.max_children_per_run = slots;
@@ -48,7 +48,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let (branches, leaves) = TREE;
     let tasks =
         |name: &str, count: usize| Turn::call("agent", json!({"task": vec![name; count], "agent_type": "default"}));
-    let model = ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
         ("job", 0) => tasks("branch", branches),
         ("branch", 0) => tasks("leaf", leaves),
         ("leaf", 0) => Turn::call("read", json!({"path": "a.txt"})),
@@ -59,13 +59,13 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let world = TestRuntime::with(model.clone(), |builder| builder.config(wide(all + branches))).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-    patiently("every leaf is in its second call", || {
+    wait_until("every leaf is in its second call", || {
         model.in_flight() == all && model.calls.load(SeqCst) == 1 + branches + 2 * all
     })
     .await;
     let calls = model.calls.load(SeqCst);
-    soon(run.cancel()).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
     assert_eq!(runtime.live_runs(), 0);
@@ -93,7 +93,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     assert_eq!(seen, all);
     check_session(runtime, &SessionId::new("s")).await;
     let root = || runtime.tree().unwrap();
-    patiently("permits and slots are back", || left_over(&root()).is_empty()).await;
+    wait_until("permits and slots are back", || left_over(&root()).is_empty()).await;
     world.finish().await;
 }
 
@@ -107,18 +107,18 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let spawned = join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
     let children: Vec<RunHandle> = spawned.into_iter().map(Result::unwrap).collect();
-    patiently("all are asked", || model.in_flight() == 20).await;
-    soon(children[7].cancel()).await.unwrap();
-    assert_eq!(soon(children[7].wait()).await.unwrap().status, RunStatus::Cancelled);
+    wait_until("all are asked", || model.in_flight() == 20).await;
+    with_timeout(children[7].cancel()).await.unwrap();
+    assert_eq!(with_timeout(children[7].wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.in_flight(), 19, "the others go on");
     let rows = parent.children().await.unwrap();
     assert_eq!(rows.iter().filter(|run| run.status == RunStatus::Running).count(), 19);
     told.notify_waiters();
     for (place, child) in children.iter().enumerate().filter(|(place, _)| *place != 7) {
-        assert_eq!(soon(child.wait()).await.unwrap().output, "done", "child {place}");
+        assert_eq!(with_timeout(child.wait()).await.unwrap().output, "done", "child {place}");
     }
     parent.finish("all done").unwrap();
-    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(parent.wait()).await.unwrap().status, RunStatus::Completed);
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -134,17 +134,17 @@ async fn ten_thousand_short_children_leak_no_permit_and_no_actor() {
         let parent = runtime.start(RunRequest::driven("drive").session("s")).await.unwrap();
         let one = async |place: usize| {
             let child = parent.spawn(ChildSpec::new(place.to_string())).await.unwrap();
-            soon(child.wait()).await.unwrap().status
+            with_timeout(child.wait()).await.unwrap().status
         };
         let ended = join_all((0..at_once).map(one)).await;
         assert!(ended.iter().all(|status| *status == RunStatus::Completed), "cycle {cycle}: {ended:?}");
         parent.finish("all done").unwrap();
-        soon(parent.wait()).await.unwrap();
+        with_timeout(parent.wait()).await.unwrap();
         assert_eq!(runtime.live_runs(), 0, "cycle {cycle}");
-        patiently("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;
+        wait_until("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;
         // The session's actors start in the first cycle, and later cycles add none.
-        let before = *alive.get_or_insert_with(|| runtime.alive());
-        patiently("nothing more is alive than after the first", || runtime.alive() <= before).await;
+        let before = *alive.get_or_insert_with(|| runtime.live_count());
+        wait_until("nothing more is alive than after the first", || runtime.live_count() <= before).await;
     }
     world.finish().await;
 }

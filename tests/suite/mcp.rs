@@ -22,8 +22,8 @@ use soong::{
 };
 
 use crate::support::{
-    model::{ScriptedModel, Turn, last_of, task_of, turn_of},
-    world::{TestRuntime, all, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, last_of, task_of},
+    world::{TestRuntime, kinds, quick_config, read_to_end, wait_until, with_timeout},
 };
 
 /// Variables with the mode of the server and with the path of its log.
@@ -53,7 +53,7 @@ fn program() -> McpConfig {
 }
 
 fn config(servers: impl IntoIterator<Item = (&'static str, McpConfig)>) -> Config {
-    let mut config = quick();
+    let mut config = quick_config();
     config.mcp = servers.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
     config
 }
@@ -116,7 +116,7 @@ fn offered(request: &ModelRequest) -> Vec<&str> {
 
 /// Model that makes these calls, one per turn, and answers with all results.
 fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match calls.get(turn_of(request)) {
+    ScriptedModel::new(move |request| match calls.get(assistant_count(request)) {
         Some((name, arguments)) => Turn::call(name, arguments.clone()),
         None => {
             let told = request.messages.iter().filter(|message| message.role == Role::Tool);
@@ -132,7 +132,7 @@ async fn oversized_answer_fails_only_its_call() {
     let server = McpConfig { timeout_ms: 600_000, ..program() };
     let world = world(&log, "", model, config([("demo", server)])).await;
     let run = world.runtime().start("go").await.unwrap();
-    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(answer.contains("16777216 bytes") && answer.ends_with("\n---\n3"), "{answer}");
     assert_eq!(log.count("start"), 1);
     world.finish().await;
@@ -151,7 +151,7 @@ async fn run_calls_server_tools_and_no_process_is_left() {
     ]);
     let world = world(&log, "", model, config([("demo", program())])).await;
     let run = world.runtime().start("go").await.unwrap();
-    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     for part in [
         "3",
         "the moon is not full",
@@ -174,7 +174,7 @@ async fn unusable_tools_are_left_out_and_the_others_are_offered() {
     let mut demo = program();
     demo.disabled_tools = vec!["crash".to_owned()];
     let world = world(&log, "", model, config([("demo", demo)])).await;
-    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     let want =
         ["add", "wait", "fail", "picture", "measure", "flood", "grow"].map(|name| format!("mcp.demo.{name}")).join(" ");
     assert_eq!(outcome.output, want);
@@ -189,7 +189,7 @@ async fn unusable_tools_are_left_out_and_the_others_are_offered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_children_share_one_connection() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
         ("all", 0) => Turn::call("agent", json!({"task": vec!["one"; 50], "agent_type": "default"})),
         ("one", 0) => Turn::call("mcp.demo.add", json!({"a": 1, "b": 2})),
         _ => Turn::say(last_of(request)),
@@ -198,7 +198,7 @@ async fn fifty_children_share_one_connection() {
     config.agents.max_concurrent_children_per_session = 50;
     let world = world(&log, "", model, config).await;
     let run = world.runtime().start(RunRequest::new("all").mode(RunMode::Orchestrator)).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     assert_eq!((log.count("initialize"), log.count("start"), log.count("call add")), (1, 1, 50));
     world.finish().await;
     assert_eq!(log.processes(), Vec::<u32>::new());
@@ -211,11 +211,11 @@ async fn server_crash_fails_the_call_and_the_server_restarts() {
     let world = world(&log, "", model, config([("demo", program())])).await;
     let run = world.runtime().start("go").await.unwrap();
     let events = run.events().unwrap();
-    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     let (first, second) = answer.split_once("\n---\n").unwrap();
     assert!(first.contains("interrupted") && first.contains("\"demo\"") && first.contains("tools/call"), "{first}");
     assert_eq!(second, "42", "the call behind it waits for the server");
-    assert!(kinds(&all(events).await).contains(&"tool_failed"));
+    assert!(kinds(&read_to_end(events).await).contains(&"tool_failed"));
     let view = server_view(world.runtime(), "demo").unwrap();
     assert_eq!((view.restarts, view.state.as_ref()), (1, "running"));
     let why = view.last_error.unwrap();
@@ -235,7 +235,7 @@ async fn call_waits_for_reconnect_while_the_old_process_exists() {
     slow.args = ["-c".to_owned(), linger.to_owned(), serve].into_iter().chain(slow.args).collect();
     let world = world(&log, "", model, config([("demo", slow)])).await;
     let run = world.runtime().start("go").await.unwrap();
-    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     let (first, second) = answer.split_once("\n---\n").unwrap();
     assert!(first.contains("interrupted"), "{first}");
     assert_eq!(second, "42");
@@ -246,7 +246,7 @@ async fn call_waits_for_reconnect_while_the_old_process_exists() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_actor_and_supervisor_restart_after_a_crash() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match turn_of(request) % 2 {
+    let model = ScriptedModel::new(|request| match assistant_count(request) % 2 {
         0 => Turn::call("mcp.demo.add", json!({"a": 20, "b": 22})),
         _ => Turn::say(last_of(request)),
     });
@@ -255,14 +255,14 @@ async fn server_actor_and_supervisor_restart_after_a_crash() {
     let is_there =
         || server_view(runtime, "demo").is_some_and(|view| view.state == "running") && log.processes().len() == 1;
     for (number, actor) in [(2, "mcp_server:demo"), (3, "mcp_supervisor:0")] {
-        patiently("the server is there", is_there).await;
-        runtime.crash(actor).unwrap();
-        patiently("the server is started anew", || log.count("initialize") == number).await;
-        patiently("the server is there again", is_there).await;
-        let outcome = soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
+        wait_until("the server is there", is_there).await;
+        runtime.inject_crash(actor).unwrap();
+        wait_until("the server is started anew", || log.count("initialize") == number).await;
+        wait_until("the server is there again", is_there).await;
+        let outcome = with_timeout(runtime.start("go").await.unwrap().wait()).await.unwrap();
         assert_eq!(outcome.output, "42", "{actor}");
     }
-    assert!(runtime.crash("mcp_server:other").is_err());
+    assert!(runtime.inject_crash("mcp_server:other").is_err());
     world.finish().await;
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
@@ -297,9 +297,9 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
         let world = world(&log, mode, model, config([("bad", bad), ("good", good)])).await;
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "8"), "{mode} {change:?}");
-        let events = all(events).await;
+        let events = read_to_end(events).await;
         let failures: Vec<String> = events
             .iter()
             .filter(|event| event.event.kind() == "mcp_server_failed")
@@ -321,14 +321,14 @@ async fn failing_server_is_retried_while_the_runtime_is_open() {
     let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "leave", model, config([("bad", program())])).await;
     let runtime = world.runtime();
-    patiently("it is tried again", || log.count("start") >= 4).await;
+    wait_until("it is tried again", || log.count("start") >= 4).await;
     let view = server_view(runtime, "bad").unwrap();
     assert!(view.restarts >= 3 && view.activity.contains("no licence for today"), "{view:?}");
     assert_ne!(view.state, "failed");
     let run = runtime.start("go").await.unwrap();
     let events = run.events().unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "0");
-    assert!(kinds(&all(events).await).contains(&"mcp_server_failed"));
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "0");
+    assert!(kinds(&read_to_end(events).await).contains(&"mcp_server_failed"));
     world.finish().await;
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
@@ -340,13 +340,17 @@ async fn supervisor_over_crash_limit_affects_nothing_else() {
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     let has_given_up = || {
-        let _ = runtime.crash("mcp_supervisor:0"); // the supervisor may be restarting or stopped
+        let _ = runtime.inject_crash("mcp_supervisor:0"); // the supervisor may be restarting or stopped
         server_view(runtime, "demo").unwrap().state == "failed"
     };
-    patiently("it is given up", has_given_up).await;
+    wait_until("it is given up", has_given_up).await;
     assert_eq!(view_of(runtime, ActorKind::McpSupervisor, "0").unwrap().restarts, 5);
-    patiently("no process is left", || log.processes().is_empty()).await;
-    assert_eq!(soon(runtime.start("go").await.unwrap().wait()).await.unwrap().output, "0", "runs go on without");
+    wait_until("no process is left", || log.processes().is_empty()).await;
+    assert_eq!(
+        with_timeout(runtime.start("go").await.unwrap().wait()).await.unwrap().output,
+        "0",
+        "runs go on without"
+    );
     world.finish().await;
 }
 
@@ -355,7 +359,7 @@ async fn initial_garbage_from_a_server_is_ignored() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
     let world = world(&log, "garbage", model, config([("demo", program())])).await;
-    assert_eq!(soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap().output, "3");
+    assert_eq!(with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap().output, "3");
     world.finish().await;
 }
 
@@ -364,7 +368,7 @@ async fn server_that_does_not_exit_is_killed() {
     let log = Log::new();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
     let world = world(&log, "stubborn", model, config([("demo", program())])).await;
-    soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(log.processes().len(), 1);
     world.finish().await;
     assert_eq!(log.processes(), Vec::<u32>::new());
@@ -376,9 +380,9 @@ async fn cancelled_call_is_cancelled_at_the_server() {
     let model = caller(vec![("mcp.demo.wait", json!({"steps": 1_000_000}))]);
     let world = world(&log, "", model, config([("demo", program())])).await;
     let run = world.runtime().start("go").await.unwrap();
-    patiently("the call is at work", || log.count("call wait") == 1).await;
-    soon(run.cancel()).await.unwrap();
-    patiently("the server hears of it", || log.count("cancelled") == 1).await;
+    wait_until("the call is at work", || log.count("call wait") == 1).await;
+    with_timeout(run.cancel()).await.unwrap();
+    wait_until("the server hears of it", || log.count("cancelled") == 1).await;
     assert_eq!(log.count("initialize"), 1, "the server stays");
     world.finish().await;
 }
@@ -393,30 +397,34 @@ async fn timed_out_call_is_cancelled_and_progress_is_streamed() {
     let run = world.runtime().start("go").await.unwrap();
     let mut events = run.events().unwrap();
     let mut heard = Vec::new();
-    while let Some(item) = soon(events.next()).await {
+    while let Some(item) = with_timeout(events.next()).await {
         if let soong::StreamItem::Delta(delta) = item.unwrap() {
             heard.push(format!("{:?}", delta.delta));
         }
     }
     assert!(heard.iter().any(|delta| delta.contains("waiting (1 of 3)")), "{heard:?}");
-    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(answer.contains("waited 3 steps") && answer.contains("longer than 3000 ms"), "{answer}");
-    patiently("the server hears of it", || log.count("cancelled") == 1).await;
+    wait_until("the server hears of it", || log.count("cancelled") == 1).await;
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_added_later_are_offered_to_later_runs() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match (task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
         ("grow", 0) => Turn::call("mcp.demo.grow", json!({})),
         _ => Turn::say(offered(request).contains(&"mcp.demo.late").to_string()),
     });
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
-    assert_eq!(soon(runtime.start("grow").await.unwrap().wait()).await.unwrap().output, "false", "it keeps its own");
-    patiently("the list is read anew", || server_view(runtime, "demo").unwrap().activity == "9 tools").await;
-    assert_eq!(soon(runtime.start("look").await.unwrap().wait()).await.unwrap().output, "true");
+    assert_eq!(
+        with_timeout(runtime.start("grow").await.unwrap().wait()).await.unwrap().output,
+        "false",
+        "it keeps its own"
+    );
+    wait_until("the list is read anew", || server_view(runtime, "demo").unwrap().activity == "9 tools").await;
+    assert_eq!(with_timeout(runtime.start("look").await.unwrap().wait()).await.unwrap().output, "true");
     world.finish().await;
 }
 
@@ -443,7 +451,7 @@ async fn request_and_preset_may_name_tools_of_unavailable_server() {
         tools: tools(&["read", "mcp.demo.add"]),
         ..RunRequest::new("go")
     };
-    let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "0"));
     let start = RunRequest { tools: tools(&["mcp.other.add"]), ..RunRequest::new("go") };
     let refused = world.runtime().start(start).await.map(drop).unwrap_err();
@@ -458,10 +466,10 @@ async fn dropped_runtime_leaves_no_server_process() {
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
     let runtime = builder(&home.path().join("home"), model, config([("demo", program())]), log.environment("good"));
     let runtime = runtime.build().await.unwrap();
-    soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(log.processes().len(), 1);
     drop(runtime);
-    patiently("the server is gone", || log.processes().is_empty()).await;
+    wait_until("the server is gone", || log.processes().is_empty()).await;
 }
 
 fn builder(home: &Path, model: Arc<dyn Model>, config: Config, environment: Environment) -> RuntimeBuilder {

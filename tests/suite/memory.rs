@@ -19,7 +19,7 @@ use soong::{
 use crate::support::{
     history::check_session,
     model::{ScriptedModel, Turn, last_of},
-    world::{TestRuntime, all, kinds, patiently, soon},
+    world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 const BOOK: &str = "\
@@ -101,8 +101,8 @@ async fn path(world: &TestRuntime, session: &SessionId) -> Vec<Message> {
 async fn new_conversation_gets_matching_experiences_once() {
     let world = world(BOOK, tags, Config::default()).await;
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
-    let events = all(run.events().unwrap()).await;
-    let outcome = soon(run.wait()).await.unwrap();
+    let events = read_to_end(run.events().unwrap()).await;
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output, format!("Fix it.{TOLD}"), "what does harm, does not fit or is broken is not told");
     let [MemoryEvent::Injected { ids, tags, model_calls, usage, error, .. }] = injected(&events)[..] else {
         panic!("{:?}", kinds(&events))
@@ -117,9 +117,9 @@ async fn new_conversation_gets_matching_experiences_once() {
     assert!(stored.usage.total_tokens > usage.unwrap().prompt_tokens);
 
     let again = world.runtime().start(RunRequest::new("And now?").session("s")).await.unwrap();
-    let events = all(again.events().unwrap()).await;
+    let events = read_to_end(again.events().unwrap()).await;
     assert!(injected(&events).is_empty(), "{:?}", kinds(&events));
-    assert_eq!(soon(again.wait()).await.unwrap().output, "And now?");
+    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "And now?");
     assert_eq!(path(&world, run.session_id()).await[1].content, format!("Fix it.{TOLD}"));
     check_session(world.runtime(), run.session_id()).await;
     assert_eq!(book(&world), BOOK);
@@ -140,9 +140,9 @@ async fn no_tagging_call_if_memory_is_disabled_or_empty() {
         let world = world(text, |_| panic!("nobody asks for tags"), config).await;
         let start = RunRequest { enable_memory, ..RunRequest::new("Fix it.") };
         let run = world.runtime().start(start).await.unwrap();
-        let events = all(run.events().unwrap()).await;
+        let events = read_to_end(run.events().unwrap()).await;
         assert!(injected(&events).is_empty(), "{text:?}: {:?}", kinds(&events));
-        assert_eq!(soon(run.wait()).await.unwrap().output, "Fix it.");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "Fix it.");
         world.finish().await;
     }
 }
@@ -161,8 +161,8 @@ async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
         };
         let world = world(BOOK, tag, Config::default()).await;
         let run = world.runtime().start("Fix it.").await.unwrap();
-        let events = all(run.events().unwrap()).await;
-        assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{told}"));
+        let events = read_to_end(run.events().unwrap()).await;
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"));
         let [MemoryEvent::Injected { model_calls, error, .. }] = injected(&events)[..] else { panic!("{events:?}") };
         assert_eq!(*model_calls, calls);
         assert_eq!(error.as_ref().map(|error| error.code), told.is_empty().then_some(ErrorCode::ProviderError));
@@ -181,10 +181,10 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     };
     let world = world(BOOK, tag, Config::default()).await;
     let run = world.runtime().start("Fix it.").await.unwrap();
-    patiently("it is looked for experiences", || asked.load(SeqCst) == 1).await;
-    world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{TOLD}"));
-    let events = all(run.events().unwrap()).await;
+    wait_until("it is looked for experiences", || asked.load(SeqCst) == 1).await;
+    world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{TOLD}"));
+    let events = read_to_end(run.events().unwrap()).await;
     let [MemoryEvent::Injected { error: Some(error), usage: Some(_), .. }, MemoryEvent::Injected { error: None, .. }] =
         injected(&events)[..]
     else {
@@ -194,9 +194,9 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     assert_eq!(path(&world, run.session_id()).await.iter().filter(|message| message.role == Role::User).count(), 1);
 
     let run = world.runtime().start("Fix it.").await.unwrap();
-    patiently("it is looked again", || asked.load(SeqCst) == 3).await;
-    soon(run.cancel()).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    wait_until("it is looked again", || asked.load(SeqCst) == 3).await;
+    with_timeout(run.cancel()).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     let stored = world.runtime().run(run.run_id()).await.unwrap();
     assert!(
         stored.usage.model_calls == 1 && stored.usage.prompt_tokens > 0,
@@ -213,13 +213,13 @@ async fn offline_model_tags_tasks_and_tool_finds_experiences() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     write(&world, BOOK);
     let run = world.runtime().start("Please fix the failing tests of this Rust project.").await.unwrap();
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let [MemoryEvent::Injected { ids, .. }] = injected(&events)[..] else { panic!("{:?}", kinds(&events)) };
     assert_eq!(ids.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["ex_001"]);
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 
-    let model = ScriptedModel::new(|request| match crate::support::model::turn_of(request) {
+    let model = ScriptedModel::new(|request| match crate::support::model::assistant_count(request) {
         _ if is_tagging(request) => Turn::say(r#"{"intent": ["nothing"]}"#),
         0 => Turn::call("get_experience", json!({"intent": ["write docs"]})),
         _ => Turn::say(last_of(request)),
@@ -227,7 +227,7 @@ async fn offline_model_tags_tasks_and_tool_finds_experiences() {
     let world = TestRuntime::open(model).await;
     write(&world, BOOK);
     let run = world.runtime().start("Write.").await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let output = &outcome.output;
     assert!(output.contains("[ex_002]") && output.contains("Keep it short.") && !output.contains("ex_001"), "{output}");
     world.finish().await;
@@ -238,13 +238,13 @@ async fn offline_model_tags_tasks_and_tool_finds_experiences() {
 async fn experiences_survive_session_deletion_and_cleanup() {
     let world = world(BOOK, tags, Config::default()).await;
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
     let run = world.runtime().start(RunRequest::new("Fix it.").session("t")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     // Retry until the clock has advanced by a millisecond.
     let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
-    while soon(world.runtime().cleanup_sessions(wish())).await.unwrap().deleted.is_empty() {
+    while with_timeout(world.runtime().cleanup_sessions(wish())).await.unwrap().deleted.is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(book(&world), BOOK);
@@ -287,13 +287,13 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     write(&world, BOOK);
     let (runtime, id, trace) = (world.runtime(), SessionId::new("s"), TraceId::new("s"));
     let run = runtime.start(RunRequest::new("Fix it.").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let (before, path_before) = (runtime.trace(&trace).await.unwrap(), path(&world, &id).await);
     let goals = runtime.goal_tree(&trace).await.unwrap();
 
     let look = runtime.start(RunRequest::reflect("s", Some("the tests".to_owned()))).await.unwrap();
-    let events = all(look.events().unwrap()).await;
-    let outcome = soon(look.wait()).await.unwrap();
+    let events = read_to_end(look.events().unwrap()).await;
+    let outcome = with_timeout(look.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helped: ex_001"));
     let told: Vec<serde_json::Value> =
         injected(&events).into_iter().map(|event| serde_json::to_value(event).unwrap()["data"].clone()).collect();
@@ -342,12 +342,12 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
 
     // The conversation continues at its old head and in its mode. A reflection on both experiences adds no third one.
     let next = runtime.start(RunRequest::new("And now?").session("s")).await.unwrap();
-    assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
+    assert_eq!(with_timeout(next.wait()).await.unwrap().output, "3 heard");
     assert_eq!(runtime.run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
     assert!(path(&world, &id).await.iter().all(|message| !message.side_branch));
     let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(
-        soon(again.wait()).await.unwrap().output,
+        with_timeout(again.wait()).await.unwrap().output,
         "helped: ex_005, ex_001",
         "what is known already counts for it"
     );
@@ -364,13 +364,13 @@ async fn reflection_is_rejected_during_a_run_and_without_session() {
     let refused = async |start: RunRequest| runtime.start(start).await.map(|_| ()).unwrap_err().code;
     assert_eq!(refused(RunRequest::reflect("nope", None)).await, ErrorCode::SessionNotFound);
     let run = runtime.start(RunRequest::new("wait").session("s")).await.unwrap();
-    patiently("it is at work", || model.in_flight() == 1).await;
+    wait_until("it is at work", || model.in_flight() == 1).await;
     assert_eq!(refused(RunRequest::reflect("s", None)).await, ErrorCode::SessionActive);
     assert_eq!(
         refused(RunRequest { message: Some("x".into()), ..RunRequest::reflect("s", None) }).await,
         ErrorCode::ValidationError
     );
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     world.finish().await;
 }
 
@@ -388,9 +388,11 @@ async fn invalid_reflection_is_retried_once_then_discarded() {
         });
         let world = TestRuntime::open(model).await;
         write(&world, BOOK);
-        soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+        with_timeout(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait())
+            .await
+            .unwrap();
         let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
-        let outcome = soon(look.wait()).await.unwrap();
+        let outcome = with_timeout(look.wait()).await.unwrap();
         assert_eq!(outcome.status, if fits { RunStatus::Completed } else { RunStatus::Failed }, "{:?}", outcome.error);
         assert_eq!(book(&world) == BOOK, !fits);
         let trace = world.runtime().trace(&TraceId::new("s")).await.unwrap();
@@ -415,11 +417,13 @@ async fn crash_during_reflection_stores_experiences_once() {
             });
             let world = TestRuntime::with(learning(|_| Turn::say(LEARNED)), |builder| builder.fault_hook(hook)).await;
             write(&world, BOOK);
-            soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+            with_timeout(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait())
+                .await
+                .unwrap();
             let before = path(&world, &SessionId::new("s")).await;
             armed.store(true, SeqCst);
             let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
-            let outcome = soon(look.wait()).await.unwrap();
+            let outcome = with_timeout(look.wait()).await.unwrap();
             let place = format!("{point:?} number {nth}");
             assert_eq!(outcome.output, "learned: ex_005; helped: ex_001", "{place}: {:?}", outcome.error);
             let kept = book(&world);
@@ -441,9 +445,9 @@ async fn offline_model_reflects() {
     let world = TestRuntime::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
     std::fs::write(world.project().join("a.txt"), "where is the needle").unwrap();
     let run = world.runtime().start(RunRequest::new("Find the needle in this project.").session("s")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
-    let outcome = soon(look.wait()).await.unwrap();
+    let outcome = with_timeout(look.wait()).await.unwrap();
     assert_eq!(
         (outcome.status, outcome.output.as_str()),
         (RunStatus::Completed, "learned: ex_001"),
@@ -462,24 +466,24 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
     let model = learning(move |_| if held.load(SeqCst) { Turn::Hang("") } else { Turn::say(LEARNED) });
     let world = TestRuntime::open(model.clone()).await;
     let (runtime, trace) = (world.runtime(), TraceId::new("s"));
-    soon(runtime.start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
     let look = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
-    patiently("it looks back", || model.in_flight() == 1).await;
+    wait_until("it looks back", || model.in_flight() == 1).await;
     // One message is cancelled while it waits; the other one waits until the reflection is cancelled.
     let cancelled = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
     let next = runtime.start(RunRequest::new("Next.").session("s")).await.unwrap();
-    soon(cancelled.cancel()).await.unwrap();
-    soon(look.cancel()).await.unwrap();
-    assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
-    assert_eq!(soon(look.wait()).await.unwrap().status, RunStatus::Cancelled);
+    with_timeout(cancelled.cancel()).await.unwrap();
+    with_timeout(look.cancel()).await.unwrap();
+    assert_eq!(with_timeout(next.wait()).await.unwrap().output, "3 heard");
+    assert_eq!(with_timeout(look.wait()).await.unwrap().status, RunStatus::Cancelled);
     let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
-    patiently("it looks back again", || model.in_flight() == 1).await;
+    wait_until("it looks back again", || model.in_flight() == 1).await;
     let waits = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
-    soon(waits.cancel()).await.unwrap();
-    soon(again.cancel()).await.unwrap();
+    with_timeout(waits.cancel()).await.unwrap();
+    with_timeout(again.cancel()).await.unwrap();
     assert_ne!(runtime.trace(&trace).await.unwrap().status.as_str(), "running");
     hangs.store(false, SeqCst);
-    soon(runtime.start(RunRequest::reflect("s", None)).await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start(RunRequest::reflect("s", None)).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -489,10 +493,10 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
 async fn interrupted_reflection_resumes_only_for_its_user() {
     let model = learning(|_| Turn::Hang(""));
     let mut world = TestRuntime::open(model.clone()).await;
-    soon(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
     let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     let run_id = look.run_id().clone();
-    patiently("it looks back", || model.in_flight() == 1).await;
+    wait_until("it looks back", || model.in_flight() == 1).await;
     drop(look);
     let model = learning(|_| Turn::say(LEARNED)) as Arc<dyn Model>;
     world.reopen_with(model, |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
@@ -501,7 +505,7 @@ async fn interrupted_reflection_resumes_only_for_its_user() {
     assert!(world.runtime().active(&TraceId::new("s")).is_none(), "it was taken up");
     let own = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(own.run_id(), &run_id);
-    assert_eq!(soon(own.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(own.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }
 
@@ -519,7 +523,7 @@ async fn experiences_of_other_users_are_not_shown() {
     ] {
         let run =
             world.runtime().start(RunRequest { uid: Some(uid.into()), ..RunRequest::new("Fix it.") }).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
     }
     assert_eq!(world.runtime().memory("bob").read().unwrap().experiences().len(), 3);
     assert!(!world.home().join("users/eve").exists());

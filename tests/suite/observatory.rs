@@ -11,9 +11,9 @@ use soong::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{ScriptedModel, Turn, turn_of},
+    model::{ScriptedModel, Turn, assistant_count},
     stamp::StampTool,
-    world::{TestRuntime, asked, leave_asked, patiently, soon},
+    world::{TestRuntime, wait_for_permissions, wait_for_questions, wait_until, with_timeout},
 };
 
 /// The tree as a watcher knows it, flattened.
@@ -113,7 +113,7 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
         }
         assert_eq!(known.actors, flat(runtime.tree().unwrap()));
     }
-    world.shut().await;
+    world.close_runtime().await;
     while known.hear(&mut quick).await {}
     assert!(!late.hear(&mut slow).await || !late.hear(&mut slow).await, "a watch ends with the runtime");
     world.finish().await;
@@ -125,18 +125,18 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_view_shows_recorded_usage_request_and_last_error() {
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("read", json!({"path": "no-such-file"})),
         1 => Turn::call("stamp", json!({"word": "a", "place": "here"})),
         _ => Turn::say("done"),
     });
     let tool = StampTool::new();
-    let world = TestRuntime::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_people()).await;
+    let world = TestRuntime::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_users()).await;
     let runtime = world.runtime();
     let budget = Budget { tokens: Some(9_000_000), model_calls: Some(10), ..Budget::default() };
     let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
-    let asked = leave_asked(runtime, 1).await;
-    patiently("all of it is shown", || {
+    let asked = wait_for_permissions(runtime, 1).await;
+    wait_until("all of it is shown", || {
         actor(runtime, ActorKind::Run).is_some_and(|view| view.run.is_some_and(|run| run.asks == 1 && run.events > 0))
     })
     .await;
@@ -155,8 +155,8 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
     assert!(gateway.max_concurrency > 0 && gateway.retry_after.is_none() && !gateway.is_down);
 
     runtime.decide_permission(&asked[0].permission_id, Decision::AllowOnce, None).await.unwrap();
-    soon(run.wait()).await.unwrap();
-    let events = crate::support::world::all(run.events().unwrap()).await;
+    with_timeout(run.wait()).await.unwrap();
+    let events = crate::support::world::read_to_end(run.events().unwrap()).await;
     assert!(events.iter().filter_map(|event| event.run_seq).max().unwrap() > shown.events, "it went on");
     assert_eq!(events[usize::try_from(shown.events).unwrap() - 1].run_seq, Some(shown.events));
     world.finish().await;
@@ -165,7 +165,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_receives_the_recorded_end_of_each_run() {
     let model = ScriptedModel::new(|request| {
-        match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
+        match (assistant_count(request), request.messages.iter().any(|it| it.content == "fail")) {
             (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
             (_, true) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             (_, false) => Turn::say("done"),
@@ -177,7 +177,7 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
     for task in ["complete", "fail", "cancel"] {
         runs.push(runtime.start(RunRequest::new(task)).await.unwrap());
     }
-    let questions = asked(runtime, runs.len()).await;
+    let questions = wait_for_questions(runtime, runs.len()).await;
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
     assert!(known.hear(&mut watch).await);
     runs[2].cancel().await.unwrap();
@@ -185,7 +185,7 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
         runtime.answer_question(&question.question_id, "yes").await.unwrap();
     }
     while known.ends.len() < runs.len() {
-        assert!(soon(known.hear(&mut watch)).await);
+        assert!(with_timeout(known.hear(&mut watch)).await);
     }
     for (run, status) in runs.iter().zip([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled]) {
         let end = known.ends.iter().find(|end| end.run_id == *run.run_id()).unwrap();
@@ -211,7 +211,7 @@ async fn actor_that_ends_right_after_the_snapshot_is_removed() {
     run.finish("done").unwrap();
     run.wait().await.unwrap();
     while known.actors.contains_key(&actor) {
-        assert!(soon(known.hear(&mut watch)).await);
+        assert!(with_timeout(known.hear(&mut watch)).await);
     }
     assert_eq!(known.ends.iter().map(|end| &end.run_id).collect::<Vec<_>>(), [run.run_id()]);
     drop(watch);
@@ -228,7 +228,7 @@ async fn unchanged_tree_sends_no_updates() {
     let world = TestRuntime::with(model.clone(), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("look")).await.unwrap();
-    patiently("the model is asked", || model.in_flight() == 1).await;
+    wait_until("the model is asked", || model.in_flight() == 1).await;
     // It waits for a permit, and checks every second whether it has one.
     let other = runtime.start(RunRequest::new("look as well")).await.unwrap();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
@@ -253,7 +253,7 @@ async fn unchanged_tree_sends_no_updates() {
 async fn time_budget_view_advances_except_while_waiting_for_user() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let model = ScriptedModel::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match assistant_count(request) {
         0 => Turn::call("ask_human", json!({"question": "Which colour?"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
     });
@@ -263,7 +263,7 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     // wait.
     let budget = Budget { wall_time_s: Some(1_000_000_000), ..Budget::default() };
     let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
-    let question = asked(runtime, 1).await.remove(0);
+    let question = wait_for_questions(runtime, 1).await.remove(0);
     let used = |view: &ActorView| -> u64 {
         let share = view.run.as_ref().and_then(|run| run.budget.first()).unwrap();
         assert_eq!((share.dimension, share.limit.as_str()), (BudgetDimension::WallTimeS, "1000000000"));
@@ -274,7 +274,7 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(now(), before);
     runtime.answer_question(&question.question_id, "red").await.unwrap();
-    patiently("the model is asked", || model.in_flight() == 1).await;
+    wait_until("the model is asked", || model.in_flight() == 1).await;
     let (mut watch, mut known, before) = (runtime.watch_tree(), Known::default(), now());
     while !known.actors.values().any(|view| view.kind == ActorKind::Run && used(view) >= before + 20) {
         assert!(known.hear(&mut watch).await, "it is told while nothing else happens");

@@ -11,8 +11,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, kinds, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, kinds, quick_config, read_until, wait_until, with_timeout},
 };
 
 /// Model whose orchestrator calls `agent` with these arguments, and whose children answer with `child`.
@@ -20,7 +20,7 @@ fn orchestrator(
     arguments: Value,
     child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
 ) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", arguments.clone()),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => child(request),
@@ -50,8 +50,8 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(start("look")).await.unwrap();
-    soon(meeting.notified()).await;
-    let outcome = soon(run.wait()).await.unwrap();
+    with_timeout(meeting.notified()).await;
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     let results: Value = serde_json::from_str(&outcome.output).unwrap();
     let summaries: Vec<&str> =
@@ -72,7 +72,7 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
 /// (SUB-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_transcript_is_not_in_the_parent_prompt() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
         (true, _) => {
             let all: String = request.messages.iter().map(|message| message.content.as_str()).collect();
@@ -87,7 +87,7 @@ async fn child_transcript_is_not_in_the_parent_prompt() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("look")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -101,7 +101,7 @@ async fn failing_child_does_not_affect_its_siblings() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("try")).await.unwrap();
-    let results: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let results: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     let statuses: Vec<&str> =
         results["results"].as_array().unwrap().iter().map(|r| r["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["completed", "failed", "completed"]);
@@ -114,18 +114,18 @@ async fn failing_child_does_not_affect_its_siblings() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
     let tasks: Vec<String> = (0..200).map(|n| n.to_string()).collect();
-    let model = orchestrator(json!({"task": tasks}), |request| match turn_of(request) {
+    let model = orchestrator(json!({"task": tasks}), |request| match assistant_count(request) {
         0 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say(task_of(request)),
     });
     let world = TestRuntime::with(model.clone(), |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.model.max_concurrency = 1000;
         builder.config(config)
     })
     .await;
     let run = world.runtime().start(start("many")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let results: Value = serde_json::from_str(&outcome.output).unwrap();
     for (place, result) in results["results"].as_array().unwrap().iter().enumerate() {
         assert_eq!(
@@ -157,13 +157,13 @@ async fn invalid_tool_calls_return_errors_and_the_run_continues() {
         ("goal", json!({}), "[validation_error]"),
     ] {
         let wish = arguments.clone();
-        let model = ScriptedModel::new(move |request| match turn_of(request) {
+        let model = ScriptedModel::new(move |request| match assistant_count(request) {
             0 => Turn::call(name, wish.clone()),
             _ => Turn::say(last_of(request)),
         });
         let world = TestRuntime::open(model).await;
         let run = world.runtime().start(start("try")).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{name} {arguments}");
         assert!(outcome.output.contains(part), "{name} {arguments}: {}", outcome.output);
         check_session(world.runtime(), run.session_id()).await;
@@ -176,7 +176,7 @@ async fn invalid_tool_calls_return_errors_and_the_run_continues() {
 async fn sub_agent_tools_are_not_offered_at_the_depth_limit() {
     let model = ScriptedModel::new(|request| {
         let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        match (is_parent(request), turn_of(request)) {
+        match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
             (true, _) => Turn::say(last_of(request)),
             (false, _) => Turn::say(names.join(" ")),
@@ -184,7 +184,7 @@ async fn sub_agent_tools_are_not_offered_at_the_depth_limit() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(start("x")).await.unwrap();
-    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     let offered = result["summary"].as_str().unwrap();
     assert!(offered.contains("read") && offered.contains("goal"), "{offered}");
     assert!(!offered.contains("agent") && !offered.contains("evaluate"), "{offered}");
@@ -197,7 +197,7 @@ async fn slots_do_not_deadlock_with_three_levels() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
     let model = ScriptedModel::new(|request| {
         let level = task_of(request).split('-').count();
-        match (level, turn_of(request)) {
+        match (level, assistant_count(request)) {
             (1..=3, 0) => {
                 let task = task_of(request);
                 Turn::call(
@@ -209,14 +209,14 @@ async fn slots_do_not_deadlock_with_three_levels() {
         }
     });
     let world = TestRuntime::with(model.clone(), |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.agents.max_depth = 3;
         config.agents.max_concurrent_children_per_session = 2;
         builder.config(config)
     })
     .await;
     let run = world.runtime().start(RunRequest::new("t")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     // 1 root, then 2, 4 and 8 descendants per level. The first seven runs have two turns.
     assert_eq!(outcome.stats.tree.total_tokens, (7 * 2 + 8) * 15);
@@ -228,7 +228,7 @@ async fn slots_do_not_deadlock_with_three_levels() {
 /// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_tools_are_limited_to_the_parent_tools() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
         (true, _) => Turn::say(last_of(request)),
         (false, 0) => Turn::call("grep", json!({"pattern": "alpha"})),
@@ -238,7 +238,7 @@ async fn child_tools_are_limited_to_the_parent_tools() {
     let mut wish = RunRequest::new("x");
     wish.tools = Some(vec!["agent".into(), "read".into()]);
     let run = world.runtime().start(wish).await.unwrap();
-    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     assert!(result["summary"].as_str().unwrap().contains("[tool_not_available]"), "{result}");
     world.finish().await;
 }
@@ -251,7 +251,7 @@ async fn evaluation_passes_fails_or_is_reported_as_invalid() {
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
         ("looks fine to me", Value::Null, json!("child_result_schema_validation_failed")),
     ] {
-        let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => {
                 Turn::Call(vec![("goal", json!({"add": ["Write it"], "focus": "1"})), ("evaluate", json!({}))])
             }
@@ -263,7 +263,7 @@ async fn evaluation_passes_fails_or_is_reported_as_invalid() {
         });
         let world = TestRuntime::open(model).await;
         let run = world.runtime().start(start("x")).await.unwrap();
-        let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+        let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
         assert_eq!((&result["passed"], &result["error"]["code"]), (&passed, &error), "{result}");
         world.finish().await;
     }
@@ -271,7 +271,7 @@ async fn evaluation_passes_fails_or_is_reported_as_invalid() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goals_follow_the_goal_tool() {
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("goal", json!({"add": ["one", "two"], "reason": "plan", "focus": "1"})),
         1 => Turn::call("goal", json!({"done": "it is one", "focus": "2"})),
         2 => Turn::call("goal", json!({"abandon": "no need"})),
@@ -279,7 +279,7 @@ async fn goals_follow_the_goal_tool() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
     let goals: Vec<_> = tree.goals.iter().map(|goal| (goal.number.as_str(), goal.status)).collect();
     assert_eq!(goals, [("1", GoalStatus::Completed), ("2", GoalStatus::Abandoned)]);
@@ -300,21 +300,21 @@ async fn program_starts_and_joins_children() {
         children.push(parent.spawn(ChildSpec::new(n.to_string()).mode(ChildMode::Explore)).await.unwrap());
     }
     for (n, child) in children.iter().enumerate() {
-        assert_eq!(soon(child.wait()).await.unwrap().output, format!("did {n}"));
+        assert_eq!(with_timeout(child.wait()).await.unwrap().output, format!("did {n}"));
     }
     let listed = parent.children().await.unwrap();
     assert_eq!(listed.len(), 20);
     let one = parent.inspect_child(children[3].run_id()).await.unwrap();
     assert_eq!((one.status, one.task.as_str()), (RunStatus::Completed, "3"));
-    let of_child = crate::support::world::all(parent.child_events(children[3].run_id()).await.unwrap()).await;
+    let of_child = crate::support::world::read_to_end(parent.child_events(children[3].run_id()).await.unwrap()).await;
     crate::support::history::check_run(&of_child);
     parent.finish("all done").unwrap();
-    let outcome = soon(parent.wait()).await.unwrap();
+    let outcome = with_timeout(parent.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "all done"));
     assert_eq!(outcome.stats.tree.total_tokens, 20 * 15);
     let refused = parent.spawn(ChildSpec::new("late")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::NothingRunning);
-    assert_eq!(kinds(&until(&mut events, "run_completed").await).first(), Some(&"loop_started"));
+    assert_eq!(kinds(&read_until(&mut events, "run_completed").await).first(), Some(&"loop_started"));
     check_session(world.runtime(), parent.session_id()).await;
     world.finish().await;
 }
@@ -331,15 +331,15 @@ async fn run_waits_for_children_added_by_a_program() {
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("parent").await.unwrap();
     let child = run.spawn(ChildSpec::new("child")).await.unwrap();
-    patiently("both think", || model.in_flight() == 2).await;
+    wait_until("both think", || model.in_flight() == 2).await;
     let mut events = run.events().unwrap();
     first.notify_one();
-    let so_far = until(&mut events, "model_completed").await;
+    let so_far = read_until(&mut events, "model_completed").await;
     assert!(!kinds(&so_far).contains(&"run_completed"));
     assert_eq!(run.status().await.unwrap(), RunStatus::Running);
     second.notify_one();
-    assert_eq!(soon(child.wait()).await.unwrap().output, "child's");
-    assert_eq!(soon(run.wait()).await.unwrap().output, "parent's");
+    assert_eq!(with_timeout(child.wait()).await.unwrap().output, "child's");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "parent's");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     assert!(messages.iter().all(|message| message.role != Role::Tool), "its result is not in the conversation");
     check_session(world.runtime(), run.session_id()).await;
@@ -355,12 +355,12 @@ async fn child_that_ends_immediately_is_joined() {
             let parent = parent.clone();
             async move { parent.spawn(ChildSpec::new(format!("{round}-{n}"))).await.unwrap().wait().await.unwrap() }
         });
-        for outcome in soon(futures::future::join_all(children)).await {
+        for outcome in with_timeout(futures::future::join_all(children)).await {
             assert_eq!(outcome.status, RunStatus::Completed);
         }
     }
     parent.finish("done").unwrap();
-    soon(parent.wait()).await.unwrap();
+    with_timeout(parent.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -375,31 +375,31 @@ async fn child_can_use_a_different_model() {
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let spec = ChildSpec { model: Some("small".into()), ..ChildSpec::new("x") };
     let child = parent.spawn(spec).await.unwrap();
-    assert_eq!(soon(child.wait()).await.unwrap().output, "small");
+    assert_eq!(with_timeout(child.wait()).await.unwrap().output, "small");
     let too_deep = child.spawn(ChildSpec::new("y")).await.unwrap_err();
     assert_eq!(too_deep.code, ErrorCode::NothingRunning);
     parent.finish("done").unwrap();
-    soon(parent.wait()).await.unwrap();
+    with_timeout(parent.wait()).await.unwrap();
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_is_released_if_parent_also_calls_other_tools() {
     for beside in [("read", json!({"path": "a.txt"})), ("create_artifact", json!({"name": "n", "content": "c"}))] {
-        let model = ScriptedModel::new(move |request| match (task_of(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
             ("top", 0) => Turn::call("agent", json!({"task": "middle", "agent_type": "default"})),
             ("middle", 0) => Turn::Call(vec![("agent", json!({"task": "leaf"})), beside.clone()]),
             (task, _) => Turn::say(format!("{task} is done")),
         });
         let world = TestRuntime::with(model, |builder| {
-            let mut config = quick();
+            let mut config = quick_config();
             config.agents.max_depth = 2;
             config.agents.max_concurrent_children_per_session = 1;
             builder.config(config)
         })
         .await;
         let run = world.runtime().start(RunRequest::new("top")).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, "top is done");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "top is done");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -410,9 +410,9 @@ async fn a_run_in_another_mode_gets_the_instructions_of_that_mode() {
     let model = ScriptedModel::new(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
     let world = TestRuntime::open(model).await;
     let first = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-    assert!(soon(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));
+    assert!(with_timeout(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));
     let second = world.runtime().start(start("y").session("s")).await.unwrap();
-    assert!(soon(second.wait()).await.unwrap().output.starts_with("You orchestrate"));
+    assert!(with_timeout(second.wait()).await.unwrap().output.starts_with("You orchestrate"));
     check_session(world.runtime(), first.session_id()).await;
     world.finish().await;
 }

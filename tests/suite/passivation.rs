@@ -11,13 +11,13 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, all, asked, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, kinds, quick_config, read_to_end, wait_for_questions, wait_until, with_timeout},
 };
 
 /// Configuration that passivates waiting runs immediately.
 fn impatient() -> Config {
-    let mut config = quick();
+    let mut config = quick_config();
     config.runtime.idle_session_s = 0;
     config
 }
@@ -25,7 +25,7 @@ fn impatient() -> Config {
 /// Model: a run with the task `ask` asks the user; a run with the task `split` has its descendants ask. Both answer
 /// with their results.
 fn asking() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request: &ModelRequest| match (task_of(request), turn_of(request)) {
+    ScriptedModel::new(|request: &ModelRequest| match (task_of(request), assistant_count(request)) {
         ("split", 0) => Turn::call("agent", json!({"task": "split again", "agent_type": "default"})),
         ("split again", 0) => Turn::call("agent", json!({"task": ["ask", "ask"], "agent_type": "default"})),
         ("ask", 0) => Turn::call("ask_human", json!({"question": "which colour?"})),
@@ -57,7 +57,7 @@ async fn all_leave(runtime: &Runtime, count: usize) {
         let runs = passive(runtime);
         runs.len() == count && runs.values().all(|passive| *passive)
     };
-    patiently("the actors of runs that wait leave", left).await;
+    wait_until("the actors of runs that wait leave", left).await;
 }
 
 async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
@@ -70,11 +70,11 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let world = world(model.clone(), |_| {}).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("ask").session("s")).await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     all_leave(runtime, 1).await;
     let tree = serde_json::to_string(&runtime.tree()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
-    assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
+    assert!(runtime.awaits_input(run.session_id()), "it waits for people, and for nothing else");
     let refused =
         runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
@@ -83,9 +83,9 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let next = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);
     answer(runtime, &question, "red").await;
-    assert_eq!(soon(run.wait()).await.unwrap().output, "heard red");
-    assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
-    let events = all(run.events().unwrap()).await;
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard red");
+    assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
+    let events = read_to_end(run.events().unwrap()).await;
     let told = ["run_recovered", "actor_restarted"];
     assert!(!kinds(&events).iter().any(|kind| told.contains(kind)), "{:?}", kinds(&events));
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "model_started").count(), 2);
@@ -103,7 +103,7 @@ async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     .await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("split").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-    let questions = soon(asked(runtime, 2)).await;
+    let questions = with_timeout(wait_for_questions(runtime, 2)).await;
     all_leave(runtime, 4).await;
     answer(runtime, &questions[1], "blue").await;
     let second = questions[1].run_id.clone();
@@ -111,9 +111,9 @@ async fn waiting_tree_is_reactivated_from_leaves_to_root() {
         tokio::task::yield_now().await;
     }
     all_leave(runtime, 3).await;
-    assert!(runtime.is_parked(run.session_id()));
+    assert!(runtime.awaits_input(run.session_id()));
     answer(runtime, &questions[0], "red").await;
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("heard red") && outcome.output.contains("heard blue"), "{}", outcome.output);
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -125,10 +125,10 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     let start = || RunRequest::new("split").mode(RunMode::Orchestrator);
     let cancelled = world.runtime().start(start().session("cancelled")).await.unwrap();
     let parked = world.runtime().start(start().session("parked")).await.unwrap();
-    let questions = soon(asked(world.runtime(), 4)).await;
+    let questions = with_timeout(wait_for_questions(world.runtime(), 4)).await;
     all_leave(world.runtime(), 8).await;
-    soon(cancelled.cancel()).await.unwrap();
-    assert_eq!(soon(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
+    with_timeout(cancelled.cancel()).await.unwrap();
+    assert_eq!(with_timeout(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
     for question in questions.iter().filter(|question| question.session_id == *cancelled.session_id()) {
         let question = world.runtime().question(&question.question_id).await.unwrap();
         assert_eq!(question.status, QuestionStatus::Withdrawn);
@@ -136,27 +136,27 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     check_session(world.runtime(), cancelled.session_id()).await;
     for actor in ["sub_agent_supervisor:parked", "run_supervisor:parked", "session:parked"] {
         all_leave(world.runtime(), 4).await;
-        world.runtime().crash(actor).unwrap();
+        world.runtime().inject_crash(actor).unwrap();
         let restarts =
             || serde_json::to_string(&world.runtime().tree()).unwrap().contains("its session's actor crashed");
-        patiently("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
+        wait_until("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
     }
     all_leave(world.runtime(), 4).await;
     world.reopen_with(asking(), |builder| builder.config(impatient())).await;
-    let open: Vec<Question> = soon(asked(world.runtime(), 2)).await;
+    let open: Vec<Question> = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     assert!(open.iter().all(|question| questions.contains(question)), "they are not asked again");
     let again = world.runtime().handle(parked.run_id()).unwrap();
     for question in &open {
         answer(world.runtime(), question, "green").await;
     }
-    assert!(soon(again.wait()).await.unwrap().output.contains("heard green"));
+    assert!(with_timeout(again.wait()).await.unwrap().output.contains("heard green"));
     check_session(world.runtime(), &SessionId::new("parked")).await;
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_stops_while_waiting_for_user_but_not_for_children() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (_, "ask", 0) => Turn::call("ask_human", json!({"question": "?"})),
         (true, _, 0) => Turn::call("agent", json!({"task": "hang", "agent_type": "default"})),
         (false, "hang", _) => Turn::Hang("half of it"),
@@ -167,14 +167,14 @@ async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     let start = |task, mode| RunRequest { timeout_ms: Some(300), ..RunRequest::new(task).mode(mode) };
     let asks = runtime.start(start("ask", RunMode::Normal)).await.unwrap();
     let splits = runtime.start(start("split", RunMode::Orchestrator)).await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
-    let outcome = soon(splits.wait()).await.unwrap();
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
+    let outcome = with_timeout(splits.wait()).await.unwrap();
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
     check_session(runtime, splits.session_id()).await;
     // The timeout of the other run would have expired by now as well.
     all_leave(runtime, 1).await;
     answer(runtime, &question, "red").await;
-    let outcome = soon(asks.wait()).await.unwrap();
+    let outcome = with_timeout(asks.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "red"));
     world.finish().await;
 }
@@ -185,15 +185,15 @@ async fn program_adds_children_to_a_passivated_run() {
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::driven("drive")).await.unwrap();
     let first = run.spawn(ChildSpec::new("ask")).await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     all_leave(runtime, 2).await;
     let second = run.spawn(ChildSpec::new("x")).await.unwrap();
-    assert_eq!(soon(second.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(second.wait()).await.unwrap().status, RunStatus::Completed);
     all_leave(runtime, 2).await;
     run.finish("done").unwrap();
     answer(runtime, &question, "red").await;
-    assert_eq!(soon(first.wait()).await.unwrap().output, "heard red");
-    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    assert_eq!(with_timeout(first.wait()).await.unwrap().output, "heard red");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     check_session(runtime, run.session_id()).await;
     world.finish().await;
 }
@@ -203,7 +203,7 @@ async fn program_adds_children_to_a_passivated_run() {
 async fn goal_summary_counts_children_ended_during_passivation() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         _ => Turn::When(Arc::clone(&told), format!("found {}", task_of(request))),
@@ -214,10 +214,10 @@ async fn goal_summary_counts_children_ended_during_passivation() {
         let run = runtime.start(RunRequest::new("look").mode(RunMode::Orchestrator)).await.unwrap();
         let id = run.run_id().as_str();
         let waits = || model.in_flight() == 2 && passive(runtime).get(id).is_some_and(|passive| *passive);
-        patiently("the children are at work, and their parent has left", waits).await;
+        wait_until("the children are at work, and their parent has left", waits).await;
         // Both children end together, before their parent is reactivated.
         go.notify_waiters();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         let tree = runtime.goal_tree(run.trace_id()).await.unwrap();
         let summary = tree.goals[0].summary.as_deref().unwrap_or_default();
         assert!(summary.starts_with("2 of 2 sub-agents completed"), "{summary}");
@@ -249,15 +249,15 @@ async fn inputs_during_passivation_are_not_lost() {
             1 => {
                 answer(runtime, &own[0], "red").await;
                 let other = runtime.handle(&own[1].run_id).unwrap();
-                soon(other.cancel()).await.unwrap();
+                with_timeout(other.cancel()).await.unwrap();
                 1
             }
             _ => {
-                soon(run.cancel()).await.unwrap();
+                with_timeout(run.cancel()).await.unwrap();
                 0
             }
         };
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         let expected = if results == 0 { RunStatus::Cancelled } else { RunStatus::Completed };
         assert_eq!(outcome.status, expected, "round {round}: {outcome:?}");
         assert_eq!(outcome.output.matches("heard red").count(), results, "round {round}: {}", outcome.output);

@@ -12,8 +12,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, all, asked, kinds, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, kinds, quick_config, read_to_end, wait_for_questions, wait_until, with_timeout},
 };
 
 fn ask(question: &str) -> Turn {
@@ -22,7 +22,7 @@ fn ask(question: &str) -> Turn {
 
 /// Model that asks once, and answers with the result.
 fn asking() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match turn_of(request) {
+    ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
         _ => Turn::say(format!("heard {}", last_of(request))),
     })
@@ -38,7 +38,7 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("paint it").session("s")).await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     assert_eq!((question.question.as_str(), question.to.as_deref()), ("which colour?", Some("Ada")));
     assert_eq!((&question.run_id, question.trace_id.as_str()), (run.run_id(), "s"));
     let person = runtime.trace(run.trace_id()).await.unwrap().context.collaborators.remove(0);
@@ -48,13 +48,13 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
     assert_eq!(runtime.answer_question(&question.question_id, " ").await.unwrap_err().code, ErrorCode::ValidationError);
     let answered = runtime.answer_question(&question.question_id, "red").await.unwrap();
     assert_eq!((answered.status, answered.answer.as_deref()), (QuestionStatus::Answered, Some("red")));
-    assert_eq!(soon(run.wait()).await.unwrap().output, "heard red");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard red");
     let late = runtime.answer_question(&question.question_id, "blue").await.unwrap_err();
     assert_eq!(late.code, ErrorCode::AlreadyDecided);
     assert!(late.message.contains("red"), "{late}");
     let unknown = runtime.answer_question(&QuestionId::new("nobody"), "x").await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::QuestionNotFound);
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
     let place =
         |kind: &str| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
@@ -74,27 +74,31 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
         let model = asking();
         let mut world = TestRuntime::open(model.clone()).await;
         let run = world.runtime().start(RunRequest::new("paint it").session("s")).await.unwrap();
-        let question = soon(asked(world.runtime(), 1)).await.remove(0);
+        let question = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
         let (run_id, id) = (run.run_id().clone(), question.question_id.clone());
-        world.runtime().crash(&format!("run:{run_id}")).unwrap();
-        patiently("it comes back", || {
+        world.runtime().inject_crash(&format!("run:{run_id}")).unwrap();
+        wait_until("it comes back", || {
             serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"restarts\":1")
         })
         .await;
-        assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id, "it is not asked again");
+        assert_eq!(
+            with_timeout(wait_for_questions(world.runtime(), 1)).await[0].question_id,
+            id,
+            "it is not asked again"
+        );
         if answered_while_away {
             // No process executes the run, so the answer is stored until the run is resumed.
             world.reopen_with(model.clone(), |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
             world.runtime().answer_question(&id, "red").await.unwrap();
             assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Interrupted);
             let resumed = world.runtime().resume(&question.session_id).await.unwrap().unwrap();
-            assert_eq!(soon(resumed.wait()).await.unwrap().output, "heard red");
+            assert_eq!(with_timeout(resumed.wait()).await.unwrap().output, "heard red");
         } else {
             world.reopen(model.clone()).await;
-            assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id);
+            assert_eq!(with_timeout(wait_for_questions(world.runtime(), 1)).await[0].question_id, id);
             let handle = world.runtime().handle(&run_id).unwrap();
             world.runtime().answer_question(&id, "red").await.unwrap();
-            assert_eq!(soon(handle.wait()).await.unwrap().output, "heard red");
+            assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "heard red");
         }
         assert_eq!(model.calls.load(SeqCst), 2, "the model is asked once before, and once behind the answer");
         check_session(world.runtime(), &question.session_id).await;
@@ -108,7 +112,7 @@ async fn first_of_many_answers_counts() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("paint it").await.unwrap();
-    let id = soon(asked(runtime, 1)).await.remove(0).question_id;
+    let id = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
     let answers = (0..20).map(|n| {
         let (runtime, id) = (runtime.clone(), id.clone());
         async move { runtime.answer_question(&id, format!("answer {n}")).await }
@@ -116,14 +120,14 @@ async fn first_of_many_answers_counts() {
     let taken: Vec<_> = futures::future::join_all(answers).await.into_iter().filter_map(Result::ok).collect();
     assert_eq!(taken.len(), 1);
     let answer = taken[0].answer.clone().unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, format!("heard {answer}"));
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("heard {answer}"));
     world.finish().await;
 }
 
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::Call(vec![
             ("ask_human", json!({"question": "one?"})),
             ("read", json!({"path": "a.txt"})),
@@ -135,13 +139,13 @@ async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
     let world = TestRuntime::open(model).await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
-    let questions = soon(asked(runtime, 2)).await;
+    let questions = with_timeout(wait_for_questions(runtime, 2)).await;
     assert_ne!(questions[0].question_id, questions[1].question_id);
     for (question, answer) in questions.iter().zip(["first", "second"]).rev() {
         assert_eq!(status(runtime, run.run_id()).await, RunStatus::Waiting, "one answer is not enough");
         runtime.answer_question(&question.question_id, answer).await.unwrap();
     }
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     let told: Vec<&str> = output.split('|').collect();
     // In the order of arrival, newest first.
     assert_eq!((told[0], told[1]), ("first", "second"));
@@ -156,9 +160,9 @@ async fn cancelling_withdraws_the_question() {
     let world = TestRuntime::open(asking()).await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
-    let id = soon(asked(runtime, 1)).await.remove(0).question_id;
-    soon(run.cancel()).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    let id = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
+    with_timeout(run.cancel()).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(runtime.question(&id).await.unwrap().status, QuestionStatus::Withdrawn);
     assert_eq!(runtime.answer_question(&id, "red").await.unwrap_err().code, ErrorCode::AlreadyDecided);
     check_session(runtime, run.session_id()).await;
@@ -170,7 +174,7 @@ async fn cancelling_withdraws_the_question() {
 async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
     // One slot: the second child can run only while the first one waits, and the first one waits longer than its
     // timeout.
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (true, _, 0) => {
             Turn::call("agent", json!({"task": ["asks", "works"], "agent_type": "default", "timeout_ms": 250}))
         }
@@ -180,14 +184,14 @@ async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
         _ => Turn::say("worked"),
     });
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.agents.max_concurrent_children_per_session = 1;
         builder.config(config)
     })
     .await;
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
-    let question = soon(asked(runtime, 1)).await.remove(0);
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     let works = run.children().await.unwrap()[1].run_id.clone();
     while status(runtime, &works).await != RunStatus::Completed {
         tokio::task::yield_now().await;
@@ -198,7 +202,7 @@ async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
     assert_eq!(child.status, CollaboratorStatus::Waiting, "{child:?}");
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
     runtime.answer_question(&question.question_id, "yes").await.unwrap();
-    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     assert_eq!(result["results"][0]["summary"], "heard yes");
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -208,7 +212,7 @@ async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_question_survives_a_process_restart() {
     let model = || {
-        ScriptedModel::new(|request: &ModelRequest| match (is_parent(request), turn_of(request)) {
+        ScriptedModel::new(|request: &ModelRequest| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": ["asks", "asks"], "agent_type": "default"})),
             (true, _) => Turn::say(last_of(request)),
             (_, 0) => ask("may I?"),
@@ -217,9 +221,9 @@ async fn child_question_survives_a_process_restart() {
     };
     let mut world = TestRuntime::open(model()).await;
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-    let before = soon(asked(world.runtime(), 2)).await;
+    let before = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     world.reopen(model()).await;
-    let questions = soon(asked(world.runtime(), 2)).await;
+    let questions = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     assert_eq!(questions, before);
     let handle = world.runtime().handle(run.run_id()).unwrap();
     for question in &questions {
@@ -227,7 +231,7 @@ async fn child_question_survives_a_process_restart() {
         let answer = question.trace_id.last_segment().to_owned();
         world.runtime().answer_question(&question.question_id, answer).await.unwrap();
     }
-    let result: Value = serde_json::from_str(&soon(handle.wait()).await.unwrap().output).unwrap();
+    let result: Value = serde_json::from_str(&with_timeout(handle.wait()).await.unwrap().output).unwrap();
     for one in result["results"].as_array().unwrap() {
         let trace = TraceId::new(one["sub_trace_id"].as_str().unwrap());
         assert_eq!(one["summary"], format!("heard {}", trace.last_segment()));

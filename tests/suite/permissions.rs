@@ -18,9 +18,9 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of},
     stamp::StampTool,
-    world::{TestRuntime, all, kinds, leave_asked, patiently, soon},
+    world::{TestRuntime, kinds, read_to_end, wait_for_permissions, wait_until, with_timeout},
 };
 
 fn stamp(word: &str, place: &str) -> Value {
@@ -29,7 +29,7 @@ fn stamp(word: &str, place: &str) -> Value {
 
 /// Model that stamps one word per turn, and then answers with the last result.
 fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match words.get(turn_of(request)) {
+    ScriptedModel::new(move |request| match words.get(assistant_count(request)) {
         Some((word, place)) => Turn::call("stamp", stamp(word, place)),
         None => Turn::say(last_of(request)),
     })
@@ -44,7 +44,7 @@ async fn world(
 }
 
 fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder.permissions_by_people()
+    builder.permissions_by_users()
 }
 
 async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
@@ -68,18 +68,18 @@ impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + '
 async fn call_is_denied_immediately_without_an_approver() {
     let tool = StampTool::new();
     let calls = json!([stamp("one", "a"), stamp("two", "free")]);
-    let model = ScriptedModel::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match assistant_count(request) {
         0 => Turn::Call(calls.as_array().unwrap().iter().map(|call| ("stamp", call.clone())).collect()),
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, by_people).await;
     let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
     let run = world.runtime().start(start).await.unwrap();
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let denied = |event: &Event| matches!(event, Event::Tool(ToolEvent::Denied { reason, .. }) if reason.contains("nobody can be asked") && reason.contains("stamp:/folder/a"));
     assert!(events.iter().any(|record| denied(&record.event)), "{:?}", kinds(&events));
     assert!(!kinds(&events).contains(&"permission_requested"), "no question is left that nobody answers");
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("[skipped]"), "what follows a refused write is skipped (TOOL-3): {outcome:?}");
     assert_eq!(tool.done(), [""; 0]);
     assert_eq!(world.runtime().permissions(PermissionFilter::default()).await.unwrap(), []);
@@ -93,22 +93,22 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
     assert_eq!((asked.tool.as_str(), asked.demand.target.as_str()), ("stamp", "/folder/a/f"));
     assert_eq!(asked.demand.scope, Scope::Directory { path: "/folder/a".into() });
     assert_eq!(serde_json::from_str::<Value>(&asked.arguments).unwrap(), stamp("one", "a"));
     assert_eq!((asked.chain.len(), &asked.chain[0].run_id), (1, run.run_id()));
-    assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
+    assert!(runtime.awaits_input(run.session_id()), "it waits for people, and for nothing else");
     assert!(serde_json::to_string(&runtime.tree()).unwrap().contains("\"activity\":\"a permission\""));
     assert_eq!(tool.done(), [""; 0]);
     let allowed = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
     assert_eq!((allowed.status, allowed.by.as_deref()), (PermissionStatus::Allowed, Some("api")));
-    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
     let again = runtime.decide_permission(&asked.permission_id, Decision::Deny, None).await.unwrap_err();
     assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
     let unknown = runtime.decide_permission(&PermissionId::new("nobody"), Decision::AllowOnce, None).await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::PermissionNotFound);
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
     let order = [
         "tool_started",
@@ -131,12 +131,12 @@ async fn denial_has_a_reason_and_the_run_continues() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
     let reason = Some("not on a Sunday".to_owned());
     world.runtime().decide_permission(&asked.permission_id, Decision::Deny, reason).await.unwrap();
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
     let order =
         ["permission_requested", "run_waiting", "permission_decided", "run_resumed", "tool_denied", "message_added"];
@@ -161,7 +161,7 @@ async fn handler_decides_and_its_failures_deny() {
         let model = stamping(&[("one", "a"), ("two", "a")]);
         let world = world(model, &tool, |builder| builder.permission_handler(handler)).await;
         let run = world.runtime().start("stamp").await.unwrap();
-        let output = soon(run.wait()).await.unwrap().output.clone();
+        let output = with_timeout(run.wait()).await.unwrap().output.clone();
         assert!(output.contains(told), "{told}: {output}");
         assert_eq!(count.load(SeqCst), asked);
         world.finish().await;
@@ -188,7 +188,7 @@ async fn unanswered_request_is_denied_after_the_timeout() {
         let run = world.runtime().start("stamp").await.unwrap();
         let output = run.wait().await.unwrap().output.clone();
         assert!(output.contains("nobody answered within 40 s"), "{output}");
-        let who = all(run.events().unwrap()).await.into_iter().filter_map(|record| match &record.event {
+        let who = read_to_end(run.events().unwrap()).await.into_iter().filter_map(|record| match &record.event {
             Event::Permission(PermissionEvent::Decided { by, .. }) => Some(by.clone()),
             Event::Tool(ToolEvent::Denied { by, .. }) => by.clone(),
             _ => None,
@@ -202,7 +202,7 @@ async fn unanswered_request_is_denied_after_the_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_is_limited_to_its_scope_and_session() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (last_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (last_of(request), assistant_count(request)) {
         ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
         (_, 1) => Turn::call("stamp", stamp("two", "a")),
         (_, 2) => Turn::call("stamp", stamp("three", "b")),
@@ -210,18 +210,18 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
     });
     let mut world = world(model.clone(), &tool, by_people).await;
     let allow = async |runtime: &Runtime, decision: Decision| {
-        let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+        let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
         runtime.decide_permission(&asked.permission_id, decision, None).await.unwrap().demand.target
     };
     let first = world.runtime().start(RunRequest::new("stamp").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::AllowForSession).await, "/folder/a/f");
     assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, "/folder/b/f", "another folder asks");
-    soon(first.wait()).await.unwrap();
+    with_timeout(first.wait()).await.unwrap();
     let second = world.runtime().start(RunRequest::new("stamp").session("second")).await.unwrap();
     for target in ["/folder/a/f", "/folder/a/f", "/folder/b/f"] {
         assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, target, "another session asks");
     }
-    soon(second.wait()).await.unwrap();
+    with_timeout(second.wait()).await.unwrap();
     // Permissions for a session are kept in memory only.
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     let third = world.runtime().start(RunRequest::new("again").session("first")).await.unwrap();
@@ -234,7 +234,7 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
         (true, _) => Turn::say("done"),
         (false, 0) => Turn::call("stamp", stamp("soft", "a")),
@@ -244,14 +244,14 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let world = world(model, &tool, by_people).await;
     let runtime = world.runtime();
     let run = runtime.start("stamp").await.unwrap();
-    let asked = soon(leave_asked(runtime, 3)).await;
+    let asked = with_timeout(wait_for_permissions(runtime, 3)).await;
     for permission in &asked {
         let chain: Vec<&str> = permission.chain.iter().map(|link| link.agent_type.as_str()).collect();
         assert_eq!((chain, &permission.chain[0].run_id), (vec!["default", "default"], run.run_id()), "{permission:?}");
         assert_eq!(permission.chain[1].run_id, permission.run_id);
     }
     runtime.decide_permission(&asked[1].permission_id, Decision::AllowForSession, None).await.unwrap();
-    let hard = soon(leave_asked(runtime, 3)).await;
+    let hard = with_timeout(wait_for_permissions(runtime, 3)).await;
     assert!(hard.iter().all(|permission| permission.demand.is_sensitive), "{hard:?}");
     let by = permission(runtime, &asked[0].permission_id).await.by;
     assert_eq!(by.as_deref(), Some("rule"));
@@ -259,7 +259,7 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
         // Each sensitive call needs a separate decision, even if one is allowed for the session.
         runtime.decide_permission(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
     }
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done().len(), 6);
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -280,7 +280,7 @@ async fn preapproved_calls_request_no_permission() {
             config.permissions.allow.push(allow.to_owned());
         }
         let place: &'static str = place;
-        let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+        let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x"})),
             (false, 0) => Turn::call("stamp", stamp("one", place)),
             _ => Turn::say(last_of(request)),
@@ -288,7 +288,7 @@ async fn preapproved_calls_request_no_permission() {
         let world = world(model, &tool, |builder| builder.config(config)).await;
         let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
         let run = world.runtime().start(if of_run { start.allow(allow) } else { start }).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "a child may what its parent's run may: {allow} {of_run}");
         world.finish().await;
     }
@@ -302,14 +302,14 @@ async fn preapproved_calls_request_no_permission() {
 async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
     for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
         let tool = StampTool::new();
-        let model = ScriptedModel::new(|request| match turn_of(request) {
+        let model = ScriptedModel::new(|request| match assistant_count(request) {
             0 => Turn::call("stamp", json!({"word": "one", "place": "a", "unconfined": true})),
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, by_people).await;
         let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
         let run = world.runtime().start(start.allow(allow)).await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "{allow}");
         assert_eq!(outcome.output.contains("(stamp:unconfined)"), !free, "{allow}: {}", outcome.output);
         world.finish().await;
@@ -323,11 +323,15 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
         let mut world = world(model.clone(), &tool, by_people).await;
         let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
         let run_id = run.run_id().clone();
-        let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
-        world.runtime().crash(&format!("run:{run_id}")).unwrap();
+        let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
+        world.runtime().inject_crash(&format!("run:{run_id}")).unwrap();
         let tree = || serde_json::to_string(&world.runtime().tree()).unwrap();
-        patiently("it comes back", || tree().contains("\"restarts\":1")).await;
-        assert_eq!(soon(leave_asked(world.runtime(), 1)).await[0].permission_id, id, "it is not asked for again");
+        wait_until("it comes back", || tree().contains("\"restarts\":1")).await;
+        assert_eq!(
+            with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id,
+            id,
+            "it is not asked for again"
+        );
         let build = |builder: RuntimeBuilder| by_people(builder.register_tool(tool.clone()));
         let handle = if answered_while_away {
             world.reopen_with(model.clone(), |builder| build(builder.recover(soong::RecoveryPolicy::Nothing))).await;
@@ -336,11 +340,11 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
             world.runtime().resume(run.session_id()).await.unwrap().unwrap()
         } else {
             world.reopen_with(model.clone(), build).await;
-            assert_eq!(soon(leave_asked(world.runtime(), 1)).await[0].permission_id, id);
+            assert_eq!(with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id, id);
             world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
             world.runtime().handle(&run_id).unwrap()
         };
-        assert_eq!(soon(handle.wait()).await.unwrap().output, "stamped one");
+        assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped one");
         assert_eq!((tool.done(), model.calls.load(SeqCst)), (vec!["one".to_owned()], 2));
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -363,13 +367,13 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
         };
         let mut world = TestRuntime::with(model.clone(), by_program()).await;
         let run_id = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap().run_id().clone();
-        patiently("it has begun", || tool.done().len() == 1).await;
+        wait_until("it has begun", || tool.done().len() == 1).await;
         match restarts {
             true => world.reopen_with(model, by_program()).await,
-            false => world.runtime().crash(&format!("run:{run_id}")).unwrap(),
+            false => world.runtime().inject_crash(&format!("run:{run_id}")).unwrap(),
         }
         let run = world.runtime().handle(&run_id).unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
         assert_eq!((tool.done(), asked.load(SeqCst)), (vec!["one".to_owned(), "one".to_owned()], 1));
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -380,17 +384,17 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_after_a_pending_request_run_after_a_restart() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
         _ => Turn::say(last_of(request)),
     });
     let mut world = world(model.clone(), &tool, by_people).await;
     let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
+    let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
     let handle = world.runtime().handle(run.run_id()).unwrap();
-    assert_eq!(soon(handle.wait()).await.unwrap().output, "stamped two", "it is known not to have begun");
+    assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped two", "it is known not to have begun");
     assert_eq!(tool.done(), ["one", "two"]);
     world.finish().await;
 }
@@ -400,10 +404,10 @@ async fn permission_is_bound_to_the_accessed_resource() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
     *tool.folder.lock().unwrap() = "/elsewhere".to_owned();
     world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
-    let output = soon(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("not what was allowed"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
     world.finish().await;
@@ -428,14 +432,14 @@ async fn permission_is_bound_to_the_exact_arguments() {
     let (tool, model) = (StampTool::new(), stamping(&[("harmless", "a")]));
     let mut world = world(model.clone(), &tool, by_people).await;
     let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
-    world.shut().await;
+    let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
+    world.close_runtime().await;
     assert!(forge(&world.home(), "harmless", "poisoned") > 0);
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     assert!(permission(world.runtime(), &id).await.arguments.contains("poisoned"), "the forgery took");
     world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
     let handle = world.runtime().handle(run.run_id()).unwrap();
-    let output = soon(handle.wait()).await.unwrap().output.clone();
+    let output = with_timeout(handle.wait()).await.unwrap().output.clone();
     assert!(output.contains("not what was allowed"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
     world.finish().await;
@@ -449,7 +453,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
     let mut allowed = 0;
     for round in 0..200 {
         let run = runtime.start(RunRequest::new("stamp").session(format!("s{round}"))).await.unwrap();
-        let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+        let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
         let before = tool.done().len();
         let (decided, ()) =
             tokio::join!(runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None), async {
@@ -458,7 +462,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
         let effects = tool.done().len() - before;
         assert!(effects <= usize::from(decided.is_ok()), "round {round}: {effects} effects, {decided:?}");
         allowed += usize::from(decided.is_ok());
-        let status = soon(run.wait()).await.unwrap().status;
+        let status = with_timeout(run.wait()).await.unwrap().status;
         assert!(matches!(status, RunStatus::Cancelled | RunStatus::Completed), "{status:?}");
         // A later decision is rejected as already decided, and has no effect.
         let late = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
@@ -479,12 +483,12 @@ async fn remember_never_limits_permission_to_one_call() {
         world(stamping(&[("one", "a"), ("two", "a")]), &tool, |builder| by_people(builder.config(config))).await;
     let run = world.runtime().start("stamp").await.unwrap();
     for _ in 0..2 {
-        let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+        let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
         world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
     }
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done(), ["one", "two"]);
-    let decided = all(run.events().unwrap()).await;
+    let decided = read_to_end(run.events().unwrap()).await;
     let is_decided = |event: &Event| matches!(event, Event::Permission(PermissionEvent::Decided { .. }));
     assert_eq!(decided.iter().filter(|record| is_decided(&record.event)).count(), 2);
     world.finish().await;
@@ -499,9 +503,9 @@ async fn very_large_timeout_denies_nothing() {
         let build = |builder: RuntimeBuilder| by_people(builder).config(config);
         let world = world(stamping(&[("one", "a")]), &tool, build).await;
         let run = world.runtime().start("stamp").await.unwrap();
-        let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+        let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
         world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
         world.finish().await;
     }
 }

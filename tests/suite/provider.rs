@@ -11,14 +11,14 @@ use soong::{
 use crate::support::{
     history::{check_session, stored},
     scripted::{Reply, Request, ScriptedServer, delta},
-    world::{kinds, quick, soon},
+    world::{kinds, quick_config, with_timeout},
 };
 
 /// Opens a runtime that knows its model server only from the two environment variables.
 async fn open(server: &ScriptedServer, timeout_ms: u64) -> (Runtime, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "alpha\n").unwrap();
-    let mut config = quick();
+    let mut config = quick_config();
     config.model.timeout_ms = timeout_ms;
     config.model.retry.max_attempts = 3;
     config.model.retry.max_backoff_ms = 2_000;
@@ -73,7 +73,7 @@ async fn transient_failures_are_retried_and_reported() {
         let (runtime, _dir) = open(&server, 300).await;
         let start = Instant::now();
         let run = runtime.start("x").await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "fine"), "{name}");
         if name.contains("Retry-After") {
             assert!(start.elapsed() >= Duration::from_secs(1), "Retry-After was broken");
@@ -82,7 +82,7 @@ async fn transient_failures_are_retried_and_reported() {
         assert!(kinds(&events).contains(&"model_retrying"), "{name}: {:?}", kinds(&events));
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
-        assert_eq!(runtime.alive(), 0, "{name}");
+        assert_eq!(runtime.live_count(), 0, "{name}");
     }
 }
 
@@ -120,7 +120,7 @@ async fn permanent_failures_end_the_run_with_their_reason() {
         let server = ScriptedServer::start(move |_: &Request| trouble());
         let (runtime, _dir) = open(&server, 150).await;
         let run = runtime.start("x").await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         let error = outcome.error.clone().unwrap_or_else(|| panic!("{name} did not fail"));
         assert_eq!(
             (outcome.status, error.code, outcome.end_reason),
@@ -135,7 +135,7 @@ async fn permanent_failures_end_the_run_with_their_reason() {
         assert_eq!(outcome.output.contains("half"), keeps_text, "{name}: {}", outcome.output);
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
-        assert_eq!(runtime.alive(), 0, "{name}");
+        assert_eq!(runtime.live_count(), 0, "{name}");
     }
 }
 
@@ -152,7 +152,7 @@ async fn model_can_correct_an_oversized_answer() {
     });
     let (runtime, _dir) = open(&server, 5_000).await;
     let run = runtime.start("x").await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{outcome:?}");
     let told = &outcome.output;
     assert!(told.contains("model_answer_too_large") && told.contains("model.max_tool_calls"), "{told}");
@@ -160,7 +160,7 @@ async fn model_can_correct_an_oversized_answer() {
     assert!(kinds(&events).contains(&"model_retrying") && !kinds(&events).contains(&"tool_started"), "{events:?}");
     check_session(&runtime, run.session_id()).await;
     runtime.close().await;
-    assert_eq!(runtime.alive(), 0);
+    assert_eq!(runtime.live_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,7 +182,7 @@ async fn model_can_correct_invalid_tool_calls() {
         });
         let (runtime, _dir) = open(&server, 5_000).await;
         let run = runtime.start("x").await.unwrap();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert!(outcome.output.contains("alpha"), "{name} {arguments}: {}", outcome.output);
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
@@ -194,7 +194,7 @@ async fn answer_without_usage_is_recorded_as_an_estimate() {
     let server = ScriptedServer::start(|_: &Request| Reply::answer("twelve letters").without_usage());
     let (runtime, _dir) = open(&server, 5_000).await;
     let run = runtime.start("x").await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.stats.own.estimated && outcome.stats.own.completion_tokens > 0);
     assert_eq!(outcome.stats.own.cost, None, "the price of this model is not known");
     runtime.close().await;
@@ -212,7 +212,7 @@ async fn three_slow_children_run_in_parallel() {
     });
     let (runtime, _dir) = open(&server, 5_000).await;
     let run = runtime.start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "joined");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "joined");
     assert_eq!(server.max_in_flight(), 3);
     runtime.close().await;
 }
@@ -222,15 +222,15 @@ async fn cancelling_a_hung_call_is_fast_and_closes_the_connection() {
     let server = ScriptedServer::start(|_: &Request| Reply::hang());
     let (runtime, _dir) = open(&server, 60_000).await;
     let run = runtime.start("x").await.unwrap();
-    soon(server.until_requests(1)).await;
+    with_timeout(server.until_requests(1)).await;
     let start = Instant::now();
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     let took = start.elapsed();
     assert!(took < Duration::from_secs(2), "cancelling took {took:?} against a call that may take a minute");
-    assert_eq!(soon(run.wait()).await.unwrap().end_reason, EndReason::AbortedStreaming);
-    soon(server.until_hung_up(1)).await;
+    assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::AbortedStreaming);
+    with_timeout(server.until_hung_up(1)).await;
     runtime.close().await;
-    assert_eq!(runtime.alive(), 0);
+    assert_eq!(runtime.live_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,7 +253,7 @@ async fn missing_api_key_is_reported_before_a_run_is_accepted() {
     let mut offline = RunRequest::new("what is in here?");
     offline.model = Some("offline".into());
     let run = runtime.start(offline).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     runtime.close().await;
 }
 
@@ -290,7 +290,7 @@ async fn broken_arguments_do_not_poison_the_session() {
         let (runtime, _dir) = open(&server, 2_000).await;
         for message in ["one", "two"] {
             let run = runtime.start(RunRequest::new(message).session("s")).await.unwrap();
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{broken}: {:?}", outcome.error);
             if message == "one" {
                 let wanted = told.unwrap_or("alpha");
@@ -317,7 +317,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     });
     let (runtime, _dir) = open(&server, 2_000).await;
     let run = runtime.start("x").await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     assert!(outcome.output.contains("cut at the token limit"), "{}", outcome.output);
     runtime.close().await;
@@ -325,7 +325,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     let server = ScriptedServer::start(|_: &Request| cut_call(r#"{"path": "a"#));
     let (runtime, _dir) = open(&server, 2_000).await;
     let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::MaxOutputTokens));
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::MaxOutputTokens));
     assert_eq!(server.requests().len(), 3);
@@ -339,6 +339,6 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     });
     let (runtime, _dir) = open(&server, 2_000).await;
     let run = runtime.start("x").await.unwrap();
-    assert!(soon(run.wait()).await.unwrap().output.contains("alpha"));
+    assert!(with_timeout(run.wait()).await.unwrap().output.contains("alpha"));
     runtime.close().await;
 }

@@ -17,9 +17,9 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, kinds, patiently, quick, soon},
+    world::{TestRuntime, kinds, quick_config, wait_until, with_timeout},
 };
 
 fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
@@ -28,7 +28,7 @@ fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
 
 fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
-        let mut config: Config = quick();
+        let mut config: Config = quick_config();
         config.agents.max_concurrent_children_per_session = slots;
         builder.config(config)
     }
@@ -42,7 +42,7 @@ fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
 /// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.
 /// `child` returns the turn of a child.
 fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => {
             let tasks: Vec<String> = (0..children).map(|n| format!("task {n}")).collect();
             Turn::call("agent", json!({ "task": tasks }))
@@ -61,7 +61,7 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("after it").session("s")).await.unwrap();
-    patiently("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
+    wait_until("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
     let children = run.children().await.unwrap();
 
     // There are fewer slots than there were active children.
@@ -70,7 +70,7 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     assert_eq!(world.runtime().interrupted_runs().resumed, 1 + 22 + 1, "{:?}", world.runtime().interrupted_runs());
     let same = resumed(&world, &run);
     assert_eq!(same.run_id(), run.run_id());
-    assert_eq!(soon(same.wait()).await.unwrap().output, "got 24");
+    assert_eq!(with_timeout(same.wait()).await.unwrap().output, "got 24");
     assert!(second.max_in_flight.load(SeqCst) <= 3, "{} at once", second.max_in_flight.load(SeqCst));
 
     let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
@@ -83,7 +83,7 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     // The queued run follows, in its order.
     let last = world.runtime().handle(queued.run_id()).map(|run| async move { run.wait().await });
     if let Ok(last) = last {
-        soon(last).await.unwrap();
+        with_timeout(last).await.unwrap();
     }
     let runs = [world.runtime().run(run.run_id()).await.unwrap(), world.runtime().run(queued.run_id()).await.unwrap()];
     assert!(runs[0].completed_at <= runs[1].started_at && runs[1].status == RunStatus::Completed);
@@ -96,16 +96,16 @@ async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
     for (idempotent, healed, made) in [(false, 1, 1), (true, 0, 2)] {
         let begun = Arc::new(AtomicUsize::new(0));
         let tool = || HangOnceTool::new(idempotent, &begun);
-        let script = |request: &soong::model::ModelRequest| match turn_of(request) {
+        let script = |request: &soong::model::ModelRequest| match assistant_count(request) {
             0 => Turn::call("hang", json!({})),
             _ => Turn::say(last_of(request).to_owned()),
         };
         let mut world = TestRuntime::with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
         let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-        patiently("the tool is at work", || begun.load(SeqCst) == 1).await;
+        wait_until("the tool is at work", || begun.load(SeqCst) == 1).await;
         world.reopen_with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
         let run = resumed(&world, &run);
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         let said = outcome.output.contains("Error [interrupted]");
         assert_eq!((said, begun.load(SeqCst)), (!idempotent, made), "idempotent: {idempotent}: {}", outcome.output);
         let events = stored(world.runtime(), run.trace_id()).await;
@@ -124,11 +124,11 @@ async fn interrupted_model_call_is_charged_its_maximum_usage() {
     let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     let mut stream = run.events().unwrap();
-    crate::support::world::until(&mut stream, "model_started").await;
+    crate::support::world::read_until(&mut stream, "model_started").await;
     drop(stream);
     world.reopen(ScriptedModel::new(|_| Turn::say("whole"))).await;
     let run = resumed(&world, &run);
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "whole");
     let events = stored(world.runtime(), run.trace_id()).await;
     let booked = events.iter().find_map(|event| match &event.event {
@@ -150,19 +150,21 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
     let fail = soong::storage::fault::FaultPlan::new();
     let plan = fail.clone();
     let wrap = move |builder: RuntimeBuilder| {
-        builder.config(quick()).wrap_store(move |store| Box::new(soong::storage::fault::FaultStore::new(store, plan)))
+        builder
+            .config(quick_config())
+            .wrap_store(move |store| Box::new(soong::storage::fault::FaultStore::new(store, plan)))
     };
     let mut world = TestRuntime::with(first.clone(), wrap).await;
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    patiently("the children think", || first.in_flight() == 3).await;
+    wait_until("the children think", || first.in_flight() == 3).await;
     let mut stream = world.runtime().trace_events(run.trace_id(), 0);
     // The cancel request is recorded. Then the disk rejects every write, and the process ends.
     let cancelling = {
         let run = run.clone();
         tokio::spawn(async move { run.cancel().await })
     };
-    crate::support::world::until(&mut stream, "cancel_requested").await;
+    crate::support::world::read_until(&mut stream, "cancel_requested").await;
     fail.inject_always(soong::storage::fault::Fault::FailBeforeWrite(soong::storage::store::StoreError::Io(
         "full".into(),
     )));
@@ -175,7 +177,7 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
         assert!(before.cancel_requested);
     }
     if let Some(run) = world.runtime().active(run.trace_id()) {
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     assert_eq!(second.calls.load(SeqCst), 0, "nobody is asked anything");
     let ended = world.runtime().run(run.run_id()).await.unwrap();
@@ -201,7 +203,7 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     assert_eq!(found, InterruptedRuns { resumed: 1, unchanged: 3, ..InterruptedRuns::default() });
     let runtime = world.runtime();
     if let Some(run) = runtime.active(&TraceId::new("a")) {
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     assert!(runtime.active(&TraceId::new("b")).is_none());
     assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
@@ -209,19 +211,19 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     // Resuming without a message resumes the interrupted run.
     let gone_on = runtime.start(RunRequest::resume("b")).await.unwrap();
     assert_eq!(gone_on.run_id(), left[1].run_id());
-    assert_eq!(soon(gone_on.wait()).await.unwrap().output, "1 messages");
+    assert_eq!(with_timeout(gone_on.wait()).await.unwrap().output, "1 messages");
     // A new message is queued after the interrupted run.
     let next = runtime.start(RunRequest::new("second").session("c")).await.unwrap();
-    assert_eq!(soon(next.wait()).await.unwrap().output, "3 messages");
+    assert_eq!(with_timeout(next.wait()).await.unwrap().output, "3 messages");
     let before = runtime.run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
     // Ending an interrupted run makes no model call, for this run or any other.
     let calls = model.calls.load(SeqCst);
-    let ended = runtime.end_left_behind(&TraceId::new("d")).await.unwrap();
+    let ended = runtime.cancel_interrupted(&TraceId::new("d")).await.unwrap();
     assert_eq!(&ended.run_id, left[3].run_id());
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::Cancelled)));
     assert_eq!((model.calls.load(SeqCst), runtime.live_runs()), (calls, 0));
-    let nothing = runtime.end_left_behind(&TraceId::new("d")).await.unwrap_err();
+    let nothing = runtime.cancel_interrupted(&TraceId::new("d")).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::NothingRunning);
     for session in ["a", "b", "c", "d"] {
         check_session(runtime, &SessionId::new(session)).await;
@@ -245,7 +247,7 @@ async fn runs_complete_despite_repeated_restarts() {
                 return Turn::Hang("half");
             }
             counted.fetch_add(1, SeqCst);
-            match (is_parent(request), turn_of(request)) {
+            match (is_parent(request), assistant_count(request)) {
                 (true, 0) => Turn::call("goal", json!({ "add": ["look", "tell"], "focus": "1" })),
                 (true, 1) => Turn::call("agent", json!({ "task": ["one", "two", "three"] })),
                 (true, 2) => Turn::call("create_artifact", json!({ "name": "report.md", "content": "found\n" })),
@@ -258,7 +260,7 @@ async fn runs_complete_despite_repeated_restarts() {
         let Some(run) = world.runtime().active(run.trace_id()) else { break };
         let hangs = || model.in_flight() > 0 && left.load(SeqCst) == 0 && model.calls.load(SeqCst) > round % 3 + 1;
         let ended = || world.runtime().active(run.trace_id()).is_none();
-        patiently("it neither hangs nor ends", || hangs() || ended()).await;
+        wait_until("it neither hangs nor ends", || hangs() || ended()).await;
     }
     let ended = world.runtime().run(run.run_id()).await.unwrap();
     assert_eq!((ended.status, ended.turn), (RunStatus::Completed, 4));
@@ -275,11 +277,11 @@ async fn interrupted_branch_ends_alone_and_the_rest_resumes_later() {
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("after it").session("s")).await.unwrap();
-    patiently("the children think", || first.in_flight() == 3).await;
+    wait_until("the children think", || first.in_flight() == 3).await;
     let child = run.children().await.unwrap().remove(1);
     let second = exploring(3, |_| Turn::say("late"));
     world.reopen_with(second.clone(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
-    let ended = world.runtime().end_left_behind(&child.trace_id).await.unwrap();
+    let ended = world.runtime().cancel_interrupted(&child.trace_id).await.unwrap();
     assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
     assert_eq!((second.calls.load(SeqCst), world.runtime().live_runs()), (0, 0));
     assert_eq!(
@@ -288,12 +290,12 @@ async fn interrupted_branch_ends_alone_and_the_rest_resumes_later() {
         "nobody has touched it"
     );
     // A trace that has ended cannot be ended again, and the attempt affects no other run.
-    let nothing = world.runtime().end_left_behind(&child.trace_id).await.unwrap_err();
+    let nothing = world.runtime().cancel_interrupted(&child.trace_id).await.unwrap_err();
     assert_eq!((nothing.code, world.runtime().live_runs()), (ErrorCode::NothingRunning, 0));
     let same = world.runtime().resume(&SessionId::new("s")).await.unwrap().unwrap();
-    assert_eq!(soon(same.wait()).await.unwrap().output, "got 2");
+    assert_eq!(with_timeout(same.wait()).await.unwrap().output, "got 2");
     if let Ok(last) = world.runtime().handle(queued.run_id()) {
-        soon(last.wait()).await.unwrap();
+        with_timeout(last.wait()).await.unwrap();
     }
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -319,7 +321,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         let explores = arguments["task"].is_array();
         // The first call is the parent's; wait for the calls of the children.
         let hang = || first.calls.load(SeqCst) > 1 && first.in_flight() == if explores { 2 } else { 1 };
-        patiently("those that hang are at work", hang).await;
+        wait_until("those that hang are at work", hang).await;
         while explores && run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -333,14 +335,14 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
             Turn::say("I see")
         });
         let ends = |builder: RuntimeBuilder| {
-            let mut config = quick();
+            let mut config = quick_config();
             config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
             builder.config(config)
         };
         world.reopen_with(second.clone(), ends).await;
         for round in 0..2 {
             let next = world.runtime().start(RunRequest::new("and now?").session("s")).await.unwrap();
-            assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+            assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
             let healed = healed.lock().unwrap().clone();
             assert_eq!(healed.len(), 1, "round {round}: the call has one outcome: {healed:?}");
             let healed: Value = serde_json::from_str(&healed[0]).unwrap();

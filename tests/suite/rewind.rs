@@ -12,10 +12,10 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::{create, listed, obedient, place, save, text, turns, update, versions},
+    artifacts::{create, listed, local_owner, prompt_driven_model, save, text, turns, update, versions},
     history::{check_messages, check_session, stored},
-    model::{ScriptedModel, Turn, is_parent, turn_of},
-    world::{TestRuntime, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 /// Model that calls tools in its first turn, adds a goal in its second, and answers in its third with the last user
@@ -40,7 +40,7 @@ async fn path(world: &TestRuntime, session: &str) -> Vec<u64> {
 
 async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
     let run = world.runtime().start(start).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     let messages = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
     check_messages(&messages);
@@ -126,8 +126,8 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    patiently("the second turn", || model.in_flight() == 1 && model.calls.load(SeqCst) == 2).await;
-    soon(run.cancel()).await.unwrap();
+    wait_until("the second turn", || model.in_flight() == 1 && model.calls.load(SeqCst) == 2).await;
+    with_timeout(run.cancel()).await.unwrap();
     ask(&world, RunRequest::new("two").session("s")).await;
     let goals = async || {
         let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
@@ -162,7 +162,7 @@ async fn collaborators_are_rewound_with_the_conversation() {
             _ => Turn::say("done"),
         }
     });
-    let mut config = quick();
+    let mut config = quick_config();
     config.context.inject_every_turns = 1;
     let mut world = TestRuntime::with(delegating.clone(), |builder| builder.config(config)).await;
     let trace = TraceId::new("s");
@@ -226,7 +226,7 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goal_in_progress_becomes_pending_after_a_rewind() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| match turn_of(request) {
+    let world = TestRuntime::open(ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
         1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
         _ => Turn::say("ok"),
@@ -247,7 +247,7 @@ async fn goal_in_progress_becomes_pending_after_a_rewind() {
 }
 
 fn here() -> ArtifactOwner {
-    place("s")
+    local_owner("s")
 }
 
 async fn names(world: &TestRuntime) -> Vec<String> {
@@ -258,13 +258,13 @@ async fn names(world: &TestRuntime) -> Vec<String> {
 /// Runs these calls in the session, one per turn.
 async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
     let run = world.runtime().start(RunRequest { message: Some(turns(calls)), ..start }).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documents_follow_the_conversation_back_and_forward() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
     // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
     write(&world, s(), &[create("doc", "one"), update("doc", "one", "two")]).await;
@@ -310,7 +310,7 @@ async fn documents_follow_the_conversation_back_and_forward() {
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn later_writes_by_others_are_kept() {
-    let world = TestRuntime::open(obedient() as Arc<dyn Model>).await;
+    let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
     write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
     write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
@@ -332,12 +332,12 @@ async fn head_moves_only_while_no_run_is_active() {
     let world = TestRuntime::open(model.clone()).await;
     ask(&world, RunRequest::new("one").session("s")).await;
     let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1).await;
+    wait_until("it thinks", || model.in_flight() == 1).await;
     let id = SessionId::new("s");
     assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
     let back = world.runtime().start(RunRequest::new("x").session("s").after(2)).await.unwrap_err();
     assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     // A run cannot continue from a partial message.
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let cut = all.iter().find(|message| message.partial).unwrap().sequence;
@@ -356,7 +356,7 @@ async fn head_moves_only_while_no_run_is_active() {
 async fn sub_agent_continues_where_it_stopped() {
     let world = TestRuntime::open(ScriptedModel::new(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
-        match (is_parent, turn_of(request)) {
+        match (is_parent, assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({ "task": "look" })),
             (true, 1) => {
                 let result: Value = serde_json::from_str(&request.messages.last().unwrap().content).unwrap();
@@ -369,7 +369,7 @@ async fn sub_agent_continues_where_it_stopped() {
     }))
     .await;
     let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     for said in ["said with 1 messages", "said with 3 messages", "elsewhere is no sub-agent of this trace"] {
         assert!(outcome.output.contains(said), "{}", outcome.output);
     }

@@ -17,7 +17,7 @@ use crate::support::{
     history::{check_messages, check_session, stored},
     model::{ScriptedModel, Turn, last_of},
     tool::HangOnceTool,
-    world::{TestRuntime, all, hasty, kinds, patiently, soon, until},
+    world::{TestRuntime, kinds, quick_non_durable_config, read_to_end, read_until, wait_until, with_timeout},
 };
 
 /// Returns a model that answers with the last user message, but answers `first` only after a notification; also its
@@ -40,36 +40,36 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
         for at_once in [false, true] {
             let row = format!("{order:?} at once: {at_once}");
             let (model, asked, go) = first_come();
-            let world = TestRuntime::with(model.clone(), |builder| builder.config(hasty())).await;
+            let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
             let begin = async |name: &str| world.runtime().start(RunRequest::new(name).session("s")).await.unwrap();
             let first = begin("first").await;
             let mut waiting = Vec::new();
             for name in ["a", "b", "c", "d", "e"] {
                 waiting.push(begin(name).await);
             }
-            patiently("the first is at work", || model.in_flight() == 1).await;
+            wait_until("the first is at work", || model.in_flight() == 1).await;
             if at_once {
-                soon(futures::future::join_all(order.iter().map(|place| waiting[*place].cancel()))).await;
+                with_timeout(futures::future::join_all(order.iter().map(|place| waiting[*place].cancel()))).await;
             } else {
                 for place in order {
-                    soon(waiting[*place].cancel()).await.unwrap();
+                    with_timeout(waiting[*place].cancel()).await.unwrap();
                 }
             }
             for place in order {
                 let run = &waiting[*place];
-                let outcome = soon(run.wait()).await.unwrap();
+                let outcome = with_timeout(run.wait()).await.unwrap();
                 assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled), "{row}");
-                let events = all(run.events().unwrap()).await;
+                let events = read_to_end(run.events().unwrap()).await;
                 assert_eq!(kinds(&events), ["run_queued", "run_dequeued", "run_cancelled"], "{row}");
                 assert!(events[1].data.contains("\"cancelled\":true"), "{row}: {}", events[1].data);
                 assert!(events[2].data.contains("\"queued\":true"), "{row}: {}", events[2].data);
             }
             go.notify_one();
             let mut want = vec!["first"];
-            assert_eq!(soon(first.wait()).await.unwrap().output, "first", "{row}");
+            assert_eq!(with_timeout(first.wait()).await.unwrap().output, "first", "{row}");
             for (place, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
                 if !order.contains(&place) {
-                    assert_eq!(soon(waiting[place].wait()).await.unwrap().output, name, "{row}");
+                    assert_eq!(with_timeout(waiting[place].wait()).await.unwrap().output, name, "{row}");
                     want.push(name);
                 }
             }
@@ -85,14 +85,14 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
 async fn runs_of_a_session_execute_in_start_order() {
     const RUNS: usize = 60;
     let (model, asked, go) = first_come();
-    let world = TestRuntime::with(model, |builder| builder.config(hasty())).await;
+    let world = TestRuntime::with(model, |builder| builder.config(quick_non_durable_config())).await;
     let mut runs = vec![world.runtime().start(RunRequest::new("first").session("s")).await.unwrap()];
     for n in 1..RUNS {
         runs.push(world.runtime().start(RunRequest::new(n.to_string()).session("s")).await.unwrap());
     }
     go.notify_one();
     for run in runs.iter().rev() {
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     let want: Vec<String> = ["first".to_owned()].into_iter().chain((1..RUNS).map(|n| n.to_string())).collect();
     assert_eq!(*asked.lock().unwrap(), want);
@@ -128,12 +128,12 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
             "hang" => Turn::Hang("half"),
             _ => Turn::say("answer"),
         }),
-        |builder| builder.config(hasty()),
+        |builder| builder.config(quick_non_durable_config()),
     )
     .await;
     let begin = async |name: &str| world.runtime().start(RunRequest::new(name).session("s")).await.unwrap();
     let trace = TraceId::new("s");
-    soon(begin("one").await.wait()).await.unwrap();
+    with_timeout(begin("one").await.wait()).await.unwrap();
     let refused = async |state: &str| {
         let before = stored(world.runtime(), &trace).await.len();
         for (wish, outcome) in wishes(&world).await {
@@ -143,22 +143,22 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
         assert_eq!(stored(world.runtime(), &trace).await.len(), before, "{state}: nothing changes");
     };
     let at_work = begin("hang").await;
-    until(&mut at_work.events().unwrap(), "model_started").await;
+    read_until(&mut at_work.events().unwrap(), "model_started").await;
     refused("a run is at work").await;
     let waiting = begin("hang").await;
     refused("another one waits").await;
-    soon(at_work.cancel()).await.unwrap();
-    until(&mut waiting.events().unwrap(), "model_started").await;
+    with_timeout(at_work.cancel()).await.unwrap();
+    read_until(&mut waiting.events().unwrap(), "model_started").await;
     refused("the one that waited is at work").await;
-    soon(waiting.cancel()).await.unwrap();
+    with_timeout(waiting.cancel()).await.unwrap();
     // Now each of them is accepted, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::resume("s").after(2)] {
-        soon(runtime.start(start).await.unwrap().wait()).await.unwrap();
+        with_timeout(runtime.start(start).await.unwrap().wait()).await.unwrap();
     }
     runtime.switch_head(&id, 2).await.unwrap();
-    soon(runtime.start(RunRequest::resume("s")).await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start(RunRequest::resume("s")).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &id).await;
     runtime.delete_session(&id).await.unwrap();
     drop((at_work, waiting));
@@ -228,20 +228,20 @@ async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &Ato
     let mut events = world.runtime().session_events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
     match end {
-        End::CancelBeforeText => patiently("it thinks", || model.in_flight() == 1).await,
+        End::CancelBeforeText => wait_until("it thinks", || model.in_flight() == 1).await,
         End::CancelInText => {
-            while !matches!(soon(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
+            while !matches!(with_timeout(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
         }
         End::CancelInTools => {
             // The other call has its result, which precedes the result of the interrupted call.
-            until(&mut events, "tool_completed").await;
-            patiently("the tool is at work", || called.load(SeqCst) == 1).await;
+            read_until(&mut events, "tool_completed").await;
+            wait_until("the tool is at work", || called.load(SeqCst) == 1).await;
         }
         _ => {
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
         }
     }
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     run
 }
 
@@ -267,15 +267,21 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             });
             let called = Arc::new(AtomicUsize::new(0));
             let (hang, again) = (HangOnceTool::new(false, &called), HangOnceTool::new(false, &called));
-            let mut world =
-                TestRuntime::with(model.clone(), |builder| builder.config(hasty()).register_tool(hang)).await;
+            let mut world = TestRuntime::with(model.clone(), |builder| {
+                builder.config(quick_non_durable_config()).register_tool(hang)
+            })
+            .await;
             let run = run_to_its_end(&world, &model, &called, end).await;
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!((outcome.status, outcome.end_reason), (want.status, want.reason), "{row}");
             let run_id = run.run_id().clone();
             drop((run, outcome));
             if reopened {
-                world.reopen_with(model.clone(), |builder| builder.config(hasty()).register_tool(again)).await;
+                world
+                    .reopen_with(model.clone(), |builder| {
+                        builder.config(quick_non_durable_config()).register_tool(again)
+                    })
+                    .await;
             }
             let before = main_path(&world).await;
             let head = before.last().unwrap();
@@ -289,7 +295,7 @@ async fn session_continues_from_last_complete_message_after_any_end() {
 
             seen.lock().unwrap().clear();
             let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
-            assert_eq!(soon(next.wait()).await.unwrap().output, "next: done", "{row}");
+            assert_eq!(with_timeout(next.wait()).await.unwrap().output, "next: done", "{row}");
             let after = main_path(&world).await;
             assert_eq!(after[..before.len()], before, "{row}: what was there stays as it was");
             let requests = std::mem::take(&mut *seen.lock().unwrap());

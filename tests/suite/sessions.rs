@@ -10,8 +10,8 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, last_of, task_of, turn_of},
-    world::{TestRuntime, all, kinds, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count, last_of, task_of},
+    world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,12 +35,12 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
     assert_eq!(runs[1].status().await.unwrap(), RunStatus::Queued);
     let streams: Vec<_> = runs.iter().map(|run| run.events().unwrap()).collect();
     for (run, want) in runs.iter().zip(["a", "a,b", "a,b,c"]) {
-        patiently("its turn has come", || model.in_flight() == 1).await;
+        wait_until("its turn has come", || model.in_flight() == 1).await;
         go.notify_one();
-        assert_eq!(soon(run.wait()).await.unwrap().output, want);
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, want);
     }
     for (place, stream) in streams.into_iter().enumerate() {
-        let events = all(stream).await;
+        let events = read_to_end(stream).await;
         let begin: &[&str] =
             if place == 0 { &["loop_started"] } else { &["run_queued", "run_dequeued", "loop_started"] };
         assert_eq!(kinds(&events)[..begin.len()], *begin);
@@ -58,16 +58,16 @@ async fn cancelled_queued_run_makes_no_model_call() {
     let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
     let second = world.runtime().start(RunRequest::new("second").session("s")).await.unwrap();
     let third = world.runtime().start(RunRequest::new("third").session("s")).await.unwrap();
-    soon(second.cancel()).await.unwrap();
-    let outcome = soon(second.wait()).await.unwrap();
+    with_timeout(second.cancel()).await.unwrap();
+    let outcome = with_timeout(second.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled));
-    let events = all(second.events().unwrap()).await;
+    let events = read_to_end(second.events().unwrap()).await;
     assert_eq!(kinds(&events), ["run_queued", "run_dequeued", "run_cancelled"]);
     assert!(events[1].data.contains("\"cancelled\":true") && events[2].data.contains("\"queued\":true"));
     for run in [&first, &third] {
-        patiently("its turn has come", || model.in_flight() == 1).await;
+        wait_until("its turn has come", || model.in_flight() == 1).await;
         go.notify_one();
-        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     }
     assert_eq!(model.calls.load(std::sync::atomic::Ordering::SeqCst), 2);
     check_session(world.runtime(), first.session_id()).await;
@@ -84,24 +84,24 @@ async fn different_sessions_run_concurrently() {
     for n in 0..8 {
         runs.push(world.runtime().start(RunRequest::new(n.to_string())).await.unwrap());
     }
-    patiently("all think", || model.in_flight() == 8).await;
+    wait_until("all think", || model.in_flight() == 8).await;
     go.notify_waiters();
     for run in &runs {
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     }
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_continues_in_another_process() {
-    let model = || ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let model = || ScriptedModel::new(|request| Turn::say(format!("answer {}", assistant_count(request))));
     let mut world = TestRuntime::open(model()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "answer 0");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 0");
     drop(run);
     world.reopen(model()).await;
     let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "answer 1");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 1");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
@@ -140,7 +140,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
         let begin = async |message: &str| world.runtime().start(RunRequest::new(message).session("s")).await.unwrap();
         let mut ended: Vec<(RunId, RunStatus, &str)> = Vec::new();
         let mut wait = async |run: &RunHandle, status, output| {
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!((outcome.status, outcome.output.as_str()), (status, output), "{middle:?}: wait");
             ended.push((run.run_id().clone(), status, output));
         };
@@ -149,11 +149,11 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
         let mut watching = world.runtime().session_events(&session, 0);
         let run = begin("two").await;
         if middle != Middle::Failed {
-            patiently("a model call is under way", || model.in_flight() == 1).await;
+            wait_until("a model call is under way", || model.in_flight() == 1).await;
             if middle == Middle::CutOffInItsText {
-                while !matches!(soon(watching.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
+                while !matches!(with_timeout(watching.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
             }
-            soon(run.cancel()).await.unwrap();
+            with_timeout(run.cancel()).await.unwrap();
         }
         wait(&run, status, output).await;
         if let Some(held) = held {
@@ -190,14 +190,14 @@ fn reached_at_the_second_try() -> Arc<ScriptedModel> {
 async fn session_resumes_only_on_request_and_with_unfinished_work() {
     let world = TestRuntime::open(reached_at_the_second_try()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Failed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Failed);
     for message in ["", " \n\t"] {
         let error = world.runtime().start(RunRequest::new(message).session("s")).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError);
         assert_eq!(error.message, "the message is empty: say what is to be done", "{message:?}");
     }
     let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "did: one");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "did: one");
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
@@ -228,7 +228,7 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         ..RunRequest::new("one").session("s")
     };
     let first = world.runtime().start(first).await.unwrap();
-    let given = soon(first.wait()).await.unwrap().error.clone().unwrap();
+    let given = with_timeout(first.wait()).await.unwrap().error.clone().unwrap();
     assert!(given.message.contains("Some(\"small\") Be brief. read"), "{given}");
     let mut want = first.record().await.unwrap().settings;
     want.goes_on = true;
@@ -237,29 +237,29 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
     // Twice: the second run continues from a run that inherited all settings.
     for _ in 0..2 {
         let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().error, Some(given.clone()));
+        assert_eq!(with_timeout(run.wait()).await.unwrap().error, Some(given.clone()));
         assert_eq!(run.record().await.unwrap().settings, want);
     }
     let other = RunRequest { model: Some("large".into()), max_iterations: Some(9), ..RunRequest::resume("s") };
     let run = world.runtime().start(other).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     want.model = "large".into();
     want.max_iterations = Some(9);
     assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
     // Another mode uses its own preset.
     let run = world.runtime().start(RunRequest::resume("s").mode(RunMode::Orchestrator)).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     want.agent_type = "orchestrator".into();
     assert_eq!(run.record().await.unwrap().settings, want);
     let run = world.runtime().start(RunRequest::new("something new").session("s")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
     want.goes_on = false;
     want.timeout_ms = None;
     assert_eq!(settings, want, "a further message keeps everything but the time limit");
     let reset = RunRequest::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
     let run = world.runtime().start(reset).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
     assert_eq!((settings.tools, settings.system_prompt, settings.model.as_str()), (None, None, "large"));
     check_session(world.runtime(), run.session_id()).await;
@@ -272,12 +272,12 @@ async fn missing_kept_preset_is_named_and_can_be_reset() {
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
     let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
     let start = RunRequest { agent_type: Some("mine".into()), ..RunRequest::new("one").session("s") };
-    soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     world.reopen(model()).await;
     let refused = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap_err();
     assert!(refused.message.contains("\"mine\"") && refused.message.contains("or reset it"), "{refused}");
     let run = world.runtime().start(RunRequest::new("two").session("s").reset(RunSetting::Preset)).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -291,14 +291,14 @@ async fn session_resumes_from_the_last_run_that_started() {
     let narrow = RunRequest { tools: Some(vec!["read".into()]), ..RunRequest::new("one").session("s") };
     let began = world.runtime().start(narrow).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
-    soon(queued.cancel()).await.unwrap();
-    patiently("the first one thinks", || model.in_flight() == 1).await;
-    soon(began.cancel()).await.unwrap();
+    with_timeout(queued.cancel()).await.unwrap();
+    wait_until("the first one thinks", || model.in_flight() == 1).await;
+    with_timeout(began.cancel()).await.unwrap();
     for start in [RunRequest::resume("s"), RunRequest::new("one").session("s")] {
         let run = world.runtime().start(start).await.unwrap();
         let record = run.record().await.unwrap();
         assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
-        soon(run.cancel()).await.unwrap();
+        with_timeout(run.cancel()).await.unwrap();
     }
     check_session(world.runtime(), began.session_id()).await;
     world.finish().await;
@@ -332,17 +332,17 @@ async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
         let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
-        soon(run.cancel()).await.unwrap();
+        with_timeout(run.cancel()).await.unwrap();
         // A queued run is as good a reason to reject as an active run.
         assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
-        soon(queued.cancel()).await.unwrap();
+        with_timeout(queued.cancel()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
     }
     alone.message = None;
     let run = only_one_of(&world, &alone).await;
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     let run = only_one_of(&world, &RunRequest::resume("s")).await;
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -354,7 +354,7 @@ async fn session_is_still_busy_after_its_crash() {
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     let run = world.runtime().start(alone.clone()).await.unwrap();
     for _ in 0..4 {
-        world.runtime().crash("session:s").unwrap();
+        world.runtime().inject_crash("session:s").unwrap();
         let error = loop {
             match world.runtime().start(alone.clone()).await {
                 // The session crashed with the request in its mailbox.
@@ -364,9 +364,9 @@ async fn session_is_still_busy_after_its_crash() {
         };
         assert_eq!(error.code, ErrorCode::SessionActive);
     }
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     let run = world.runtime().start(alone).await.unwrap();
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -377,12 +377,12 @@ async fn one_of_many_concurrent_resumes_is_accepted() {
         // The answer arrives immediately: a late request finds the session idle again, but answered.
         let world = TestRuntime::open(reached_at_the_second_try()).await;
         let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         let starts = (0..8).map(|_| world.runtime().start(RunRequest::resume("s")));
         let outcomes = futures::future::join_all(starts).await;
         let accepted: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
         assert_eq!(accepted.len(), 1);
-        assert_eq!(soon(accepted[0].wait()).await.unwrap().output, "did: one");
+        assert_eq!(with_timeout(accepted[0].wait()).await.unwrap().output, "did: one");
         for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
             assert!(matches!(error.code, ErrorCode::SessionActive | ErrorCode::ValidationError), "{error:?}");
         }
@@ -399,9 +399,9 @@ async fn session_is_free_once_the_end_of_its_run_is_visible() {
         let run = world.runtime().start(alone.clone()).await.unwrap();
         // By its last event, or by its handle.
         if step % 2 == 0 {
-            all(run.events().unwrap()).await;
+            read_to_end(run.events().unwrap()).await;
         } else {
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
         }
     }
     check_session(world.runtime(), &SessionId::new("s")).await;
@@ -429,7 +429,7 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     })
     .await;
     let first = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    soon(is_reached.recv()).await.unwrap();
+    with_timeout(is_reached.recv()).await.unwrap();
     assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
     let active = || world.runtime().active(first.trace_id()).map(|run| run.run_id().clone());
     assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
@@ -437,9 +437,9 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     let second = world.runtime().start(alone).await.unwrap();
     assert_eq!(active().as_ref(), Some(second.run_id()));
     release.send(()).unwrap();
-    soon(first.wait()).await.unwrap();
+    with_timeout(first.wait()).await.unwrap();
     assert_eq!(active().as_ref(), Some(second.run_id()));
-    soon(second.cancel()).await.unwrap();
+    with_timeout(second.cancel()).await.unwrap();
     assert_eq!(active(), None);
     check_session(world.runtime(), first.session_id()).await;
     world.finish().await;

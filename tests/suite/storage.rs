@@ -14,8 +14,8 @@ use soong::{
 
 use crate::support::{
     history::{check_run, check_session},
-    model::{ScriptedModel, Turn, last_of, turn_of},
-    world::{TestRuntime, all, soon},
+    model::{ScriptedModel, Turn, assistant_count, last_of},
+    world::{TestRuntime, read_to_end, with_timeout},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn run_completes_if_any_single_commit_fails() {
             let plan = FaultPlan::new();
             let error = StoreError::Io("no space left on device".into());
             plan.inject_at(nth, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
-            let model = ScriptedModel::new(|request| match turn_of(request) {
+            let model = ScriptedModel::new(|request| match assistant_count(request) {
                 0 => Turn::call("read", json!({"path": "a.txt"})),
                 1 => Turn::call("create_artifact", json!({"name": "r", "content": "text"})),
                 _ => Turn::say("end"),
@@ -39,9 +39,9 @@ async fn run_completes_if_any_single_commit_fails() {
             let Ok(run) = run else {
                 panic!("commit {nth}: the start was refused: {:?}", run.err());
             };
-            let events = all(run.events().unwrap()).await;
+            let events = read_to_end(run.events().unwrap()).await;
             check_run(&events);
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "commit {nth} unclear={unclear}: {:?}", outcome.error);
             check_session(world.runtime(), run.session_id()).await;
             world.finish().await;
@@ -69,7 +69,7 @@ async fn refuse_a_start(unclear: bool) {
     assert_eq!(error.code, soong::ErrorCode::StorageError);
     assert!(error.retryable && error.message.contains("no space left"), "{error}");
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "ok");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "ok");
     let id = run.session_id().clone();
     // A run that was recorded without the caller's knowledge ends automatically.
     loop {
@@ -98,18 +98,18 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
     });
     let start = Instant::now();
     let shows = |text: &str| serde_json::to_string(&world.runtime().tree()).unwrap().contains(text);
-    crate::support::world::patiently("it shows that it waits for storage", || shows("\"activity\":\"storage\"")).await;
+    crate::support::world::wait_until("it shows that it waits for storage", || shows("\"activity\":\"storage\"")).await;
     assert!(start.elapsed().as_secs() < 30);
     plan.clear();
-    soon(cancelling).await.unwrap().unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    with_timeout(cancelling).await.unwrap().unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
         1 => {
             let system = request.system.join("\n");
@@ -132,10 +132,10 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.starts_with("task_plan (version 1, text/markdown, 20 bytes)"), "{}", outcome.output);
     assert_eq!(outcome.artifacts.len(), 1);
-    let place = world.runtime().artifact_place(run.session_id()).await.unwrap();
+    let place = world.runtime().artifact_owner(run.session_id()).await.unwrap();
     let service = world.runtime().artifact_service();
     let loaded = service.load(&place, "task_plan", None).await.unwrap().unwrap();
     let (artifact, bytes) = (loaded.artifact.clone(), loaded.bytes().await.unwrap());

@@ -25,10 +25,10 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::{create, listed, obedient, place, run, text, text_at, versions},
+    artifacts::{create, listed, local_owner, prompt_driven_model, run, text, text_at, versions},
     history::check_session,
     model::{ScriptedModel, Turn},
-    world::{TestRuntime, each_in_turn, hasty, patiently, soon},
+    world::{TestRuntime, quick_non_durable_config, run_until_false, wait_until, with_timeout},
 };
 
 /// Minimum number of commits of the job. Children may share a commit.
@@ -68,7 +68,7 @@ fn disk_full() -> StoreError {
 
 fn broken(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     let plan = plan.clone();
-    |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    |builder| builder.config(quick_non_durable_config()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
 }
 
 /// Number of commands that were rejected, and that the program had to repeat.
@@ -79,7 +79,7 @@ impl Refusals {
     /// Repeats a command until it succeeds. One fault rejects at most one command.
     async fn insist<T>(&mut self, what: &str, mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> T {
         loop {
-            match soon(attempt()).await {
+            match with_timeout(attempt()).await {
                 Ok(done) => return done,
                 Err(error) => {
                     assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
@@ -104,13 +104,13 @@ async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
 }
 
 async fn done(run: &RunHandle, name: &str) {
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, format!("{name} done").as_str()));
 }
 
 /// Checks that the run answered, and that it reports that its document could not be stored as a version.
 async fn done_but_for_its_document(run: &RunHandle, name: &str) {
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, format!("{name} done").as_str()));
     let error = outcome.error.clone().unwrap();
     assert_eq!((error.code, error.details), (ErrorCode::StorageError, json!({"artifacts": ["doc"]})));
@@ -123,7 +123,7 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
         Some(failing) if failing == name => done_but_for_its_document(run, name).await,
         _ => done(run, name).await,
     };
-    let (runtime, here, mut refusals) = (world.runtime(), place("s"), Refusals::default());
+    let (runtime, here, mut refusals) = (world.runtime(), local_owner("s"), Refusals::default());
     let start = || RunRequest::new("job").session("s").mode(RunMode::Orchestrator);
     let first = refusals.insist("first", async || runtime.start(start()).await).await;
     let second = refusals.insist("second", async || runtime.start(RunRequest::new("second").session("s")).await).await;
@@ -152,17 +152,17 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
 
 /// Checks that stored data is neither damaged nor missing nor redundant, also for the next owner.
 async fn check_home(mut world: TestRuntime, place_of_fault: &str) {
-    world.shut().await;
+    world.close_runtime().await;
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
     assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new(), "{place_of_fault}");
     drop(reader);
-    world.reopen_with(job(), |builder| builder.config(hasty())).await;
+    world.reopen_with(job(), |builder| builder.config(quick_non_durable_config())).await;
     assert_eq!(world.runtime().live_runs(), 0, "{place_of_fault}: everything has ended");
     let mut files = files_in(&world.home().join("sessions/s/artifacts"));
     for key in ["doc", "data.csv"] {
-        let artifact = listed(&world, &place("s"), key).await;
-        for version in versions(&world, &place("s"), key).await {
-            assert!(!text_at(&world, &place("s"), key, version).await.is_empty(), "{place_of_fault}");
+        let artifact = listed(&world, &local_owner("s"), key).await;
+        for version in versions(&world, &local_owner("s"), key).await {
+            assert!(!text_at(&world, &local_owner("s"), key, version).await.is_empty(), "{place_of_fault}");
             let of_it = format!("{}/v{version}/", artifact.artifact_id);
             let before = files.len();
             files.retain(|file| !file.to_string_lossy().contains(&of_it));
@@ -185,7 +185,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 /// Rejects each commit in turn. Returns the number of commits and the number of rejected commands.
 fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
     let told = AtomicU64::new(0);
-    let commits = each_in_turn(async |nth| {
+    let commits = run_until_false(async |nth| {
         let plan = FaultPlan::new();
         plan.inject_at(nth, fault(disk_full()));
         let world = TestRuntime::with(job(), broken(&plan)).await;
@@ -222,23 +222,23 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
     let refuse = || plan.inject_always(Fault::FailBeforeWrite(disk_full()));
     let insist = async |what: &str, start: &dyn Fn() -> RunRequest| {
         refuse();
-        let error = soon(runtime.start(start())).await.unwrap_err();
+        let error = with_timeout(runtime.start(start())).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
         plan.clear();
         let run = runtime.start(start()).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
     };
     insist("first", &|| RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await;
     insist("second", &|| RunRequest::new("second").session("s")).await;
     let (end, later) = (answer_of(&world, "job").await, answer_of(&world, "second").await);
     insist("third", &|| RunRequest::new("third").session("s").after(end)).await;
-    assert_eq!(text(&world, &place("s"), "doc").await, "one two three five");
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three five");
     refuse();
-    let error = soon(runtime.switch_head(&session(), later)).await.unwrap_err();
+    let error = with_timeout(runtime.switch_head(&session(), later)).await.unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{error}");
     plan.clear();
     runtime.switch_head(&session(), later).await.unwrap();
-    assert_eq!(text(&world, &place("s"), "doc").await, "one two three four");
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three four");
     world.finish().await;
 }
 
@@ -247,10 +247,12 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
 fn job_result_is_the_same_if_any_file_write_fails() {
     for point in [FaultPoint::BeforeBlob, FaultPoint::AfterBlob] {
         let told = AtomicU64::new(0);
-        let files = each_in_turn(async |nth| {
+        let files = run_until_false(async |nth| {
             let (plan, place) = (FaultPlan::new(), format!("{point}@{nth}=fail"));
             plan.add(&place).unwrap();
-            let world = TestRuntime::with(job(), |builder| builder.config(hasty()).faults(plan.clone())).await;
+            let world =
+                TestRuntime::with(job(), |builder| builder.config(quick_non_durable_config()).faults(plan.clone()))
+                    .await;
             told.fetch_add(do_the_job(&world, None).await, SeqCst);
             let is_reached = plan.hit_count(point) >= nth;
             check_home(world, &place).await;
@@ -279,9 +281,9 @@ fn waits_for_storage(world: &TestRuntime) -> bool {
 #[test]
 fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
     let (waited, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_in_turn(async |nth| {
+    run_until_false(async |nth| {
         let (plan, model) = (FaultPlan::new(), job());
-        let mut config = hasty();
+        let mut config = quick_non_durable_config();
         config.runtime.cancel_timeout_ms = 50;
         let build = broken(&plan);
         let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
@@ -290,14 +292,14 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         (first..first + 1_000).for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
         let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
         let run = runtime.start(start).await.unwrap();
-        patiently("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
+        wait_until("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
         let is_reached = plan.commits() >= first;
         if waits_for_storage(&world) {
             waited.fetch_add(1, SeqCst);
             assert_eq!(runtime.session(&session()).await.unwrap().session_id, session(), "reads go on");
-            let refused = soon(runtime.start("another")).await.unwrap_err();
+            let refused = with_timeout(runtime.start("another")).await.unwrap_err();
             assert_eq!((refused.code, refused.retryable), (ErrorCode::StorageError, true));
-            if let Err(error) = soon(run.cancel()).await {
+            if let Err(error) = with_timeout(run.cancel()).await {
                 assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "nothing is stored of it");
             }
             let calls = model.calls.load(SeqCst);
@@ -307,7 +309,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
                 "commit {first}: no end is told before it is stored"
             );
             plan.clear();
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             // If only the record of its end was pending, the run has ended, possibly with a document that was not
             // flushed.
             let code = outcome.error.as_ref().map(|error| error.code);
@@ -318,7 +320,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             assert_eq!(model.calls.load(SeqCst), calls, "commit {first}: nothing is asked behind a cancel");
         } else {
             plan.clear();
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
         }
         check_session(runtime, &session()).await;
         let next = runtime.start(RunRequest::new("again").session("s")).await.unwrap();
@@ -343,7 +345,9 @@ async fn failed_flush_loses_no_edit_and_no_later_run() {
             FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => slot.wait().take_away(),
             _ => {}
         };
-        let world = TestRuntime::with(job(), |builder| builder.config(hasty()).fault_hook(Arc::new(hook))).await;
+        let world =
+            TestRuntime::with(job(), |builder| builder.config(quick_non_durable_config()).fault_hook(Arc::new(hook)))
+                .await;
         assert!(in_the_way.set(InTheWay(world.home().join("sessions/s/artifacts"))).is_ok());
         assert_eq!(do_the_job(&world, Some(run)).await, 0);
         check_home(world, &format!("the flush of {run}")).await;
@@ -371,7 +375,7 @@ impl InTheWay {
 
 /// Stores a text through each method of the library, and returns the outcomes.
 async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
-    let (runtime, here) = (world.runtime(), place("s"));
+    let (runtime, here) = (world.runtime(), local_owner("s"));
     let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
     let saved = runtime.artifact_service().save(&here, Save::new("saved", "text/plain", "text")).await;
     let put = runtime.put_artifact(&here, "put", "text/plain", pieces()).await;
@@ -385,9 +389,10 @@ async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> 
 async fn failed_file_write_is_reported_and_leaves_nothing() {
     for read_only in [false, true] {
         let kind = if read_only { "read-only" } else { "in the way" };
-        let world = TestRuntime::with(obedient(), |builder| builder.config(hasty())).await;
+        let world =
+            TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
         run(&world, "s", &[create("doc", "0")]).await;
-        let (here, folder) = (place("s"), world.home().join("sessions/s/artifacts"));
+        let (here, folder) = (local_owner("s"), world.home().join("sessions/s/artifacts"));
         let before = files_in(&folder);
         if read_only {
             set_mode(&folder, 0o500);
@@ -450,11 +455,12 @@ async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
         1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::say(request.messages.last().unwrap().content.clone()),
     });
-    let build =
-        |builder: RuntimeBuilder| builder.config(hasty()).wrap_store(|store| Box::new(Forgetful(Box::new(store))));
+    let build = |builder: RuntimeBuilder| {
+        builder.config(quick_non_durable_config()).wrap_store(|store| Box::new(Forgetful(Box::new(store))))
+    };
     let world = TestRuntime::with(model, build).await;
     let run = world.runtime().start(RunRequest::new("write").session("s")).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("session s does not exist"), "{outcome:?}");
     world.finish().await;
 }

@@ -10,12 +10,12 @@ use soong::{
 
 use crate::support::{
     history::{check_run, stored},
-    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
-    world::{TestRuntime, all, kinds, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    world::{TestRuntime, kinds, read_to_end, with_timeout},
 };
 
 fn busy() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0..=4) => {
             Turn::Call(vec![("agent", json!({"task": ["a", "b", "c", "d"]})), ("read", json!({"path": "a.txt"}))])
         }
@@ -29,7 +29,7 @@ fn busy() -> Arc<ScriptedModel> {
 async fn live_stream_equals_the_stored_events() {
     let world = TestRuntime::open(busy()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    let live = all(run.events().unwrap()).await;
+    let live = read_to_end(run.events().unwrap()).await;
     check_run(&live);
     let stored = stored(world.runtime(), run.trace_id()).await;
     let text = |events: &[Arc<soong::protocol::EventRecord>]| -> Vec<String> {
@@ -37,7 +37,7 @@ async fn live_stream_equals_the_stored_events() {
     };
     assert_eq!(text(&live), text(&stored));
     for child in run.children().await.unwrap() {
-        let of_child = all(run.child_events(&child.run_id).await.unwrap()).await;
+        let of_child = read_to_end(run.child_events(&child.run_id).await.unwrap()).await;
         check_run(&of_child);
         assert_eq!(kinds(&of_child).last(), Some(&"run_completed"));
     }
@@ -57,7 +57,7 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
                     // Reconnects after every few events, with the id of the last received event.
                     let mut stream = runtime.trace_events(&trace, cursor);
                     for _ in 0..step {
-                        let Some(item) = soon(stream.next()).await else { return seen };
+                        let Some(item) = with_timeout(stream.next()).await else { return seen };
                         if let StreamItem::Event(event) = item.unwrap() {
                             cursor = event.event_id;
                             seen.push(event.event_id);
@@ -70,10 +70,10 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
             })
         })
         .collect();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let last = world.runtime().trace(run.trace_id()).await.unwrap().last_event_id;
     for reader in readers {
-        assert_eq!(soon(reader).await.unwrap(), (1..=last).collect::<Vec<_>>());
+        assert_eq!(with_timeout(reader).await.unwrap(), (1..=last).collect::<Vec<_>>());
     }
     world.finish().await;
 }
@@ -84,7 +84,7 @@ async fn a_whole_session_is_one_stream_with_one_cursor() {
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     // This stream is read only after all events have occurred, when its buffer has overflowed.
     let mut late = world.runtime().session_events(run.session_id(), 0);
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let last = world.runtime().session(run.session_id()).await.unwrap().last_session_seq;
     let mut fresh = world.runtime().session_events(run.session_id(), 0);
     read_session(&mut fresh, last, 0).await;
@@ -97,7 +97,7 @@ async fn a_whole_session_is_one_stream_with_one_cursor() {
 async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
     let mut seen = since;
     while seen < last {
-        if let StreamItem::Event(event) = soon(stream.next()).await.unwrap().unwrap() {
+        if let StreamItem::Event(event) = with_timeout(stream.next()).await.unwrap().unwrap() {
             assert_eq!(event.session_seq, seen + 1);
             seen = event.session_seq;
         }
@@ -108,19 +108,19 @@ async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
 async fn text_streams_between_the_events_and_is_not_stored() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match assistant_count(request) {
         0 => Turn::When(Arc::clone(&told), "first".into()),
         _ => Turn::say("second"),
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     go.notify_one();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let mut session = world.runtime().session_events(run.session_id(), 0);
     let again = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
     let mut text = String::new();
     loop {
-        match soon(session.next()).await.unwrap().unwrap() {
+        match with_timeout(session.next()).await.unwrap().unwrap() {
             StreamItem::Delta(delta) => {
                 if let Delta::Text { text: piece } = &delta.delta {
                     text.push_str(piece);
@@ -148,7 +148,7 @@ async fn a_run_is_followed_to_its_result_in_one_call() {
             seen.push(Arc::clone(event));
         }
     });
-    assert_eq!(soon(following).await.unwrap().output, "end");
+    assert_eq!(with_timeout(following).await.unwrap().output, "end");
     check_run(&seen);
     world.finish().await;
 }

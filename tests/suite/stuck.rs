@@ -10,9 +10,9 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, is_parent, task_of, turn_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, patiently, quick, soon, until},
+    world::{TestRuntime, quick_config, read_until, wait_until, with_timeout},
 };
 
 /// Returns the tasks of the runs that the tree shows as stalled.
@@ -24,7 +24,7 @@ fn stuck(tree: &ActorView) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_hanging_tool_call_is_reported_and_only_once() {
     let called = Arc::new(AtomicUsize::new(0));
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (true, _, 0) => Turn::call("agent", json!({"task": ["hangs", "thinks", "asks"], "agent_type": "default"})),
         (true, ..) => Turn::say("done"),
         (_, "hangs", 0) => Turn::call("hang", json!({})),
@@ -33,14 +33,14 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
         _ => Turn::say("x"),
     });
     let world = TestRuntime::with(model.clone(), |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.runtime.stuck_after_s = 1;
         builder.config(config).register_tool(HangOnceTool::new(false, &called))
     })
     .await;
     let run = world.runtime().start(RunRequest::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     let mut stream = world.runtime().session_events(&SessionId::new("s"), 0);
-    let told = until(&mut stream, "run_stuck").await.pop().unwrap();
+    let told = read_until(&mut stream, "run_stuck").await.pop().unwrap();
     let children = run.children().await.unwrap();
     assert_eq!(told.run_id.as_ref(), Some(&children[0].run_id));
     assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
@@ -52,9 +52,9 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
         assert_eq!(count, usize::from(child.run_id == children[0].run_id), "{}", child.task);
     }
     assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
-    soon(run.cancel()).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
-    patiently("nothing is stuck any more", || stuck(&world.runtime().tree().unwrap()).is_empty()).await;
+    with_timeout(run.cancel()).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    wait_until("nothing is stuck any more", || stuck(&world.runtime().tree().unwrap()).is_empty()).await;
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

@@ -14,10 +14,10 @@ use soong::{
 };
 
 use crate::support::{
-    artifacts::{place, text},
+    artifacts::{local_owner, text},
     history::check_session,
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, all, patiently, quick, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, quick_config, read_to_end, wait_until, with_timeout},
 };
 
 /// Model whose main agent makes these calls one after the other, and then answers with the last result. `child`
@@ -30,7 +30,7 @@ fn calls(
         if !is_parent(request) {
             return child(request);
         }
-        match calls.get(turn_of(request)) {
+        match calls.get(assistant_count(request)) {
             Some((name, arguments)) => Turn::call(name, arguments.clone()),
             None => Turn::say(last_of(request)),
         }
@@ -39,7 +39,7 @@ fn calls(
 
 async fn ended(world: &TestRuntime, start: RunRequest) -> (RunHandle, String) {
     let run = world.runtime().start(start).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     (run, outcome.output.clone())
 }
@@ -112,7 +112,7 @@ async fn invalid_agent_calls_return_errors_and_start_nothing() {
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delegate_and_evaluation_each_continue_their_own_trace() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => {
             Turn::Call(vec![("goal", json!({"add": "write", "focus": "1"})), ("agent", json!({"task": "one"}))])
         }
@@ -147,7 +147,7 @@ async fn delegate_and_evaluation_each_continue_their_own_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continued_child_keeps_its_preset_and_tools() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["look"]})),
         (true, turn @ 1..=2) => {
             let result: Value =
@@ -183,7 +183,7 @@ async fn continued_child_keeps_its_preset_and_tools() {
     let parent = world.runtime().start(driven).await.unwrap();
     assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
     parent.finish("done").unwrap();
-    soon(parent.wait()).await.unwrap();
+    with_timeout(parent.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -235,10 +235,10 @@ async fn answer_that_violates_the_schema_is_retried_once() {
         let wish = json!({"task": "count", "expected_output_schema": number_schema()});
         let model = calls(vec![("agent", wish)], move |request| {
             assert!(task_of(request).contains("## Expected output"));
-            if turn_of(request) > 0 {
+            if assistant_count(request) > 0 {
                 assert!(last_of(request).contains("does not fit what was asked for"), "{}", last_of(request));
             }
-            Turn::say([first, second][turn_of(request)])
+            Turn::say([first, second][assistant_count(request)])
         });
         let world = TestRuntime::open(model).await;
         let (run, result) = ended(&world, RunRequest::new("x")).await;
@@ -274,12 +274,12 @@ async fn user_run_can_have_a_schema_and_return_a_typed_value() {
     let world = TestRuntime::open(model).await;
     let start = |message: &str| world.runtime().start(RunRequest::new(message).expect(number_schema()));
     let good = start("good").await.unwrap();
-    assert_eq!(soon(good.wait_as::<Count>()).await.unwrap(), Count { n: 7 });
-    assert_eq!(soon(good.wait()).await.unwrap().output, "{\"n\": 7}");
+    assert_eq!(with_timeout(good.wait_as::<Count>()).await.unwrap(), Count { n: 7 });
+    assert_eq!(with_timeout(good.wait()).await.unwrap().output, "{\"n\": 7}");
     let bad = start("bad").await.unwrap();
-    assert_eq!(soon(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ResultSchemaValidationFailed);
+    assert_eq!(with_timeout(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ResultSchemaValidationFailed);
     let free = world.runtime().start("free").await.unwrap();
-    assert_eq!(soon(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
+    assert_eq!(with_timeout(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
     let refused = world.runtime().start(RunRequest::new("x").expect(json!({"type": 7}))).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
     world.finish().await;
@@ -292,7 +292,7 @@ async fn large_answer_becomes_artifact_and_summary_names_its_id() {
     let answer = long.clone();
     let model = calls(vec![("agent", json!({"task": "write much"}))], move |_| Turn::say(answer.clone()));
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.artifacts.max_inline_bytes = 4_500;
         builder.config(config)
     })
@@ -302,7 +302,7 @@ async fn large_answer_becomes_artifact_and_summary_names_its_id() {
     let id = result["artifacts"][0]["artifact_id"].as_str().unwrap();
     let summary = result["summary"].as_str().unwrap();
     assert!(summary.contains(id) && summary.contains("begin") && summary.ends_with("end"), "{summary}");
-    assert_eq!(text(&world, &place(run.session_id().as_str()), id).await, long);
+    assert_eq!(text(&world, &local_owner(run.session_id().as_str()), id).await, long);
     let whole = world.runtime().messages(&run.children().await.unwrap()[0].trace_id, MessagePath::Main).await.unwrap();
     assert_eq!(whole.last().unwrap().content, long, "its trace has it whole");
     world.finish().await;
@@ -316,7 +316,7 @@ async fn oversized_results_are_shortened_and_stored_completely() {
         Turn::say(format!("{}: {}!", task_of(request), "y".repeat(900)))
     });
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.artifacts.max_inline_bytes = 8_000;
         builder.config(config)
     })
@@ -329,14 +329,14 @@ async fn oversized_results_are_shortened_and_stored_completely() {
         let summary = result["summary"].as_str().unwrap();
         assert!(summary.starts_with(&format!("task {place}: yyy")) && summary.ends_with('…'), "{summary}");
     }
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let reference = events.iter().find_map(|event| match &event.event {
         Event::Tool(soong::protocol::ToolEvent::Completed { artifact_ref, .. }) => artifact_ref.clone(),
         _ => None,
     });
     let id = reference.unwrap().artifact_id;
     assert!(note.contains(id.as_str()), "{note}");
-    let whole = text(&world, &place(run.session_id().as_str()), id.as_str()).await;
+    let whole = text(&world, &local_owner(run.session_id().as_str()), id.as_str()).await;
     let whole: Value = serde_json::from_str(&whole).unwrap();
     assert!(whole["results"][19]["summary"].as_str().unwrap().ends_with("yyy!"));
     check_session(world.runtime(), run.session_id()).await;
@@ -349,7 +349,7 @@ async fn child_failures_are_reported_and_the_parent_continues() {
     let broken = || ModelError::new(Failure::Rejected, "no such model");
     let model = calls(
         vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 300}))],
-        move |request| match (task_of(request), turn_of(request)) {
+        move |request| match (task_of(request), assistant_count(request)) {
             ("panic", _) => panic!("this provider is broken"),
             ("hang", _) => Turn::Hang("so far so"),
             ("break", _) => Turn::Break("half an ans", broken()),
@@ -395,7 +395,7 @@ async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
         Turn::When(told, task)
     });
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.agents.max_concurrent_children_per_session = 1;
         builder.config(config)
     })
@@ -413,16 +413,16 @@ async fn parent_is_notified_of_child_progress_and_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
     let model =
-        calls(vec![("agent", json!({"task": "work", "agent_type": "explore"}))], move |request| {
-            match turn_of(request) {
-                0 => Turn::call("goal", json!({"add": ["first thing", "second thing"], "focus": "2"})),
-                1 => Turn::When(Arc::clone(&told), "half".into()),
-                _ => Turn::say("done"),
-            }
+        calls(vec![("agent", json!({"task": "work", "agent_type": "explore"}))], move |request| match assistant_count(
+            request,
+        ) {
+            0 => Turn::call("goal", json!({"add": ["first thing", "second thing"], "focus": "2"})),
+            1 => Turn::When(Arc::clone(&told), "half".into()),
+            _ => Turn::say("done"),
         });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == 3).await;
+    wait_until("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == 3).await;
     let child = run.children().await.unwrap()[0].clone();
     let summary = |world: &TestRuntime, id| {
         let runtime = world.runtime().clone();
@@ -433,13 +433,13 @@ async fn parent_is_notified_of_child_progress_and_crash() {
     };
     let at_work = summary(&world, run.trace_id().clone()).await;
     assert_eq!((at_work.summary.as_str(), at_work.status), ("second thing", CollaboratorStatus::Running));
-    world.runtime().crash(&format!("run:{}", child.run_id)).unwrap();
-    patiently("it thinks again", || model.calls.load(SeqCst) == 4 && model.in_flight() == 1).await;
+    world.runtime().inject_crash(&format!("run:{}", child.run_id)).unwrap();
+    wait_until("it thinks again", || model.calls.load(SeqCst) == 4 && model.in_flight() == 1).await;
     go.notify_waiters();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let ended = summary(&world, run.trace_id().clone()).await;
     assert_eq!((ended.summary.as_str(), ended.status), ("half", CollaboratorStatus::Completed));
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let updates = events.iter().filter(|event| event.event.kind() == "collaborator_updated").count();
     assert_eq!(updates, 4, "start, goal, restart, end");
     world.finish().await;
@@ -470,11 +470,11 @@ async fn program_starts_and_joins_children_of_each_mode() {
         ])
         .await
         .unwrap();
-    let outcomes = soon(children.join()).await;
+    let outcomes = with_timeout(children.join()).await;
     let outputs: Vec<&str> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().output.as_str()).collect();
     assert_eq!(outputs[0], "did look");
     assert!(outputs[1].starts_with("did work"));
-    assert_eq!(soon(children[3].wait_as::<Value>()).await.unwrap(), json!({"n": 3}));
+    assert_eq!(with_timeout(children[3].wait_as::<Value>()).await.unwrap(), json!({"n": 3}));
     assert_eq!(outputs[4], "given|task");
     let results = run.results().await.unwrap();
     assert_eq!(
@@ -485,7 +485,7 @@ async fn program_starts_and_joins_children_of_each_mode() {
     let again = run.spawn(ChildSpec { continue_from: Some(children[0].trace_id().clone()), ..ChildSpec::new("more") });
     let again = again.await.unwrap();
     assert_eq!(again.trace_id(), children[0].trace_id());
-    soon(again.wait()).await.unwrap();
+    with_timeout(again.wait()).await.unwrap();
     for (spec, code) in [
         (ChildSpec::new(" "), ErrorCode::ValidationError),
         (ChildSpec::new("x").agent_type("nobody"), ErrorCode::ValidationError),
@@ -494,7 +494,7 @@ async fn program_starts_and_joins_children_of_each_mode() {
         assert_eq!(run.spawn(spec).await.unwrap_err().code, code);
     }
     run.finish("done").unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     assert_eq!(run.spawn("late").await.unwrap_err().code, ErrorCode::NothingRunning);
     world.finish().await;
 }
@@ -512,15 +512,15 @@ async fn delivered_result_enters_conversation_before_the_next_turn() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("talk")).await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1).await;
+    wait_until("it thinks", || model.in_flight() == 1).await;
     let quiet = run.spawn("quiet work").await.unwrap();
     let loud = run.spawn(ChildSpec::new("loud work").deliver()).await.unwrap();
-    soon(quiet.wait()).await.unwrap();
-    soon(loud.wait()).await.unwrap();
+    with_timeout(quiet.wait()).await.unwrap();
+    with_timeout(loud.wait()).await.unwrap();
     go.notify_one();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("did loud work") && !outcome.output.contains("quiet"), "{}", outcome.output);
-    let events = all(run.events().unwrap()).await;
+    let events = read_to_end(run.events().unwrap()).await;
     let delivered = |event: &&Arc<soong::protocol::EventRecord>| matches!(&event.event, Event::SubAgent(SubAgentEvent::Delivered { run_id, .. }) if run_id == loud.run_id());
     assert_eq!(events.iter().filter(delivered).count(), 1);
     check_session(world.runtime(), run.session_id()).await;
@@ -539,11 +539,11 @@ async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
         });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Normal)).await.unwrap();
-    patiently("all think", || model.in_flight() == 3).await;
+    wait_until("all think", || model.in_flight() == 3).await;
     let child = run.children().await.unwrap()[1].run_id.clone();
-    soon(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
+    with_timeout(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
     go.notify_waiters();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     let result: Value = serde_json::from_str(&outcome.output).unwrap();
     let told: Vec<(&str, &str)> = result["results"]
         .as_array()

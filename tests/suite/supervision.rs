@@ -15,13 +15,13 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, is_parent, last_of, task_of, turn_of},
-    world::{TestRuntime, patiently, quick, soon, until},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    world::{TestRuntime, quick_config, read_until, wait_until, with_timeout},
 };
 
 /// Model of a run with a tool call, two children with a tool call each, and an artifact.
 fn whole_job() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("list_files", json!({})),
         (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "# Report"})),
@@ -75,7 +75,7 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
                 let hook = crash_at(point, nth, 1, Arc::default(), of_root);
                 let world = TestRuntime::with(whole_job(), |builder| builder.fault_hook(hook)).await;
                 let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator)).await.unwrap();
-                let outcome = soon(run.wait()).await.unwrap();
+                let outcome = with_timeout(run.wait()).await.unwrap();
                 let place = format!("{point:?} number {nth} of_root={of_root}");
                 assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "the end"), "{place}");
                 let events = stored(world.runtime(), run.trace_id()).await;
@@ -96,22 +96,22 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
 async fn children_continue_while_their_parent_restarts() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b", "c"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&told), "child's answer".into()),
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    patiently("three children think", || model.in_flight() == 3).await;
+    wait_until("three children think", || model.in_flight() == 3).await;
     let mut events = run.events().unwrap();
-    world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
-    let so_far = until(&mut events, "actor_restarted").await;
+    world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+    let so_far = read_until(&mut events, "actor_restarted").await;
     assert!(so_far.iter().all(|event| event.event.kind() != "sub_trace_completed"));
     assert_eq!(model.in_flight(), 3, "no child was disturbed");
     let calls = model.calls.load(SeqCst);
     go.notify_waiters();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output.matches("child's answer").count(), 3);
     assert_eq!(model.calls.load(SeqCst), calls + 1, "only the parent's next turn was added");
     check_session(world.runtime(), run.session_id()).await;
@@ -126,16 +126,16 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
         let world = TestRuntime::with(model, |builder| builder.fault_hook(hook)).await;
         let bad = world.runtime().start(RunRequest::new("bad").session("bad")).await.unwrap();
         let good = world.runtime().start(RunRequest::new("good").session("good")).await.unwrap();
-        let outcome = soon(bad.wait()).await.unwrap();
+        let outcome = with_timeout(bad.wait()).await.unwrap();
         assert_eq!(outcome.status, status, "{crashes} crashes");
         if status == RunStatus::Failed {
             assert_eq!(outcome.end_reason, EndReason::ActorCrashed);
             assert_eq!(outcome.error.as_ref().unwrap().code, ErrorCode::ActorCrashed);
         }
-        assert_eq!(soon(good.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(good.wait()).await.unwrap().status, RunStatus::Completed);
         // The session and its trace can continue.
         let again = world.runtime().start(RunRequest::new("again").session("bad")).await.unwrap();
-        assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
+        assert_eq!(with_timeout(again.wait()).await.unwrap().output, "ok");
         check_session(world.runtime(), bad.session_id()).await;
         world.finish().await;
     }
@@ -144,14 +144,14 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_over_crash_limit_fails_and_its_parent_continues() {
     let hook = crash_at(FaultPoint::CallModel, 1, 4, Arc::default(), false);
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x"})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::say("never"),
     });
     let world = TestRuntime::with(model, |builder| builder.fault_hook(hook)).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert!(outcome.output.contains("actor_crashed"), "{}", outcome.output);
     check_session(world.runtime(), run.session_id()).await;
@@ -161,12 +161,12 @@ async fn child_over_crash_limit_fails_and_its_parent_continues() {
 /// Starts a run with children that wait, and returns once they wait.
 async fn waiting_children(world: &TestRuntime, model: &ScriptedModel) -> soong::RunHandle {
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    patiently("the children think", || model.in_flight() == 2).await;
+    wait_until("the children think", || model.in_flight() == 2).await;
     run
 }
 
 fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&go), "child's answer".into()),
@@ -181,24 +181,25 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
         let world = TestRuntime::open(model.clone()).await;
         let start = RunRequest::new("x").mode(RunMode::Orchestrator).session("s");
         let run = world.runtime().start(start).await.unwrap();
-        patiently("the children think", || model.in_flight() == 2).await;
+        wait_until("the children think", || model.in_flight() == 2).await;
         let queued = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
         let calls = model.calls.load(SeqCst);
-        world.runtime().crash(victim).unwrap();
+        world.runtime().inject_crash(victim).unwrap();
         // The model calls of the children ended with their actors, and the restarted actors repeat them.
-        patiently("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2).await;
+        wait_until("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2)
+            .await;
         let restarts =
             |runtime: &Runtime| serde_json::to_value(runtime.tree()).unwrap().to_string().contains("\"restarts\":1");
         assert!(restarts(world.runtime()), "{victim}");
         go.notify_waiters();
-        let outcome = soon(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.output.matches("child's answer").count(), 2, "{victim}: {}", outcome.output);
-        patiently("the queued run has its turn", || {
+        wait_until("the queued run has its turn", || {
             go.notify_waiters();
             model.in_flight() == 0
         })
         .await;
-        assert_eq!(soon(queued.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(with_timeout(queued.wait()).await.unwrap().status, RunStatus::Completed);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -210,19 +211,19 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let told = Arc::clone(&go);
     let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
     let world = TestRuntime::with(model.clone(), |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.model.max_concurrency = 1;
         builder.config(config)
     })
     .await;
     let first = world.runtime().start("first").await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1).await;
+    wait_until("it thinks", || model.in_flight() == 1).await;
     let second = world.runtime().start("second").await.unwrap();
-    world.runtime().crash("model_gateway:default").unwrap();
+    world.runtime().inject_crash("model_gateway:default").unwrap();
     let third = world.runtime().start("third").await.unwrap();
     let all = async {
         for run in [&first, &second, &third] {
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
         }
     };
     tokio::select! {
@@ -235,18 +236,18 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_session_is_passivated_and_reactivated() {
-    let model = ScriptedModel::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let model = ScriptedModel::new(|request| Turn::say(format!("answer {}", assistant_count(request))));
     let world = TestRuntime::with(model, |builder| {
-        let mut config = quick();
+        let mut config = quick_config();
         config.runtime.idle_session_s = 0;
         builder.config(config)
     })
     .await;
     for n in 0..5 {
         let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, format!("answer {n}"));
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("answer {n}"));
         let is_idle = || !serde_json::to_string(&world.runtime().tree()).unwrap().contains("session:s");
-        patiently("its actors go", is_idle).await;
+        wait_until("its actors go", is_idle).await;
     }
     check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
     world.finish().await;
@@ -254,21 +255,21 @@ async fn idle_session_is_passivated_and_reactivated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
-    let model = ScriptedModel::new(move |request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
         (true, _) => Turn::call("agent", json!({"task": (0..40).map(|n| n.to_string()).collect::<Vec<_>>()})),
         (false, _) => Turn::Hang("half of it"),
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    patiently("the slots are full", || model.in_flight() == 16).await;
+    wait_until("the slots are full", || model.in_flight() == 16).await;
     let calls = model.calls.load(SeqCst);
     let start = Instant::now();
-    soon(run.cancel()).await.unwrap();
+    with_timeout(run.cancel()).await.unwrap();
     let took = start.elapsed();
     assert!(took.as_millis() < 2_000, "cancelling took {took:?}");
     assert_eq!(model.in_flight(), 0, "a model call goes on");
     assert_eq!(model.calls.load(SeqCst), calls, "a model call was made after the request");
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     let children = run.children().await.unwrap();
     assert_eq!(children.len(), 40);
@@ -290,7 +291,7 @@ async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
             format!("it was cancelled; to let it go on, call agent(task=\"…\", continue_from=\"{}\")", child.trace_id);
         assert_eq!(result["hint"], json!(way));
     }
-    soon(run.cancel()).await.unwrap(); // cancelling an ended run changes nothing
+    with_timeout(run.cancel()).await.unwrap(); // cancelling an ended run changes nothing
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -303,11 +304,11 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
     let run = waiting_children(&world, &model).await;
     let children = run.children().await.unwrap();
     let child = world.runtime().handle(&children[0].run_id).unwrap();
-    soon(child.cancel()).await.unwrap();
-    assert_eq!(soon(child.wait()).await.unwrap().status, RunStatus::Cancelled);
+    with_timeout(child.cancel()).await.unwrap();
+    assert_eq!(with_timeout(child.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.in_flight(), 1);
     go.notify_waiters();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert!(outcome.output.contains("\"status\":\"cancelled\"") && outcome.output.contains("child's answer"));
     check_session(world.runtime(), run.session_id()).await;
@@ -331,9 +332,9 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
     };
     let world = TestRuntime::with(model.clone(), |builder| builder.fault_hook(hook)).await;
     let run = world.runtime().start("x").await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1).await;
-    soon(run.cancel()).await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    wait_until("it thinks", || model.in_flight() == 1).await;
+    with_timeout(run.cancel()).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -341,14 +342,14 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
 /// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timed_out_child_fails_and_its_parent_is_notified() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::Hang("so far"),
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
     assert!(outcome.output.contains("\"timeout\"") && outcome.output.contains("so far"), "{}", outcome.output);
     let child = &run.children().await.unwrap()[0];
@@ -365,12 +366,12 @@ async fn restarts_are_counted_and_reported_on_the_stream() {
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=2 {
-        patiently("it thinks", || model.in_flight() == 1).await;
-        world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
-        patiently("it thinks again", || model.calls.load(SeqCst) == n + 1).await;
+        wait_until("it thinks", || model.in_flight() == 1).await;
+        world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+        wait_until("it thinks again", || model.calls.load(SeqCst) == n + 1).await;
     }
     go.notify_one();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let events = stored(world.runtime(), run.trace_id()).await;
     let counts: Vec<u32> = events
         .iter()
@@ -380,8 +381,8 @@ async fn restarts_are_counted_and_reported_on_the_stream() {
         })
         .collect();
     assert_eq!(counts, [1, 2]);
-    assert!(world.runtime().crash("journal:0").is_err(), "the journal is no drill's victim");
-    assert!(world.runtime().crash("run:none").is_err());
+    assert!(world.runtime().inject_crash("journal:0").is_err(), "the journal is no drill's victim");
+    assert!(world.runtime().inject_crash("run:none").is_err());
     world.finish().await;
 }
 
@@ -401,7 +402,7 @@ impl Store for Dying {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
-    let model = ScriptedModel::new(|request| match turn_of(request) {
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
         0..=4 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say("end"),
     });
@@ -411,16 +412,16 @@ async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
     .await;
     let run = world.runtime().start("x").await.unwrap();
     let events = world.runtime().session_events(run.session_id(), 0);
-    let failure = soon(run.wait()).await.unwrap_err();
+    let failure = with_timeout(run.wait()).await.unwrap_err();
     assert_eq!((failure.code, world.runtime().failure()), (ErrorCode::RuntimeFailed, Some(failure.clone())));
-    assert_eq!(soon(world.runtime().start("y")).await.unwrap_err(), failure);
+    assert_eq!(with_timeout(world.runtime().start("y")).await.unwrap_err(), failure);
     let stored = world.runtime().run(run.run_id()).await.unwrap();
     assert_eq!(stored.status, RunStatus::Interrupted, "what was committed can be read");
     // Streams deliver all stored events and then the reason, including streams that are opened now.
     for mut events in [events, world.runtime().session_events(run.session_id(), 0)] {
         let mut seen = 0;
         let end = loop {
-            match soon(events.next()).await {
+            match with_timeout(events.next()).await {
                 Some(Ok(StreamItem::Event(record))) => seen = record.session_seq,
                 Some(Ok(_)) => {}
                 end => break end,
@@ -428,7 +429,7 @@ async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
         };
         assert_eq!(end.unwrap().unwrap_err(), failure);
         assert_eq!(seen, world.runtime().session(run.session_id()).await.unwrap().last_session_seq);
-        assert!(soon(events.next()).await.is_none());
+        assert!(with_timeout(events.next()).await.is_none());
     }
     world.finish().await;
 }
@@ -439,10 +440,10 @@ async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=6 {
-        patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
-        world.runtime().crash("session_supervisor:0").unwrap();
+        wait_until("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
+        world.runtime().inject_crash("session_supervisor:0").unwrap();
     }
-    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::RuntimeFailed);
+    assert_eq!(with_timeout(run.wait()).await.unwrap_err().code, ErrorCode::RuntimeFailed);
     assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::RuntimeFailed);
     world.finish().await;
 }
@@ -455,14 +456,14 @@ async fn finish_of_a_driven_run_survives_a_crash() {
     let world = TestRuntime::open(model.clone()).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();
-    patiently("the child thinks", || model.in_flight() == 1).await;
+    wait_until("the child thinks", || model.in_flight() == 1).await;
     parent.finish("all done").unwrap();
     let mut events = parent.events().unwrap();
-    world.runtime().crash(&format!("run:{}", parent.run_id())).unwrap();
-    until(&mut events, "actor_restarted").await;
+    world.runtime().inject_crash(&format!("run:{}", parent.run_id())).unwrap();
+    read_until(&mut events, "actor_restarted").await;
     go.notify_waiters();
-    soon(child.wait()).await.unwrap();
-    assert_eq!(soon(parent.wait()).await.unwrap().output, "all done");
+    with_timeout(child.wait()).await.unwrap();
+    assert_eq!(with_timeout(parent.wait()).await.unwrap().output, "all done");
     check_session(world.runtime(), parent.session_id()).await;
     world.finish().await;
 }
@@ -480,10 +481,10 @@ async fn start_during_a_session_crash_is_executed_or_rejected() {
         for _ in 0..round % 7 {
             tokio::task::yield_now().await;
         }
-        let _ = world.runtime().crash(&format!("session:{session}"));
-        match soon(starting).await.unwrap() {
+        let _ = world.runtime().inject_crash(&format!("session:{session}"));
+        match with_timeout(starting).await.unwrap() {
             Ok(run) => {
-                assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+                assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
                 accepted += 1;
             }
             Err(error) => {
@@ -494,7 +495,7 @@ async fn start_during_a_session_crash_is_executed_or_rejected() {
     }
     assert!(accepted > 0, "{accepted} accepted, {refused} refused");
     let page = world.runtime().sessions(soong::SessionFilter::default(), 100, None).await.unwrap();
-    patiently("nothing is left at work", || {
+    wait_until("nothing is left at work", || {
         world.runtime().tree().is_some_and(|tree| !format!("{tree:?}").contains("kind: Run,"))
     })
     .await;
@@ -513,12 +514,12 @@ async fn run_that_crashes_at_its_timeout_still_ends() {
         assert!(point != FaultPoint::BeforeAppend || !crash.swap(false, SeqCst), "provoked");
     });
     let model = ScriptedModel::new(|_| Turn::Hang("half"));
-    let world = TestRuntime::with(model.clone(), |builder| builder.config(quick()).fault_hook(hook)).await;
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_config()).fault_hook(hook)).await;
     let run = world.runtime().start(RunRequest { timeout_ms: Some(300), ..RunRequest::new("x") }).await.unwrap();
-    patiently("the model is asked", || model.in_flight() == 1).await;
+    wait_until("the model is asked", || model.in_flight() == 1).await;
     // The next append records the consequences of the timeout.
     armed.store(true, SeqCst);
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(!armed.load(SeqCst), "it crashed");
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
     check_session(world.runtime(), run.session_id()).await;

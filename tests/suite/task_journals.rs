@@ -19,13 +19,13 @@ use soong::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{ScriptedModel, Turn, is_parent, turn_of},
-    world::{TestRuntime, hasty, patiently, soon},
+    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Model that plans three goals, completes one of them, starts children for another, and answers.
 fn planner() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), turn_of(request)) {
+    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["look", "write", "check"], "focus": "1"})),
         (true, 1) => Turn::call("goal", json!({"done": "looked", "focus": "2"})),
         (true, 2) => Turn::call("agent", json!({"task": ["left", "right"]})),
@@ -46,7 +46,7 @@ fn tasks(world: &TestRuntime) -> Vec<ProjectTask> {
 async fn complete(world: &TestRuntime, count: usize) -> Vec<ProjectTask> {
     let is_over = |task: &ProjectTask| task.status != TaskStatus::Unfinished;
     let what = format!("{count} journals are complete");
-    patiently(&what, || tasks(world).iter().filter(|task| is_over(task)).count() == count).await;
+    wait_until(&what, || tasks(world).iter().filter(|task| is_over(task)).count() == count).await;
     tasks(world)
 }
 
@@ -89,7 +89,7 @@ impl Store for NeverDone {
 }
 
 fn never_done(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder.config(hasty()).wrap_store(|store| Box::new(NeverDone(Box::new(store))))
+    builder.config(quick_non_durable_config()).wrap_store(|store| Box::new(NeverDone(Box::new(store))))
 }
 
 /// (TASK-1)
@@ -98,7 +98,7 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
     let world = TestRuntime::open(planner()).await;
     let runtime = world.runtime();
     let first = runtime.start(orchestrate("s")).await.unwrap();
-    soon(first.wait()).await.unwrap();
+    with_timeout(first.wait()).await.unwrap();
     let task = complete(&world, 1).await.remove(0);
     let run = first.record().await.unwrap();
     let stamp = run.created_at.compact();
@@ -122,13 +122,13 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
     // The journal of the next run of the session starts with the goals of the session. Runs in normal mode and driven
     // runs have no journal.
     let second = runtime.start(orchestrate("s")).await.unwrap();
-    soon(second.wait()).await.unwrap();
+    with_timeout(second.wait()).await.unwrap();
     let normal = runtime.start(RunRequest::new("x").session("n")).await.unwrap();
-    soon(normal.wait()).await.unwrap();
+    with_timeout(normal.wait()).await.unwrap();
     let driven = RunRequest::driven("x").session("d").mode(RunMode::Orchestrator);
     let driven = runtime.start(driven).await.unwrap();
     driven.finish("it is done").unwrap();
-    soon(driven.wait()).await.unwrap();
+    with_timeout(driven.wait()).await.unwrap();
     let all = complete(&world, 2).await;
     let later = all.iter().find(|task| task.run_id.as_ref() == Some(second.run_id())).unwrap();
     let written = lines(&later.path);
@@ -149,14 +149,14 @@ async fn queued_run_has_no_journal_until_it_starts() {
     let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
     let world = TestRuntime::open(model.clone()).await;
     let active = world.runtime().start(orchestrate("s")).await.unwrap();
-    patiently("it thinks", || model.in_flight() == 1).await;
+    wait_until("it thinks", || model.in_flight() == 1).await;
     let waiting = world.runtime().start(orchestrate("s")).await.unwrap();
     let never = world.runtime().start(orchestrate("s")).await.unwrap();
-    patiently("the first has begun its journal", || tasks(&world).first().is_some_and(|task| task.lines == 1)).await;
+    wait_until("the first has begun its journal", || tasks(&world).first().is_some_and(|task| task.lines == 1)).await;
     never.cancel().await.unwrap();
     go.notify_one();
-    soon(active.wait()).await.unwrap();
-    patiently("the second thinks", || model.in_flight() == 1).await;
+    with_timeout(active.wait()).await.unwrap();
+    wait_until("the second thinks", || model.in_flight() == 1).await;
     waiting.cancel().await.unwrap();
     let mut found: Vec<(TaskStatus, bool)> = complete(&world, 2)
         .await
@@ -172,10 +172,10 @@ async fn queued_run_has_no_journal_until_it_starts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reported_end_is_in_the_file_after_the_runtime_closes() {
     for _ in 0..8 {
-        let mut world = TestRuntime::with(planner(), |builder| builder.config(hasty())).await;
+        let mut world = TestRuntime::with(planner(), |builder| builder.config(quick_non_durable_config())).await;
         let run = world.runtime().start(orchestrate("s")).await.unwrap();
-        soon(run.wait()).await.unwrap();
-        world.shut().await;
+        with_timeout(run.wait()).await.unwrap();
+        world.close_runtime().await;
         assert_eq!(tasks(&world)[0].status, TaskStatus::Completed);
         world.finish().await;
     }
@@ -186,7 +186,7 @@ async fn reported_end_is_in_the_file_after_the_runtime_closes() {
 async fn next_owner_completes_a_file_left_by_a_crash() {
     let mut world = TestRuntime::with(planner(), never_done).await;
     let run = world.runtime().start(orchestrate("s")).await.unwrap();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let path = complete(&world, 1).await.remove(0).path;
     let whole = fs::read(&path).unwrap();
     let middle = whole.iter().position(|byte| *byte == b'\n').unwrap() / 2;
@@ -199,13 +199,13 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
         cases.push((format!("cut at {cut}"), Some(whole[..cut].to_vec())));
     }
     for (what, left) in cases {
-        world.shut().await;
+        world.close_runtime().await;
         match &left {
             Some(text) => fs::write(&path, text).unwrap(),
             None => fs::remove_file(&path).unwrap(),
         }
         world.reopen_with(planner(), never_done).await;
-        patiently(&what, || fs::read(&path).is_ok_and(|text| text == whole)).await;
+        wait_until(&what, || fs::read(&path).is_ok_and(|text| text == whole)).await;
     }
     let aside = PathBuf::from(format!("{}.damaged-1", path.display()));
     assert!(aside.exists(), "what was damaged is kept");
@@ -217,7 +217,7 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
         world.reopen(planner()).await;
         fs::remove_file(&path).unwrap();
         world.reopen(planner()).await;
-        world.shut().await;
+        world.close_runtime().await;
         if !path.exists() {
             break;
         }
@@ -229,21 +229,21 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_writes_the_last_line_of_an_interrupted_run() {
     for file_is_lost in [false, true] {
-        let model = ScriptedModel::new(|request| match turn_of(request) {
+        let model = ScriptedModel::new(|request| match assistant_count(request) {
             0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
             _ => Turn::Hang("thinking"),
         });
         let mut world = TestRuntime::open(model.clone()).await;
         world.runtime().start(orchestrate("s")).await.unwrap();
-        patiently("the plan is in the file", || tasks(&world).first().is_some_and(|task| task.lines == 3)).await;
-        world.shut().await;
+        wait_until("the plan is in the file", || tasks(&world).first().is_some_and(|task| task.lines == 3)).await;
+        world.close_runtime().await;
         let path = tasks(&world).remove(0).path;
         assert_eq!(tasks(&world)[0].status, TaskStatus::Unfinished);
         if file_is_lost {
             fs::remove_file(&path).unwrap();
         }
         let ending = |builder: soong::RuntimeBuilder| {
-            let mut config = crate::support::world::quick();
+            let mut config = crate::support::world::quick_config();
             config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
             builder.config(config)
         };
@@ -273,9 +273,11 @@ async fn actor_crash_at_any_point_does_not_change_the_journal() {
                 };
                 assert!(!is_root || here != point || count != nth, "provoked");
             });
-            let world = TestRuntime::with(planner(), |builder| builder.config(hasty()).fault_hook(hook)).await;
+            let world =
+                TestRuntime::with(planner(), |builder| builder.config(quick_non_durable_config()).fault_hook(hook))
+                    .await;
             let run = world.runtime().start(orchestrate("s")).await.unwrap();
-            let outcome = soon(run.wait()).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{point:?} {nth}");
             let task = complete(&world, 1).await.remove(0);
             let written = lines(&task.path);
@@ -310,7 +312,7 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
         prepare(&world);
         let before: Vec<_> = fs::read_dir(world.project()).unwrap().map(|entry| entry.unwrap().path()).collect();
         let run = world.runtime().start(orchestrate("s")).await.unwrap();
-        soon(run.wait()).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
         let task = complete(&world, 1).await.remove(0);
         assert_eq!(task.kept_in, TaskPlace::Home, "{what}");
         assert_eq!(task.path.parent(), Some(world.home().join("tasks/s").as_path()), "{what}");
@@ -334,7 +336,7 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
 async fn journal_moves_to_the_home_if_its_project_is_deleted() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match turn_of(request) {
+    let model = ScriptedModel::new(move |request| match assistant_count(request) {
         0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         _ => Turn::When(Arc::clone(&told), "done".into()),
     });
@@ -342,12 +344,12 @@ async fn journal_moves_to_the_home_if_its_project_is_deleted() {
     let project = world.project().canonicalize().unwrap();
     let run = world.runtime().start(orchestrate("s")).await.unwrap();
     let in_project = || read_tasks(None, &project).unwrap();
-    patiently("the plan is in the project", || in_project().first().is_some_and(|task| task.lines == 3)).await;
+    wait_until("the plan is in the project", || in_project().first().is_some_and(|task| task.lines == 3)).await;
     fs::remove_dir_all(&project).unwrap();
     go.notify_one();
-    soon(run.wait()).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
     let at_home = || read_tasks(Some(&world.home()), &project).unwrap();
-    patiently("it is complete", || at_home().first().is_some_and(|task| task.status == TaskStatus::Completed)).await;
+    wait_until("it is complete", || at_home().first().is_some_and(|task| task.status == TaskStatus::Completed)).await;
     assert_eq!(lines(&at_home()[0].path).len(), 4);
     assert!(!project.exists(), "it is not made anew");
     world.finish().await;
@@ -366,11 +368,11 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
-    soon(runtime.start(orchestrate("over")).await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start(orchestrate("over")).await.unwrap().wait()).await.unwrap();
     complete(&world, 1).await;
     let at_work = RunRequest::new("wait for me").session("at-work").mode(RunMode::Orchestrator);
     let at_work = runtime.start(at_work).await.unwrap();
-    patiently("both have begun", || tasks(&world).len() == 2).await;
+    wait_until("both have begun", || tasks(&world).len() == 2).await;
     let plain = || TaskCleanup::dry_run_for(world.project());
     let listed = runtime.cleanup_project_tasks(plain()).await.unwrap();
     assert_eq!((listed.dry_run, listed.candidates.len(), tasks(&world).len()), (true, 1, 2));
@@ -382,7 +384,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     let left: Vec<SessionId> = tasks(&world).into_iter().map(|task| task.session_id).collect();
     assert_eq!(left, [SessionId::new("at-work")]);
     go.notify_one();
-    soon(at_work.wait()).await.unwrap();
+    with_timeout(at_work.wait()).await.unwrap();
     complete(&world, 1).await;
     let gone = TaskCleanup { project_dir: world.project().join("no"), ..all };
     assert_eq!(runtime.cleanup_project_tasks(gone).await.unwrap_err().code, ErrorCode::FileNotFound);

@@ -24,7 +24,10 @@ use crate::support::{
     history::check_session,
     model::{ScriptedModel, Turn, last_of},
     stamp::StampTool,
-    world::{TestRuntime, asked, each_in_turn, hasty, leave_asked, patiently, soon},
+    world::{
+        TestRuntime, quick_non_durable_config, run_until_false, wait_for_permissions, wait_for_questions, wait_until,
+        with_timeout,
+    },
 };
 
 /// Number of commits after a command that may fail.
@@ -115,7 +118,7 @@ fn script(request: &ModelRequest) -> Turn {
 async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Option<T> {
     let mut last = None;
     for _ in 0..500 {
-        match soon(attempt()).await {
+        match with_timeout(attempt()).await {
             Ok(done) => return Some(done),
             // An earlier attempt was recorded, and its run has not ended.
             Err(error) if error.code == ErrorCode::SessionActive => {
@@ -141,7 +144,7 @@ async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Op
 }
 
 fn config(command: Command) -> Config {
-    let mut config = hasty();
+    let mut config = quick_non_durable_config();
     config.permissions.timeout_s = u64::from(command == Command::LetTimePass);
     config
 }
@@ -192,14 +195,14 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::Answer => {
             let run = begin(runtime, "ask").await;
-            let question = soon(asked(runtime, 1)).await.remove(0).question_id;
+            let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
             fail();
             insist(async || runtime.answer_question(&question, "this one").await).await;
             Some(run)
         }
         Command::Allow | Command::AllowForSession | Command::Deny => {
             let run = begin(runtime, "stamp").await;
-            let permission = soon(leave_asked(runtime, 1)).await.remove(0).permission_id;
+            let permission = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0).permission_id;
             let decision = match command {
                 Command::Allow => Decision::AllowOnce,
                 Command::Deny => Decision::Deny,
@@ -211,7 +214,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::LetTimePass => {
             let run = begin(runtime, "stamp").await;
-            soon(leave_asked(runtime, 1)).await;
+            with_timeout(wait_for_permissions(runtime, 1)).await;
             fail();
             Some(run)
         }
@@ -219,7 +222,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
             fail();
             let child = insist(async || parent.spawn(ChildSpec::new("hello")).await).await;
-            soon(child.unwrap().wait()).await.unwrap();
+            with_timeout(child.unwrap().wait()).await.unwrap();
             parent.finish("done").unwrap();
             Some(parent)
         }
@@ -231,7 +234,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::Fork => {
             let run = begin(runtime, "hello").await;
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
             let fork = || soong::Fork { session_id: Some("copy".to_owned()), ..Default::default() };
             fail();
             insist(async || runtime.fork_session(&SessionId::new("s"), fork()).await).await;
@@ -240,7 +243,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::Rewind | Command::SwitchHead | Command::Reflect => {
             let run = begin(runtime, "hello").await;
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
             fail();
             match command {
                 Command::Rewind => {
@@ -259,7 +262,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
             fail();
             let children = insist(async || parent.spawn_all(["one", "two"]).await).await;
-            for outcome in soon(children.unwrap().join()).await {
+            for outcome in with_timeout(children.unwrap().join()).await {
                 outcome.unwrap();
             }
             parent.finish("done").unwrap();
@@ -267,8 +270,8 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {
             let run = begin(runtime, "hello").await;
-            soon(run.wait()).await.unwrap();
-            let place = runtime.artifact_place(&SessionId::new("s")).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
+            let place = runtime.artifact_owner(&SessionId::new("s")).await.unwrap();
             let save = async || runtime.put_artifact(&place, "note", "text/plain", "one".into()).await;
             if command != Command::SaveArtifact {
                 save().await.unwrap();
@@ -296,7 +299,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::Delete => {
             let run = begin(runtime, "hello").await;
-            soon(run.wait()).await.unwrap();
+            with_timeout(run.wait()).await.unwrap();
             fail();
             insist(async || runtime.delete_session(&SessionId::new("s")).await).await;
             assert_eq!(runtime.session(&SessionId::new("s")).await.unwrap_err().code, ErrorCode::SessionNotFound);
@@ -311,12 +314,12 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
     let cases: Vec<(Command, &[(u64, bool)])> =
         COMMANDS.iter().flat_map(|command| faults.iter().map(|faults| (*command, faults.as_slice()))).collect();
     let ended = AtomicU64::new(0);
-    each_in_turn(async |number| {
+    run_until_false(async |number| {
         let Some((command, faults)) = cases.get(number as usize - 1) else { return false };
         let (plan, tool) = (FaultPlan::new(), StampTool::new());
         let wrapped = plan.clone();
         let world = TestRuntime::with(ScriptedModel::new(script), |builder| {
-            let builder = builder.config(config(*command)).register_tool(tool.clone()).permissions_by_people();
+            let builder = builder.config(config(*command)).register_tool(tool.clone()).permissions_by_users();
             builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
         })
         .await;
@@ -329,7 +332,7 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
             assert_eq!(status, want, "{command:?} with {faults:?}");
             plan.clear();
             // A start that was rejected, but recorded, ends later.
-            patiently("all runs end", || world.runtime().live_runs() == 0).await;
+            wait_until("all runs end", || world.runtime().live_runs() == 0).await;
             check_session(world.runtime(), run.session_id()).await;
         }
         ended.fetch_add(1, SeqCst);

@@ -26,31 +26,31 @@ use tokio::sync::Semaphore;
 
 use super::{
     model::{ScriptedModel, Turn, last_of},
-    world::{TestRuntime, patiently, soon},
+    world::{TestRuntime, wait_until, with_timeout},
 };
 
 /// Returns a model that executes the steps in its prompt.
-pub fn obedient() -> Arc<ScriptedModel> {
-    ScriptedModel::new(obey)
+pub fn prompt_driven_model() -> Arc<ScriptedModel> {
+    ScriptedModel::new(next_turn)
 }
 
 /// Returns such a model and the list of its requests, in order.
-pub fn recorded() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
+pub fn recording_model() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
     let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let kept = Arc::clone(&asked);
     let model = ScriptedModel::new(move |request| {
         kept.lock().unwrap().push(request.clone());
-        obey(request)
+        next_turn(request)
     });
     (model, asked)
 }
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.
-pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (TestRuntime, Arc<Gate>) {
+pub async fn open_with_gate(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (TestRuntime, Arc<Gate>) {
     let gate = Arc::new(Gate { go: Semaphore::new(0), arrivals: AtomicUsize::new(0) });
     let pause =
         Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
-    (TestRuntime::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
+    (TestRuntime::with(prompt_driven_model(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
 }
 
 /// Gate at which runs wait until the test releases them.
@@ -62,7 +62,7 @@ pub struct Gate {
 impl Gate {
     /// Waits until runs have arrived at the gate `times` times in total.
     pub async fn reached(&self, times: usize) {
-        patiently("the runs come to the gate", || self.arrivals.load(SeqCst) >= times).await;
+        wait_until("the runs come to the gate", || self.arrivals.load(SeqCst) >= times).await;
     }
 
     /// Releases one run.
@@ -121,7 +121,7 @@ impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for EditHookS
     }
 }
 
-fn obey(request: &ModelRequest) -> Turn {
+fn next_turn(request: &ModelRequest) -> Turn {
     let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
     let said = request.messages[asked].content.split("\n\n## Context").next().unwrap_or("");
@@ -181,29 +181,29 @@ pub async fn begin(world: &TestRuntime, session: &str, steps: &[Value]) -> RunHa
 /// Runs these turns in a session and waits until the run has ended.
 pub async fn run(world: &TestRuntime, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
     let run = begin(world, session, steps).await;
-    let outcome = soon(run.wait()).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
     (run, outcome)
 }
 
 /// Returns the namespace of a session of the local user.
-pub fn place(session: &str) -> ArtifactOwner {
+pub fn local_owner(session: &str) -> ArtifactOwner {
     ArtifactOwner { session_id: SessionId::new(session), uid: "local".into() }
 }
 
 /// Returns the current text of an artifact.
 pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> String {
-    soon(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
+    with_timeout(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the text of a stored version.
 pub async fn text_at(world: &TestRuntime, place: &ArtifactOwner, key: &str, version: u64) -> String {
-    soon(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
+    with_timeout(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the numbers of the stored versions.
 pub async fn versions(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Vec<u64> {
     let service = world.runtime().artifact_service();
-    let versions = soon(service.list_versions(place, key)).await.unwrap();
+    let versions = with_timeout(service.list_versions(place, key)).await.unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
@@ -216,7 +216,7 @@ pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Ar
 /// Stores a text through the library.
 pub async fn save(world: &TestRuntime, place: &ArtifactOwner, key: &str, text: impl Into<Content>) -> Artifact {
     let service = world.runtime().artifact_service();
-    soon(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
+    with_timeout(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
 }
 
 /// Returns the snapshots of a document's edits, in order: version and text.

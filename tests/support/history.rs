@@ -8,7 +8,7 @@ use soong::{
     protocol::{Event, EventRecord, Message, Role, RunId, SessionId, ToolCall, ToolEvent, TraceId},
 };
 
-use super::{pairing, world::soon};
+use super::{pairing, world::with_timeout};
 
 /// Checks the invariants of a run's events.
 pub fn check_run(events: &[Arc<EventRecord>]) {
@@ -105,7 +105,7 @@ pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>>
     let mut stream = runtime.trace_events(trace, 0);
     let mut events = Vec::new();
     while (events.len() as u64) < last {
-        if let StreamItem::Event(event) = soon(stream.next()).await.unwrap().unwrap() {
+        if let StreamItem::Event(event) = with_timeout(stream.next()).await.unwrap().unwrap() {
             events.push(event);
         }
     }

@@ -87,11 +87,11 @@ impl Model for ScriptedModel {
             self.calls.fetch_add(1, SeqCst);
             let turn = (self.script)(request);
             // Register before the call counts as in flight: a test may notify as soon as it sees the count.
-            let mut told = match &turn {
+            let mut notified = match &turn {
                 Turn::When(told, _) => Some(Box::pin(Arc::clone(told).notified_owned())),
                 _ => None,
             };
-            if let Some(told) = &mut told {
+            if let Some(told) = &mut notified {
                 told.as_mut().enable();
             }
             let now = self.in_flight.fetch_add(1, SeqCst) + 1;
@@ -105,7 +105,7 @@ impl Model for ScriptedModel {
                     Ok(said(text))
                 }
                 Turn::When(_, text) => {
-                    if let Some(told) = told {
+                    if let Some(told) = notified {
                         told.await;
                     }
                     Ok(said(text))
@@ -125,7 +125,7 @@ impl Model for ScriptedModel {
                 }
                 Turn::Cut(text) => Ok(Completion { finish_reason: "length".into(), ..said(text.into()) }),
                 Turn::Call(calls) => {
-                    let turn = turn_of(request);
+                    let turn = assistant_count(request);
                     let tool_calls = calls
                         .into_iter()
                         .enumerate()
@@ -144,7 +144,7 @@ impl Model for ScriptedModel {
 }
 
 /// Returns the number of assistant messages in the request.
-pub fn turn_of(request: &ModelRequest) -> usize {
+pub fn assistant_count(request: &ModelRequest) -> usize {
     request.messages.iter().filter(|message| message.role == Role::Assistant).count()
 }
 

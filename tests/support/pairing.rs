@@ -64,7 +64,7 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
     if turns.first().is_none_or(|turn| turn.role != "user") {
         return Err("the first message is not from the user".to_owned());
     }
-    let mut asked: Vec<&str> = Vec::new();
+    let mut pending: Vec<&str> = Vec::new();
     for (place, turn) in turns.iter().enumerate() {
         if place > 0 && turns[place - 1].role == turn.role {
             return Err(format!("turn {place}: roles do not alternate"));
@@ -79,21 +79,21 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
             return Err(format!("turn {place}: tool_result blocks do not come first"));
         }
         answered.sort_unstable();
-        asked.sort_unstable();
-        if answered != asked {
-            return Err(format!("turn {place}: tool_use {asked:?} right before, tool_result {answered:?} here"));
+        pending.sort_unstable();
+        if answered != pending {
+            return Err(format!("turn {place}: tool_use {pending:?} right before, tool_result {answered:?} here"));
         }
         let uses = turn.blocks.iter().filter_map(|block| match block {
             Block::ToolUse(id) => Some(*id),
             _ => None,
         });
-        asked = uses.collect();
-        let different: BTreeSet<&str> = asked.iter().copied().collect();
-        if different.len() != asked.len() || different.contains("") {
+        pending = uses.collect();
+        let different: BTreeSet<&str> = pending.iter().copied().collect();
+        if different.len() != pending.len() || different.contains("") {
             return Err(format!("turn {place}: ids of tool_use blocks are missing or come twice"));
         }
     }
-    if asked.is_empty() { Ok(()) } else { Err(format!("the end: tool_use {asked:?} without tool_result")) }
+    if pending.is_empty() { Ok(()) } else { Err(format!("the end: tool_use {pending:?} without tool_result")) }
 }
 
 /// A message in Anthropic's format.

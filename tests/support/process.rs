@@ -34,7 +34,7 @@ pub(crate) struct ProcessOutput {
 
 impl ProcessOutput {
     #[track_caller]
-    pub(crate) fn ends(self, code: i32) -> Self {
+    pub(crate) fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
         assert!(!self.err.contains("panicked"), "{}", self.err);
         self
@@ -51,7 +51,7 @@ impl ProcessOutput {
     }
 
     #[track_caller]
-    pub(crate) fn says(&self, parts: &[&str]) -> &Self {
+    pub(crate) fn expect_stderr(&self, parts: &[&str]) -> &Self {
         for part in parts {
             assert!(self.err.contains(part), "{part:?} is missing in:\n{}", self.err);
         }
@@ -165,7 +165,7 @@ impl TestHome {
     /// Runs the demo in the world's home and returns its events and its result.
     pub(crate) fn demo(&self, args: &[&str]) -> (Vec<Value>, Value) {
         let home = self.home().display().to_string();
-        let ran = self.run(&[&["demo", "--json", "--home", &home], args].concat()).ends(0);
+        let ran = self.run(&[&["demo", "--json", "--home", &home], args].concat()).expect_code(0);
         let mut lines = ran.json_lines();
         let result = lines.pop().unwrap()["result"].clone();
         (lines, result)

@@ -60,7 +60,7 @@ fn cells(n: u16) -> NonZeroU16 {
 
 impl TestTerminal {
     /// Starts `soong` on a terminal of this size, in the world's folders and environment.
-    pub(crate) fn take(world: &TestHome, args: &[&str], (rows, columns): (u16, u16), more: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(world: &TestHome, args: &[&str], (rows, columns): (u16, u16), more: &[(&str, &str)]) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(rows, columns)).unwrap();
         let folder = |name: &str| world.dir.path().join(name);
@@ -98,19 +98,19 @@ impl TestTerminal {
     }
 
     /// Types keys.
-    pub(crate) fn types(&self, keys: &str) {
+    pub(crate) fn type_keys(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until the screen meets a condition, and returns its rows.
     #[track_caller]
-    pub(crate) fn waits(&self, what: &str, is_there: impl Fn(&[String]) -> bool) -> Vec<String> {
+    pub(crate) fn wait_for(&self, what: &str, is_there: impl Fn(&[String]) -> bool) -> Vec<String> {
         self.until(what, |state| is_there(&rows(state)))
     }
 
     /// Waits until the cursor is visible.
     #[track_caller]
-    pub(crate) fn shows_cursor(&self) {
+    pub(crate) fn wait_for_cursor(&self) {
         self.until("the cursor", |state| !state.emulator.screen().hide_cursor());
     }
 
@@ -129,14 +129,14 @@ impl TestTerminal {
 
     /// Waits until a row of the screen contains a text.
     #[track_caller]
-    pub(crate) fn sees(&self, text: &str) -> Vec<String> {
-        self.waits(&format!("{text:?}"), |rows| rows.iter().any(|row| row.contains(text)))
+    pub(crate) fn wait_for_text(&self, text: &str) -> Vec<String> {
+        self.wait_for(&format!("{text:?}"), |rows| rows.iter().any(|row| row.contains(text)))
     }
 
     /// Waits until no row of the screen contains a text.
     #[track_caller]
-    pub(crate) fn misses(&self, text: &str) -> Vec<String> {
-        self.waits(&format!("the end of {text:?}"), |rows| !rows.iter().any(|row| row.contains(text)))
+    pub(crate) fn wait_until_gone(&self, text: &str) -> Vec<String> {
+        self.wait_for(&format!("the end of {text:?}"), |rows| !rows.iter().any(|row| row.contains(text)))
     }
 
     /// Changes the size of the terminal.
@@ -153,7 +153,7 @@ impl TestTerminal {
     }
 
     /// Returns whether any cell of the screen has a color.
-    pub(crate) fn colours(&self) -> bool {
+    pub(crate) fn has_colors(&self) -> bool {
         let state = self.shown.state.lock().unwrap();
         let screen = state.emulator.screen();
         let (rows, columns) = screen.size();
@@ -169,7 +169,7 @@ impl TestTerminal {
 
     /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the cursor.
     #[track_caller]
-    pub(crate) fn is_given_back(&self) {
+    pub(crate) fn wait_until_restored(&self) {
         let deadline = Instant::now() + TIMEOUT;
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         // A change of the terminal modes causes no notification, so they are polled.
@@ -187,7 +187,7 @@ impl TestTerminal {
 
     /// Waits until the process has stopped itself, as after Ctrl-Z in a shell.
     #[track_caller]
-    pub(crate) fn is_stopped(&self) {
+    pub(crate) fn wait_until_stopped(&self) {
         let deadline = Instant::now() + TIMEOUT;
         let (pid, now) = (Pid::from_child(&self.child), WaitOptions::UNTRACED | WaitOptions::NOHANG);
         let mut state = self.shown.state.lock().unwrap();
@@ -204,7 +204,7 @@ impl TestTerminal {
 
     /// Waits until the process has ended. Returns the exit code and all rows, also the rows that scrolled off.
     #[track_caller]
-    pub(crate) fn leaves(mut self) -> (Option<i32>, Vec<String>) {
+    pub(crate) fn wait_for_exit(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + TIMEOUT;
         let mut state = self.shown.state.lock().unwrap();
         while !state.closed {
@@ -216,7 +216,7 @@ impl TestTerminal {
         let all = all_rows(&mut state);
         drop(state);
         let status = self.child.wait().unwrap();
-        self.is_given_back();
+        self.wait_until_restored();
         (status.code(), all)
     }
 }

@@ -347,7 +347,7 @@ impl Connection {
         if !reply.delay.is_zero() {
             tokio::select! {
                 () = tokio::time::sleep(reply.delay) => {}
-                gone = gone(&mut self.socket, &mut self.buffer) => return Err(gone),
+                gone = wait_for_disconnect(&mut self.socket, &mut self.buffer) => return Err(gone),
             }
         }
         if let Some(status) = reply.status {
@@ -369,14 +369,14 @@ impl Connection {
         }
         match (reply.end, reply.status) {
             (ReplyEnd::Whole, Some(_)) => self.socket.write_all(b"0\r\n\r\n").await,
-            (ReplyEnd::Hang, _) => Err(gone(&mut self.socket, &mut self.buffer).await),
+            (ReplyEnd::Hang, _) => Err(wait_for_disconnect(&mut self.socket, &mut self.buffer).await),
             (ReplyEnd::Cut | ReplyEnd::Whole, _) => Ok(()),
         }
     }
 }
 
 /// Waits until the client closes the connection.
-async fn gone(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Error {
+async fn wait_for_disconnect(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Error {
     loop {
         match socket.read_buf(buffer).await {
             Ok(0) => return io::ErrorKind::ConnectionAborted.into(),

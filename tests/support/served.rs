@@ -82,8 +82,8 @@ impl TestServer {
         if first.is_empty() {
             panic!("the server did not begin: {}", running.finish().err);
         }
-        let told: Value = serde_json::from_str(&first).unwrap();
-        self.url = told["url"].as_str().unwrap().to_owned();
+        let startup: Value = serde_json::from_str(&first).unwrap();
+        self.url = startup["url"].as_str().unwrap().to_owned();
         self.running = Some(running);
     }
 
@@ -100,7 +100,7 @@ impl TestServer {
     }
 
     /// Waits until the server process has ended.
-    pub(crate) fn ended(&mut self) -> ProcessOutput {
+    pub(crate) fn wait_for_exit(&mut self) -> ProcessOutput {
         self.running.take().unwrap().finish()
     }
 
@@ -155,7 +155,7 @@ impl TestServer {
     }
 
     /// Starts a run in the session with this id, waits until it has ended, and returns its record.
-    pub(crate) async fn do_run(&self, token: &str, session: &str, prompt: &str) -> Value {
+    pub(crate) async fn run_to_end(&self, token: &str, session: &str, prompt: &str) -> Value {
         let wish = json!({ "prompt": prompt, "session_id": session });
         let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&wish)).await;
         assert_eq!(status, 202, "{accepted}");
@@ -237,7 +237,7 @@ impl Socket {
         }
     }
 
-    pub(crate) async fn say(&mut self, text: &str) {
+    pub(crate) async fn send_text(&mut self, text: &str) {
         self.0.send(Message::Text(text.to_owned().into())).await.unwrap();
     }
 }

@@ -83,7 +83,7 @@ impl Request {
     }
 
     /// Returns the content of the last message of the request.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn last_message(&self) -> String {
         let last = self.body["messages"].as_array().and_then(|messages| messages.last());
         last.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
     }

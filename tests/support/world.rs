@@ -38,11 +38,11 @@ impl TestRuntime {
     }
 
     pub async fn with(model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
-        Self::over(tempfile::tempdir().unwrap(), model, build).await
+        Self::open_in(tempfile::tempdir().unwrap(), model, build).await
     }
 
     /// Opens a runtime in a prepared folder, which may already contain a `home`.
-    pub async fn over(
+    pub async fn open_in(
         dir: TempDir,
         model: Arc<dyn Model>,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
@@ -84,12 +84,12 @@ impl TestRuntime {
         self.runtime = Some(build(builder.register_provider("default", model)).build().await.unwrap());
     }
 
-    pub fn wire(&self, switch: &PowerSwitch) {
+    pub fn connect_power_switch(&self, switch: &PowerSwitch) {
         switch.dir.set(self.dir.path().to_owned()).unwrap();
     }
 
     /// Opens the copy made at the power cut. Returns whether the power was cut.
-    pub async fn reopen_what_is_left(
+    pub async fn reopen_after_power_cut(
         &mut self,
         model: Arc<dyn Model>,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
@@ -109,18 +109,18 @@ impl TestRuntime {
     }
 
     /// Closes the runtime; the home then has no owner.
-    pub async fn shut(&mut self) {
+    pub async fn close_runtime(&mut self) {
         self.close().await;
     }
 
     async fn close(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         tokio::time::timeout(TIMEOUT, runtime.close()).await.expect("the runtime does not close");
-        assert_eq!(runtime.alive(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
+        assert_eq!(runtime.live_count(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
         drop(runtime);
         // Tasks that were asked to end take a moment to disappear from their worker.
         let metrics = tokio::runtime::Handle::current().metrics();
-        patiently("tasks are left alive", || metrics.num_alive_tasks() <= self.tasks_before).await;
+        wait_until("tasks are left alive", || metrics.num_alive_tasks() <= self.tasks_before).await;
     }
 
     /// Closes the runtime and fails the test if anything is still alive.
@@ -180,7 +180,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Waits until a condition holds; panics after [`TIMEOUT`].
-pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
+pub async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {
         assert!(start.elapsed() < TIMEOUT, "{what}");
@@ -189,12 +189,12 @@ pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits for a future; panics after [`TIMEOUT`].
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub async fn with_timeout<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, what).await.expect("it does not come")
 }
 
 /// Waits until `count` permissions are pending and their runs wait for them.
-pub async fn leave_asked(runtime: &Runtime, count: usize) -> Vec<Permission> {
+pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permission> {
     loop {
         let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
         let asked = runtime.permissions(filter).await.unwrap();
@@ -210,7 +210,7 @@ pub async fn leave_asked(runtime: &Runtime, count: usize) -> Vec<Permission> {
 }
 
 /// Waits until `count` questions are pending and their runs wait for them.
-pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
+pub async fn wait_for_questions(runtime: &Runtime, count: usize) -> Vec<Question> {
     loop {
         let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
         let questions = runtime.questions(filter).await.unwrap();
@@ -227,7 +227,7 @@ pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
 
 /// Calls `one` with the numbers from 1 up, several at a time, until it returns false. Returns the last number for
 /// which it returned true. Runs concurrently because the calls mostly wait for retries.
-pub fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
+pub fn run_until_false(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
     let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL_ITERATIONS {
@@ -248,9 +248,9 @@ pub fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
 }
 
 /// Reads a stream to its end.
-pub async fn all(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
+pub async fn read_to_end(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
     let mut events = Vec::new();
-    while let Some(item) = soon(stream.next()).await {
+    while let Some(item) = with_timeout(stream.next()).await {
         if let StreamItem::Event(event) = item.unwrap() {
             events.push(event);
         }
@@ -259,10 +259,10 @@ pub async fn all(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
 }
 
 /// Reads a stream up to an event of this kind, which is the last one returned.
-pub async fn until(stream: &mut EventStream, kind: &str) -> Vec<Arc<EventRecord>> {
+pub async fn read_until(stream: &mut EventStream, kind: &str) -> Vec<Arc<EventRecord>> {
     let mut events = Vec::new();
     loop {
-        if let StreamItem::Event(event) = soon(stream.next()).await.expect("the stream ended").unwrap() {
+        if let StreamItem::Event(event) = with_timeout(stream.next()).await.expect("the stream ended").unwrap() {
             let found = event.event.kind() == kind;
             events.push(event);
             if found {
@@ -277,14 +277,14 @@ pub fn kinds(events: &[Arc<EventRecord>]) -> Vec<&str> {
 }
 
 /// Like [`quick`], with normal durability, for tests with many worlds in which no power is lost.
-pub fn hasty() -> Config {
-    let mut config = quick();
+pub fn quick_non_durable_config() -> Config {
+    let mut config = quick_config();
     config.storage.durability = soong::protocol::Durability::Normal;
     config
 }
 
 /// Returns a configuration with very short retry backoffs.
-pub fn quick() -> Config {
+pub fn quick_config() -> Config {
     let mut config = Config::default();
     config.model.retry.initial_backoff_ms = 1;
     config.model.retry.max_backoff_ms = 5;

@@ -109,7 +109,7 @@ impl ChildSetup {
     }
 
     /// Confines the process; `directory` is its working directory.
-    pub(super) fn within(self, fence: Sandbox, directory: &Path) -> io::Result<Self> {
+    pub(super) fn with_sandbox(self, fence: Sandbox, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
             trees: mounting::Trees::with_capacity(fence.parts().mounts.as_ref().map_or(0, |mounts| mounts.steps.len())),
@@ -215,7 +215,7 @@ fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds)
         let error = become_program(preparation, image);
         let number = error.raw_os_error().unwrap_or(libc::EIO);
         let _ = rustix::io::write(&failing, &number.to_ne_bytes());
-        exit_at_once(NOT_STARTED);
+        exit_immediately(NOT_STARTED);
     };
     drop(failing);
     let mut number = [0; 4];
@@ -230,7 +230,7 @@ fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds)
     // A working directory would keep its file system from being unmounted.
     let _ = rustix::process::chdir(c"/");
     supervisor::supervise(program, ends.lifeline.as_fd(), ends.reports.as_fd(), signals.as_ref().map(AsFd::as_fd));
-    exit_at_once(0)
+    exit_immediately(0)
 }
 
 /// Runs in the second child. Returns only if the program cannot be executed.
@@ -248,7 +248,7 @@ fn prepare(preparation: &mut ChildSetup) -> io::Result<()> {
         rustix::stdio::dup2_stderr(rustix::stdio::stdout())?;
     }
     #[cfg(target_os = "linux")]
-    on_linux(preparation)?;
+    apply_linux_limits(preparation)?;
     let limits = preparation.limits;
     if let Some(nice) = limits.nice {
         // Lowering one's own priority is always allowed.
@@ -264,20 +264,20 @@ fn prepare(preparation: &mut ChildSetup) -> io::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-fn on_linux(preparation: &mut ChildSetup) -> io::Result<()> {
+fn apply_linux_limits(preparation: &mut ChildSetup) -> io::Result<()> {
     #[cfg(feature = "sandbox")]
     if let Some((fence, directory)) = &preparation.fence
         && let Some(mounts) = &fence.parts().mounts
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         // The child of a protected owner inherits the non-dumpable flag, and could not write its own user map.
-        let was = rustix::process::dumpable_behavior()?;
+        let previous = rustix::process::dumpable_behavior()?;
         if mounts.user.is_some() {
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
         }
         mounting::mount(mounts, &mut preparation.trees)?;
         // Until it becomes the program, its memory is a copy of the owner's.
-        set_dumpable_behavior(was)?;
+        set_dumpable_behavior(previous)?;
         rustix::process::chdir(directory.as_c_str())?;
         if let (Some(processes), Some(_)) = (preparation.limits.processes, &mounts.user) {
             limit(rustix::process::Resource::Nproc, processes);
@@ -291,8 +291,8 @@ fn on_linux(preparation: &mut ChildSetup) -> io::Result<()> {
     if let Some((fence, _)) = &preparation.fence {
         let parts = fence.parts();
         if parts.mounts.as_ref().is_some_and(|mounts| mounts.devices.is_some()) {
-            allow_below(fence, mounting::TERMINALS, parts.rights.terminals)?;
-            allow_below(fence, mounting::SHARED_MEMORY, parts.rights.shared_memory)?;
+            allow_beneath(fence, mounting::TERMINALS, parts.rights.terminals)?;
+            allow_beneath(fence, mounting::SHARED_MEMORY, parts.rights.shared_memory)?;
         }
         // Nothing can be mounted from here on.
         restrict(fence)?;
@@ -306,9 +306,9 @@ fn on_linux(preparation: &mut ChildSetup) -> io::Result<()> {
 }
 
 /// Lowers a limit to `most`. A limit that is lower already is kept.
-fn limit(resource: rustix::process::Resource, most: u64) {
+fn limit(resource: rustix::process::Resource, max: u64) {
     let known = rustix::process::getrlimit(resource);
-    let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let lower = |limit: Option<u64>| Some(limit.map_or(max, |limit| limit.min(max)));
     let wanted = rustix::process::Rlimit { current: lower(known.current), maximum: lower(known.maximum) };
     // Lowering a limit is always allowed.
     let _ = rustix::process::setrlimit(resource, wanted);
@@ -344,7 +344,7 @@ fn restrict(fence: &Sandbox) -> io::Result<()> {
 
 /// Adds a rule for a folder that was mounted after the fork.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
-fn allow_below(fence: &Sandbox, folder: &std::ffi::CStr, access: u64) -> io::Result<()> {
+fn allow_beneath(fence: &Sandbox, folder: &std::ffi::CStr, access: u64) -> io::Result<()> {
     /// The kernel's `landlock_path_beneath_attr`, which `libc` lacks.
     #[repr(C, packed)]
     struct PathBeneath {
@@ -382,7 +382,7 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// Ends the process without running any destructor or exit handler that it inherited from the copied process.
-fn exit_at_once(status: i32) -> ! {
+fn exit_immediately(status: i32) -> ! {
     // SAFETY: it takes a number and does not return.
     unsafe { libc::_exit(status) }
 }
@@ -459,8 +459,8 @@ fn close_range(first: RawFd, last: RawFd) {
         return;
     }
     let open = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let most = open.and_then(|most| RawFd::try_from(most).ok()).unwrap_or(1 << 16).min(1 << 16);
-    for descriptor in first..=last.min(most) {
+    let max = open.and_then(|most| RawFd::try_from(most).ok()).unwrap_or(1 << 16).min(1 << 16);
+    for descriptor in first..=last.min(max) {
         // SAFETY: as above; a number that is not open is an error that changes nothing.
         unsafe { libc::close(descriptor) };
     }

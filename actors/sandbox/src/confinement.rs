@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-pub use self::protection::reachable_in_words;
+pub use self::protection::describe_gaps;
 pub use self::protection::{Protection, ProtectionLevel, protections};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 use self::without as linux;
@@ -55,7 +55,7 @@ pub enum Confinement {
 
 impl Confinement {
     /// Returns what is missing for full confinement.
-    pub fn lacks(&self) -> Option<&str> {
+    pub fn missing(&self) -> Option<&str> {
         match self {
             Self::Full => None,
             Self::Partial { why } | Self::None { why } => Some(why),
@@ -95,7 +95,7 @@ impl SandboxPolicy {
     /// Returns the paths that may be read and executed, in addition to those that may be changed.
     pub fn readable(&self) -> Vec<PathBuf> {
         let hidden = [&self.hidden[..], &[DEVICES.into()]].concat();
-        grants_around(Path::new("/"), &hidden)
+        paths_excluding(Path::new("/"), &hidden)
     }
 
     /// Returns the paths that may be changed, without hidden and read-only paths below them.
@@ -106,7 +106,7 @@ impl SandboxPolicy {
             kept.filter(|path| path.starts_with(root) && *path != root).cloned().collect()
         };
         // A named path counts even if it is inside a hidden folder, since it is more specific.
-        self.write.iter().flat_map(|root| grants_around(root, &below(root))).collect()
+        self.write.iter().flat_map(|root| paths_excluding(root, &below(root))).collect()
     }
 }
 
@@ -116,7 +116,7 @@ pub struct Sandbox(Arc<linux::SandboxParts>);
 
 impl Sandbox {
     /// Prepares the policy for the kernel; `None` if this machine cannot confine processes.
-    pub fn around(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
+    pub fn prepare(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
         Ok(linux::parts(reach)?.map(|parts| Self(Arc::new(parts))))
     }
 
@@ -132,7 +132,7 @@ impl Sandbox {
 /// Access can be granted to whole directories only. If a directory contains something hidden, its entries are granted
 /// one by one, so files created in it later are not accessible. Symlinks are skipped, because access is checked on
 /// their targets. `hidden` are absolute paths with symlinks resolved.
-fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
+fn paths_excluding(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     if hidden.iter().any(|path| root.starts_with(path)) {
         return Vec::new();
     }
@@ -145,7 +145,7 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     below.retain(|path| !is_symlink(path));
     below.sort();
-    below.iter().flat_map(|path| grants_around(path, hidden)).collect()
+    below.iter().flat_map(|path| paths_excluding(path, hidden)).collect()
 }
 
 /// Replacement for platforms without Landlock.
@@ -157,7 +157,7 @@ mod without {
     #[derive(Debug)]
     pub(crate) enum SandboxParts {}
 
-    pub(super) fn means() -> Mechanisms {
+    pub(super) fn mechanisms() -> Mechanisms {
         Mechanisms::default()
     }
 

@@ -42,7 +42,7 @@ impl HeadTailBuffer {
     }
 
     /// Returns the number of bytes that were dropped between the two parts.
-    pub fn left_out(&self) -> u64 {
+    pub fn dropped_bytes(&self) -> u64 {
         self.total - (self.head.len() + self.tail.len()) as u64
     }
 

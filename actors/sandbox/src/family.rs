@@ -143,7 +143,7 @@ impl ProcessTree {
     }
 
     /// Keeps a value until all processes have ended, and drops it then; for example a temporary directory.
-    pub fn keep(&mut self, belonging: impl Send + Sync + 'static) {
+    pub fn attach(&mut self, belonging: impl Send + Sync + 'static) {
         if let Some(household) = &mut self.owner {
             household.attachments.push(Box::new(belonging));
         }
@@ -182,7 +182,7 @@ impl ProcessTree {
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
     #[cfg(feature = "testing")]
-    pub fn abandon(mut self) {
+    pub fn close_lifeline_only(mut self) {
         if let Some(mut household) = self.owner.take() {
             household.has_ended = true;
             let _ = household.lifeline.take();
@@ -287,21 +287,21 @@ impl ProcessIds {
     fn kill(self) -> EndSummary {
         let until = Instant::now() + KILL_LIMIT;
         let _ = kill_process(self.supervisor, Signal::KILL);
-        let (mut met, mut empty_looks) = (std::collections::HashSet::new(), 0);
+        let (mut killed_processes, mut empty_checks) = (std::collections::HashSet::new(), 0);
         loop {
             let members = self.members();
             if members.is_empty() {
                 // The processes killed last may have ended only now.
                 owner::reap_adopted();
-                empty_looks += 1;
-                if empty_looks == 2 {
-                    return EndSummary { killed: met.len(), ..EndSummary::default() };
+                empty_checks += 1;
+                if empty_checks == 2 {
+                    return EndSummary { killed: killed_processes.len(), ..EndSummary::default() };
                 }
                 continue;
             }
-            empty_looks = 0;
+            empty_checks = 0;
             if Instant::now() > until {
-                let killed = met.len().saturating_sub(members.len());
+                let killed = killed_processes.len().saturating_sub(members.len());
                 return EndSummary { killed, survivors: members.len(), ..EndSummary::default() };
             }
             let leaders = members.iter().filter(|process| process.group == process.pid && process.pid != owner::id());
@@ -310,7 +310,7 @@ impl ProcessIds {
             }
             for process in members {
                 signal(process.pid, Signal::KILL);
-                met.insert((process.pid, process.started));
+                killed_processes.insert((process.pid, process.started));
             }
             std::thread::sleep(POLL_INTERVAL);
             owner::reap_adopted();
@@ -318,7 +318,7 @@ impl ProcessIds {
     }
 
     fn members(self) -> Vec<Process> {
-        let table = table::read_all(self.mark, self.since, &owner::adopted());
+        let table = table::read_all(self.mark, self.since, &owner::adopted_orphans());
         table::members(&table, self.supervisor.as_raw_pid(), owner::id()).into_iter().cloned().collect()
     }
 }

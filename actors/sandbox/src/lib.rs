@@ -37,7 +37,7 @@ pub use family::{EndSummary, ProcessTree, ResourceUsage, UsageMeter};
 use futures::{FutureExt, future::FusedFuture};
 pub use mark::MARK_VARIABLE;
 pub use owner::protect_owner;
-pub use peer::is_confined_peer;
+pub use peer::is_tool_process;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{ChildStderr, ChildStdin, ChildStdout},
@@ -129,7 +129,7 @@ impl SpawnOptions {
 
     /// Confines the program and everything that it starts.
     #[must_use]
-    pub fn within(mut self, fence: Option<Sandbox>) -> Self {
+    pub fn sandboxed(mut self, fence: Option<Sandbox>) -> Self {
         self.sandbox = fence;
         self
     }
@@ -169,7 +169,7 @@ impl SpawnOptions {
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
     pub async fn start(self) -> io::Result<StartedProgram> {
-        self.start_keeping(()).await
+        self.start_with_attachment(()).await
     }
 
     /// Starts the program as [`SpawnOptions::start`] does, and keeps a value until the program and everything that it
@@ -177,18 +177,18 @@ impl SpawnOptions {
     ///
     /// # Errors
     /// Those of [`SpawnOptions::start`]; the value is dropped.
-    pub async fn start_keeping(self, belonging: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
+    pub async fn start_with_attachment(self, attachment: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
         // Copying a large process and preparing its sandbox take milliseconds.
-        let starting = tokio::task::spawn_blocking(move || self.start_blocking(belonging));
+        let starting = tokio::task::spawn_blocking(move || self.start_blocking(attachment));
         AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
     }
 
-    fn start_blocking(self, belonging: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
+    fn start_blocking(self, attachment: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
         let SpawnedSupervisor { mut supervisor, mark, lifeline, reports } =
             self.spawn([Stdio::piped(), Stdio::piped()])?;
         let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
         let mut family = ProcessTree::of(supervisor, mark, lifeline, reports)?;
-        family.keep(belonging);
+        family.attach(attachment);
         let (stdin, Some(stdout), Some(stderr)) = pipes else {
             return Err(io::Error::other("a pipe of the child process is missing"));
         };
@@ -203,7 +203,7 @@ impl SpawnOptions {
 
     /// Runs the program to its end, without input and output, and waits until everything that it started has ended.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
-    fn run_quietly(self) -> io::Result<ExitStatus> {
+    fn run_without_output(self) -> io::Result<ExitStatus> {
         use std::os::unix::process::ExitStatusExt;
         let SpawnedSupervisor { mut supervisor, lifeline, reports, .. } =
             self.without_input().spawn([Stdio::null(), Stdio::null()])?;
@@ -221,7 +221,7 @@ impl SpawnOptions {
         let mark = ProcessTag::new();
         let mut variables = self.variables;
         variables.insert(MARK_VARIABLE.to_owned(), mark.text());
-        let program = located(&self.program, &variables)?;
+        let program = resolve_program(&self.program, &variables)?;
         let pairs = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let image = ExecImage::new(&program, self.arguments.iter().map(OsString::as_os_str), pairs)?;
         let mut preparation = ChildSetup::marked(mark.number()).limited(self.limits);
@@ -232,7 +232,7 @@ impl SpawnOptions {
             preparation = preparation.with_merged_stderr();
         }
         if let Some(fence) = self.sandbox {
-            preparation = preparation.within(fence, &self.directory)?;
+            preparation = preparation.with_sandbox(fence, &self.directory)?;
         }
         let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
         let ends = SupervisorEnds { lifeline: lifeline_end.into(), reports: reports_end.into() };
@@ -252,7 +252,8 @@ impl SpawnOptions {
     /// kills all processes as well.
     pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<ProgramOutput> {
         let StartedProgram { stdin, mut stdout, mut stderr, process_tree: mut family } = self.start().await?;
-        let (mut printed, mut complained) = (HeadTailBuffer::new(kept_bytes, 0), HeadTailBuffer::new(kept_bytes, 0));
+        let (mut stdout_bytes, mut stderr_bytes) =
+            (HeadTailBuffer::new(kept_bytes, 0), HeadTailBuffer::new(kept_bytes, 0));
         let status = {
             let feed = async {
                 if let Some(mut stdin) = stdin {
@@ -261,14 +262,14 @@ impl SpawnOptions {
                 }
             };
             let listen = async {
-                tokio::join!(feed, collect(&mut stdout, &mut printed), collect(&mut stderr, &mut complained));
+                tokio::join!(feed, collect(&mut stdout, &mut stdout_bytes), collect(&mut stderr, &mut stderr_bytes));
             };
             let mut listening = std::pin::pin!(listen.fuse());
-            let mut over = std::pin::pin!(tokio::time::sleep(limit));
+            let mut time_limit = std::pin::pin!(tokio::time::sleep(limit));
             let status = loop {
                 tokio::select! {
                     status = family.wait() => break Some(status),
-                    () = &mut over => break None,
+                    () = &mut time_limit => break None,
                     () = &mut listening, if !listening.is_terminated() => {}
                 }
             };
@@ -279,7 +280,7 @@ impl SpawnOptions {
             }
             status.transpose()?
         };
-        Ok(ProgramOutput { status, stdout: printed, stderr: complained })
+        Ok(ProgramOutput { status, stdout: stdout_bytes, stderr: stderr_bytes })
     }
 }
 
@@ -292,7 +293,7 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut HeadTailBuffe
 }
 
 /// Returns the path of a program: the given one if it contains a slash, else the one found through PATH.
-fn located(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
+fn resolve_program(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
     let name = program.to_str().filter(|name| !name.contains('/'));
     let Some(name) = name else { return Ok(program.to_owned()) };
     let path = variables.get("PATH").map(String::as_str).filter(|path| !path.is_empty());

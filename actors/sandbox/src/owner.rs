@@ -63,7 +63,7 @@ pub(super) fn remove_supervisor(pid: Pid) {
 ///
 /// A confined program cannot gain privileges, and neither can its children. No other child of this process has that
 /// property, unless this process has it too.
-pub(super) fn adopted() -> Vec<i32> {
+pub(super) fn adopted_orphans() -> Vec<i32> {
     if !ADOPTS.load(Ordering::Relaxed) || table::has_no_new_privileges(id()) {
         return Vec::new();
     }
@@ -75,7 +75,7 @@ pub(super) fn adopted() -> Vec<i32> {
 
 /// Reaps the adopted children that have ended.
 pub(super) fn reap_adopted() {
-    for pid in adopted().into_iter().filter_map(Pid::from_raw) {
+    for pid in adopted_orphans().into_iter().filter_map(Pid::from_raw) {
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
     }
 }

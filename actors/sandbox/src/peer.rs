@@ -12,7 +12,7 @@ const MAX_ANCESTORS: usize = 20;
 /// cannot be inspected.
 ///
 /// Always `false` on systems other than Linux, where processes cannot be inspected.
-pub fn is_confined_peer(pid: u32) -> bool {
+pub fn is_tool_process(pid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let Some(own_signs) = ToolSigns::of(own) else { return false };
     // 0 is a process that is not visible from here.

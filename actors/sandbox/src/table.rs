@@ -69,14 +69,14 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
 
 /// Returns the live descendants of a process. Stops once at least `enough` processes are found. If the process itself
 /// has ended, the result is empty.
-pub(super) fn descendants(root: i32, enough: usize) -> Vec<i32> {
+pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     let mut found = children(root);
     // A process that gets another parent while the table is read could be found twice.
     let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
     while let Some(pid) = found.get(next).copied() {
         found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
         next += 1;
-        if found.len() >= enough {
+        if found.len() >= limit {
             break;
         }
     }

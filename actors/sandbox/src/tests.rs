@@ -26,7 +26,7 @@ fn head_and_tail_are_kept_for_any_chunk_size() {
             assert_eq!(ends.head(), &bytes[..head], "{name}");
             assert_eq!(ends.tail(), bytes[100 - tail.min(100 - head)..], "{name}");
             assert_eq!(
-                (ends.total(), ends.left_out()),
+                (ends.total(), ends.dropped_bytes()),
                 (100, (100_u64).saturating_sub((head + tail) as u64)),
                 "{name}"
             );
@@ -86,7 +86,7 @@ async fn dropped_process_tree_is_killed() {
         }
     }
     let (told, gone) = std::sync::mpsc::channel();
-    started.process_tree.keep(std::sync::Mutex::new(Told(told)));
+    started.process_tree.attach(std::sync::Mutex::new(Told(told)));
     drop(started);
     gone.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(!lives(&pid));
@@ -97,7 +97,7 @@ async fn kept_values_are_dropped_after_process_tree_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().await.unwrap();
-    started.process_tree.keep(folder);
+    started.process_tree.attach(folder);
     assert!(path.exists());
     let start = Instant::now();
     let ended = started.process_tree.end().await;
@@ -108,12 +108,12 @@ async fn kept_values_are_dropped_after_process_tree_ends() {
 #[tokio::test]
 async fn tool_process_is_recognized_as_confined_peer() {
     let mut plain = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    assert!(!is_confined_peer(plain.id()), "a child of our own that no tool started");
-    assert!(!is_confined_peer(std::process::id()), "ourselves");
+    assert!(!is_tool_process(plain.id()), "a child of our own that no tool started");
+    assert!(!is_tool_process(std::process::id()), "ourselves");
     plain.kill().unwrap();
     plain.wait().unwrap();
-    assert!(is_confined_peer(plain.id()), "nobody: it cannot be looked at");
-    assert!(is_confined_peer(0), "somebody who cannot be seen from here");
+    assert!(is_tool_process(plain.id()), "nobody: it cannot be looked at");
+    assert!(is_tool_process(0), "somebody who cannot be seen from here");
     for (name, script, without) in [
         ("itself", "echo $$; exec sleep 1000", false),
         ("itself, without environment", "echo $$; exec env -i sleep 1000", false),
@@ -125,7 +125,7 @@ async fn tool_process_is_recognized_as_confined_peer() {
         let mut pid = [0; 16];
         let count = started.stdout.read(&mut pid).await.unwrap();
         let pid = String::from_utf8_lossy(&pid[..count]).trim().parse().unwrap();
-        assert!(is_confined_peer(pid), "{name}");
+        assert!(is_tool_process(pid), "{name}");
         started.process_tree.end().await;
     }
 }

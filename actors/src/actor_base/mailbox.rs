@@ -25,10 +25,10 @@ impl<M: Message> Mailbox<M> {
 
     /// Sends a message. Returns `false` if the actor has stopped.
     pub(crate) fn send(&self, message: M) -> bool {
-        self.status.sent();
+        self.status.message_sent();
         let sent = self.actor.cast(message).is_ok();
         if !sent {
-            self.status.took();
+            self.status.message_handled();
         }
         sent
     }

@@ -103,13 +103,13 @@ pub struct CleanupReport {
 
 impl ArtifactStore {
     /// Lists the candidates, and deletes them unless the request is a dry run.
-    pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let (chosen, busy) = self.reader.select_candidates(&wish).await?;
-        let mut report = CleanupReport { dry_run: wish.dry_run, busy, ..CleanupReport::default() };
-        for (artifact, candidate) in chosen {
+    pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let (candidates, busy) = self.reader.select_candidates(&request).await?;
+        let mut report = CleanupReport { dry_run: request.dry_run, busy, ..CleanupReport::default() };
+        for (artifact, candidate) in candidates {
             let artifact_id = artifact.artifact_id.clone();
             report.candidates.push(candidate);
-            if wish.dry_run {
+            if request.dry_run {
                 continue;
             }
             // Keep artifacts that were changed after the selection.
@@ -152,17 +152,17 @@ fn filter_by_user(
 
 impl ArtifactReader {
     /// Lists the candidates and their reasons. Deletes nothing, even if the request is not a dry run.
-    pub async fn cleanup_candidates(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let (chosen, busy) = self.select_candidates(wish).await?;
+    pub async fn cleanup_candidates(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let (chosen, busy) = self.select_candidates(request).await?;
         let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
         Ok(CleanupReport { dry_run: true, candidates, busy, ..CleanupReport::default() })
     }
 
     async fn select_candidates(
         &self,
-        wish: &Cleanup,
+        request: &Cleanup,
     ) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
-        let uid = wish.uid.clone();
+        let uid = request.uid.clone();
         let (all, busy) = self
             .reads
             .read(move |reader| {
@@ -174,35 +174,35 @@ impl ArtifactReader {
                 Ok((all, busy))
             })
             .await?;
-        let (chosen, left_out) = select_candidates_from(wish, &all, &busy, now());
-        let chosen = chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect();
-        Ok((chosen, left_out))
+        let (chosen, skipped) = select_candidates_from(request, &all, &busy, now());
+        let candidates = chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect();
+        Ok((candidates, skipped))
     }
 }
 
 /// Selects the candidates from `all`, which is sorted by time of change, the oldest first. Also returns the sessions
 /// that are skipped because they are busy.
 fn select_candidates_from<'a>(
-    wish: &Cleanup,
+    request: &Cleanup,
     all: &'a [(Artifact, u64)],
     busy: &HashSet<SessionId>,
     now: Timestamp,
 ) -> (Vec<(&'a Artifact, Candidate)>, Vec<BusySession>) {
     let mut newer_bytes: u64 = 0;
-    let mut left_out: BTreeMap<&SessionId, u64> = BTreeMap::new();
+    let mut skipped: BTreeMap<&SessionId, u64> = BTreeMap::new();
     let mut chosen = Vec::new();
     for (artifact, bytes) in all.iter().rev() {
         let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
-        let is_meant =
-            wish.session_id.as_ref().is_none_or(|wanted| wanted == session_id) && (artifact.debug || wish.include_all);
-        if !is_meant {
+        let is_included = request.session_id.as_ref().is_none_or(|wanted| wanted == session_id)
+            && (artifact.debug || request.include_all);
+        if !is_included {
             continue;
         }
         let age = now.millis_since(artifact.updated_at);
         if busy.contains(session_id) {
             // Count only artifacts that are old enough to be candidates.
-            if wish.older_than_ms.is_none_or(|limit| age > limit) {
-                *left_out.entry(session_id).or_default() += 1;
+            if request.older_than_ms.is_none_or(|limit| age > limit) {
+                *skipped.entry(session_id).or_default() += 1;
             }
             continue;
         }
@@ -210,13 +210,13 @@ fn select_candidates_from<'a>(
         let mut reasons = vec![
             if artifact.debug { "it only helps to find defects" } else { "ordinary ones are included" }.to_owned(),
         ];
-        if let Some(limit) = wish.older_than_ms {
+        if let Some(limit) = request.older_than_ms {
             if age <= limit {
                 continue;
             }
             reasons.push(format!("it was not changed for {}", format_duration(age)));
         }
-        if let Some(limit) = wish.max_bytes {
+        if let Some(limit) = request.max_bytes {
             if newer_bytes <= limit {
                 continue;
             }
@@ -235,7 +235,7 @@ fn select_candidates_from<'a>(
     }
     chosen.reverse();
     let busy = |(session_id, artifacts): (&SessionId, u64)| BusySession { session_id: session_id.clone(), artifacts };
-    (chosen, left_out.into_iter().map(busy).collect())
+    (chosen, skipped.into_iter().map(busy).collect())
 }
 
 /// Formats a duration in its largest unit.
@@ -298,7 +298,7 @@ mod tests {
         let busy = HashSet::from([SessionId::new("b")]);
         let plain = Cleanup::default;
         let hour = Some(30 * 60_000);
-        for (wish, want, left_out) in [
+        for (wish, want, skipped) in [
             (plain(), vec!["trace", "other", "fresh"], 1),
             (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"], 0),
             (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"], 2),
@@ -313,14 +313,14 @@ mod tests {
             ),
             (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![], 1),
         ] {
-            let (chosen, busy) = select_candidates_from(&wish, &all, &busy, now);
-            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), left_out, "{wish:?}");
-            let ids: Vec<&str> = chosen.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
+            let (candidates, busy) = select_candidates_from(&wish, &all, &busy, now);
+            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), skipped, "{wish:?}");
+            let ids: Vec<&str> = candidates.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
             assert_eq!(ids, want, "{wish:?}");
-            assert!(chosen.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
+            assert!(candidates.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
         }
-        let wish = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
-        let reason = &select_candidates_from(&wish, &all, &busy, now).0[0].1.reason;
+        let request = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
+        let reason = &select_candidates_from(&request, &all, &busy, now).0[0].1.reason;
         for part in ["defects", "60 min", "more than 20"] {
             assert!(reason.contains(part), "{reason}");
         }

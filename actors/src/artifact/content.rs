@@ -58,16 +58,16 @@ impl From<Vec<u8>> for Content {
 impl Content {
     /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged. So does a file of more
     /// than `most` bytes, which the store rejects later.
-    pub(crate) async fn redacted(self, redactor: &Redactor, most: u64) -> Result<Self, ErrorInfo> {
-        let clean = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
+    pub(crate) async fn redacted(self, redactor: &Redactor, max_bytes: u64) -> Result<Self, ErrorInfo> {
+        let redact = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
             Ok(Cow::Owned(clean)) => Bytes::from(clean),
             _ => bytes,
         };
         Ok(match self {
-            Self::Bytes(bytes) => Self::Bytes(clean(bytes)),
+            Self::Bytes(bytes) => Self::Bytes(redact(bytes)),
             // Too large: the store rejects it. Other files are replaced by their redacted content only if they
             // contain a secret.
-            Self::File(path) if std::fs::metadata(&path).is_ok_and(|known| known.len() > most) => Self::File(path),
+            Self::File(path) if std::fs::metadata(&path).is_ok_and(|known| known.len() > max_bytes) => Self::File(path),
             Self::File(path) => {
                 let read = tokio::task::spawn_blocking({
                     let path = path.clone();
@@ -76,7 +76,7 @@ impl Content {
                 match read.await {
                     Ok(Ok(bytes)) => {
                         let (before, bytes) = (bytes.len(), Bytes::from(bytes));
-                        let after = clean(bytes.clone());
+                        let after = redact(bytes.clone());
                         if after == bytes && after.len() == before { Self::File(path) } else { Self::Bytes(after) }
                     }
                     // The store reports the error when it reads the file.

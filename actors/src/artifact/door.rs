@@ -35,9 +35,9 @@ impl ArtifactHandle {
 
 impl ArtifactHandle {
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
-    pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+    pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
-        self.run_to_completion(async move { store.clean_up(wish).await }).await
+        self.run_to_completion(async move { store.clean_up(request).await }).await
     }
 }
 

@@ -66,20 +66,20 @@ pub(super) fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>,
     named.retain(|artifact| !is_plan(artifact));
     named.truncate(MAX_LINES);
     named.sort_by(|a, b| a.name.cmp(&b.name));
-    let left_out = named_count.saturating_sub(plans + named.len() as u64);
+    let omitted = named_count.saturating_sub(plans + named.len() as u64);
     for artifact in named {
-        let by_hand = if artifact.source == ArtifactSource::UserUpload { ", uploaded by the user" } else { "" };
+        let uploaded_note = if artifact.source == ArtifactSource::UserUpload { ", uploaded by the user" } else { "" };
         let summary = artifact.summary.as_deref().unwrap_or(&artifact.title);
         text.push_str(&format!(
-            "- {} (version {}, {}, {} bytes{by_hand}): {summary}\n",
+            "- {} (version {}, {}, {} bytes{uploaded_note}): {summary}\n",
             artifact.key(),
             artifact.current_version,
             artifact.content_type,
             artifact.size
         ));
     }
-    if left_out > 0 {
-        text.push_str(&format!("- … and {left_out} more: list_artifacts names them\n"));
+    if omitted > 0 {
+        text.push_str(&format!("- … and {omitted} more: list_artifacts names them\n"));
     }
     if captured > 0 {
         text.push_str(&format!("- stored outputs of tools: {captured}; list_artifacts names them\n"));

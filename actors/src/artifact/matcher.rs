@@ -79,12 +79,12 @@ impl MatchError {
 }
 
 fn ambiguous(layer: Layer, count: usize) -> String {
-    let how = match layer {
+    let reason = match layer {
         Layer::Exact => "the old text is",
         Layer::Normalized => "but for quotes, dashes, spaces and character forms, the old text is",
         Layer::Fuzzy => "the old text is not there, but passages equally near to it are",
     };
-    format!("{how} in {count} places: add text before or after it until only one place can be meant")
+    format!("{reason} in {count} places: add text before or after it until only one place can be meant")
 }
 
 /// Finds the single passage of `content` that matches `old`.
@@ -108,32 +108,32 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
     if old.is_empty() {
         return Err(MatchError::EmptyOld);
     }
-    let mut patience = WorkBudget::new(is_over);
-    if let Some(range) = find_exact(content, old, &mut patience)? {
+    let mut budget = WorkBudget::new(is_over);
+    if let Some(range) = find_exact(content, old, &mut budget)? {
         return Ok(Match { layer: Layer::Exact, similarity: 1.0, range });
     }
-    if let Some(found) = normalised::find(content, old, &mut patience)? {
+    if let Some(found) = normalised::find(content, old, &mut budget)? {
         return Ok(found);
     }
-    approximate::find(content, old, &mut patience)
+    approximate::find(content, old, &mut budget)
 }
 
-fn find_exact(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
-    let found = find_unique(content, old, Layer::Exact, patience)?;
+fn find_exact(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
+    let found = find_unique(content, old, Layer::Exact, budget)?;
     Ok(found.map(|start| start..start + old.len()))
 }
 
 /// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not counted.
 fn find_unique(
     text: &str,
-    wanted: &str,
+    needle: &str,
     layer: Layer,
-    patience: &mut WorkBudget<'_>,
+    budget: &mut WorkBudget<'_>,
 ) -> Result<Option<usize>, MatchError> {
-    let mut places = text.match_indices(wanted).map(|(start, _)| start);
-    let first = places.next();
-    patience.spend(text.len() / 8)?;
-    match places.count() {
+    let mut positions = text.match_indices(needle).map(|(start, _)| start);
+    let first = positions.next();
+    budget.spend(text.len() / 8)?;
+    match positions.count() {
         0 => Ok(first),
         more => Err(MatchError::Ambiguous { layer, count: more + 1 }),
     }

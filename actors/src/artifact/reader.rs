@@ -142,12 +142,12 @@ impl ArtifactReader {
         place: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
-        known: impl Fn(&Artifact) -> Option<Arc<str>> + Send,
+        cached: impl Fn(&Artifact) -> Option<Arc<str>> + Send,
     ) -> Result<Option<Loaded>, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
         if version.is_none() && artifact.dirty {
-            let text = match known(&artifact) {
+            let text = match cached(&artifact) {
                 Some(text) => Some(text),
                 None => self.text(&artifact).await?,
             };
@@ -205,8 +205,9 @@ impl ArtifactReader {
         let id = artifact.artifact_id.clone();
         let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
         let stored = versions.iter().map(|version| version.version).filter(|version| *version <= revision).max();
-        let then = Artifact { stored_version: stored.unwrap_or(0), current_version: revision, ..artifact.clone() };
-        self.text(&then).await
+        let at_revision =
+            Artifact { stored_version: stored.unwrap_or(0), current_version: revision, ..artifact.clone() };
+        self.text(&at_revision).await
     }
 }
 

@@ -177,13 +177,13 @@ impl ArtifactStore {
         expect: Precondition,
     ) -> Result<Option<Artifact>, ErrorInfo> {
         let wanted = name.clone();
-        let mut overtaken = 0;
-        while overtaken < MAX_ATTEMPTS {
+        let mut lost_races = 0;
+        while lost_races < MAX_ATTEMPTS {
             // No other writer can use an artifact without a name, so no lock is needed.
             let (alone, existing) = match &name {
                 Some(name) => {
-                    let alone = self.lock_name(&scope, name.as_str()).await;
-                    (Some(alone), self.row(&scope, name.as_str()).await?)
+                    let name_guard = self.lock_name(&scope, name.as_str()).await;
+                    (Some(name_guard), self.row(&scope, name.as_str()).await?)
                 }
                 None => (None, None),
             };
@@ -237,7 +237,7 @@ impl ArtifactStore {
                 // An edit took the number: retry with the next one. The file must be deleted while this name is
                 // locked, because the file of the edit's version will have the same path.
                 Err(StoreError::AlreadyExists(_)) => {
-                    overtaken += 1;
+                    lost_races += 1;
                     self.delete_blob(&path).await?;
                 }
                 // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
@@ -281,11 +281,11 @@ impl ArtifactStore {
             Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
-        let broken = |error: ErrorInfo| store_error(StoreError::SourceUnreadable(error.message));
+        let source_error = |error: ErrorInfo| store_error(StoreError::SourceUnreadable(error.message));
         let mut head = BytesMut::new();
         while head.len() <= MAX_IN_MEMORY_BYTES {
             match stream.next().await {
-                Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
+                Some(piece) => head.extend_from_slice(&piece.map_err(source_error)?),
                 None => {
                     self.check_size(label, is_text, head.len() as u64)?;
                     return Ok(ReceivedContent::Bytes(head.freeze()));
@@ -442,7 +442,7 @@ fn registration_writes(version: NewVersion) -> Vec<Write> {
         // Without a run, the artifact belongs to no trace.
         ArtifactScope::User { .. } => None,
     });
-    let told = trace.map(|trace| {
+    let event = trace.map(|trace| {
         Write::Event(EventDraft::new(
             trace,
             artifact.provenance.run_id.clone(),
@@ -450,7 +450,7 @@ fn registration_writes(version: NewVersion) -> Vec<Write> {
             saved_event(artifact),
         ))
     });
-    [Write::ArtifactVersion(Box::new(version))].into_iter().chain(told).collect()
+    [Write::ArtifactVersion(Box::new(version))].into_iter().chain(event).collect()
 }
 
 /// Returns the event for the current version of an artifact.

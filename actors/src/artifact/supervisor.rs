@@ -61,10 +61,10 @@ impl Actor for ArtifactStoreSupervisorActor {
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
         // The sets of an earlier incarnation ended with it. They are started again on demand.
         for session in self.sets.clear() {
-            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
+            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
         }
         self.sets.set_supervisor(myself);
-        self.gauge.show("running", "");
+        self.gauge.set_state("running", "");
         Ok(SupervisorState::default())
     }
 
@@ -74,7 +74,7 @@ impl Actor for ArtifactStoreSupervisorActor {
         message: Self::Msg,
         sets: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.gauge.message_handled();
         match message {
             ArtifactStoreSupervisorMsg::Open(open) => self.open(&myself, sets, *open).await?,
             ArtifactStoreSupervisorMsg::Idle(idle) => self.passivate(sets, &idle),
@@ -111,8 +111,9 @@ impl ArtifactStoreSupervisorActor {
             let _ = open.reply.send(Err(closing()));
             return Ok(());
         }
-        let fresh = || SetEntry { running: None, crashes: CrashHistory::new(restart::SUPERVISOR), waiting: Vec::new() };
-        let kept = sets.entries.entry(open.session.clone()).or_insert_with(fresh);
+        let new_entry =
+            || SetEntry { running: None, crashes: CrashHistory::new(restart::SUPERVISOR), waiting: Vec::new() };
+        let kept = sets.entries.entry(open.session.clone()).or_insert_with(new_entry);
         match &kept.running {
             Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
             Some(seat) => drop(open.reply.send(Ok(seat.clone()))),
@@ -120,8 +121,8 @@ impl ArtifactStoreSupervisorActor {
                 drop(open.reply.send(Err(restart_limit_exceeded(&open.session))))
             }
             None => {
-                let seat = self.spawn(myself, sets, &open.session).await?;
-                let _ = open.reply.send(Ok(seat));
+                let set = self.spawn(myself, sets, &open.session).await?;
+                let _ = open.reply.send(Ok(set));
             }
         }
         Ok(())
@@ -135,7 +136,7 @@ impl ArtifactStoreSupervisorActor {
     ) -> Result<RunningSet, ActorProcessingErr> {
         let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID));
         let gauge =
-            self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
+            self.observatory.register(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
         let documents = Arc::default();
         let actor = WorkingSetActor {
             store: self.documents.clone(),
@@ -148,12 +149,12 @@ impl ArtifactStoreSupervisorActor {
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
-        let seat = RunningSet { mailbox: Mailbox::new(actor, gauge), documents };
-        self.sets.running.insert(session.clone(), seat.clone());
+        let set = RunningSet { mailbox: Mailbox::new(actor, gauge), documents };
+        self.sets.running.insert(session.clone(), set.clone());
         if let Some(kept) = sets.entries.get_mut(session) {
-            kept.running = Some(seat.clone());
+            kept.running = Some(set.clone());
         }
-        Ok(seat)
+        Ok(set)
     }
 
     async fn crashed(
@@ -166,13 +167,13 @@ impl ArtifactStoreSupervisorActor {
         tracing::warn!(%session, error, "a working set crashed");
         let Some(kept) = sets.entries.get_mut(&session) else { return Ok(()) };
         let (seat, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
-        let may_return = kept.crashes.record(Instant::now()).is_some();
+        let may_restart = kept.crashes.record(Instant::now()).is_some();
         if let Some(seat) = seat {
             seat.mailbox.status().restarted(error);
         }
-        if !may_return {
+        if !may_restart {
             self.sets.running.remove(&session);
-            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
+            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(restart_limit_exceeded(&session)));
             }
@@ -188,8 +189,8 @@ impl ArtifactStoreSupervisorActor {
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
     fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
-            let seat = kept.running.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
-            seat.is_some_and(|seat| seat.mailbox.status().handled() == idle.handled)
+            let set = kept.running.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
+            set.is_some_and(|seat| seat.mailbox.status().handled() == idle.handled)
         };
         if !sets.entries.get(&idle.session).is_some_and(is_idle) {
             return;
@@ -198,11 +199,11 @@ impl ArtifactStoreSupervisorActor {
     }
 
     fn close(&self, sets: &mut SupervisorState, session: &SessionId) {
-        if let Some(seat) = sets.entries.remove(session).and_then(|kept| kept.running) {
-            sets.by_actor.remove(&seat.mailbox.actor().get_id());
+        if let Some(set) = sets.entries.remove(session).and_then(|kept| kept.running) {
+            sets.by_actor.remove(&set.mailbox.actor().get_id());
             self.sets.running.remove(session);
-            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
-            seat.mailbox.actor().stop(None);
+            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
+            set.mailbox.actor().stop(None);
         }
     }
 }

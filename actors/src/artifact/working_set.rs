@@ -182,8 +182,8 @@ impl WorkingSetHandle<'_> {
 
     /// Records an edit unless the document has changed in the meantime.
     pub(super) async fn commit(&self, name: &str, wish: EditCommand) -> Result<CommitOutcome, ErrorInfo> {
-        let wish = Arc::new(wish);
-        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
+        let command = Arc::new(wish);
+        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&command), reply }).await
     }
 
     /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before the crash, its
@@ -195,17 +195,17 @@ impl WorkingSetHandle<'_> {
         let mut dead = None;
         for _ in 0..MAX_ATTEMPTS {
             let known = self.sets.running.get(self.session).map(|seat| seat.clone());
-            let seat = match known.filter(|seat| Some(seat.mailbox.actor().get_id()) != dead) {
+            let set = match known.filter(|seat| Some(seat.mailbox.actor().get_id()) != dead) {
                 Some(seat) => seat,
                 None => self.sets.open(self.session, dead).await?,
             };
             let (reply, answer) = oneshot::channel();
-            if seat.mailbox.send(message(reply))
+            if set.mailbox.send(message(reply))
                 && let Ok(outcome) = answer.await
             {
                 return outcome;
             }
-            dead = Some(seat.mailbox.actor().get_id());
+            dead = Some(set.mailbox.actor().get_id());
         }
         Err(closing())
     }

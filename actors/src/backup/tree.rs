@@ -39,8 +39,8 @@ impl BackupCopy<'_> {
     /// Copies a folder of the home. Linked files are copied as files. Linked folders are skipped, because they may
     /// form a cycle.
     fn copy_folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
-        let mut open = vec![top];
-        while let Some(relative) = open.pop() {
+        let mut pending = vec![top];
+        while let Some(relative) = pending.pop() {
             self.create_folder(&relative)?;
             let folder = self.home.join(&relative);
             for entry in fs::read_dir(&folder).map_err(|error| storage_error(&folder, &error))? {
@@ -50,7 +50,7 @@ impl BackupCopy<'_> {
                 // Links are followed here.
                 let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());
                 match (is_folder, is_file) {
-                    (true, _) => open.push(name),
+                    (true, _) => pending.push(name),
                     (false, true) => {
                         self.copy_file(&path, &name)?.map(|_| ()).map_err(|error| storage_error(&path, &error))?
                     }
@@ -72,8 +72,8 @@ impl BackupCopy<'_> {
             self.create_folder(above)?;
         }
         let target = self.root.join(relative);
-        let broken = |error: io::Error| storage_error(&target, &error);
-        let mut to = File::create_new(&target).map_err(broken)?;
+        let write_error = |error: io::Error| storage_error(&target, &error);
+        let mut to = File::create_new(&target).map_err(write_error)?;
         let mut size = 0;
         loop {
             if !self.is_wanted.load(Ordering::Acquire) {
@@ -82,20 +82,20 @@ impl BackupCopy<'_> {
             match from.read(&mut self.buffer) {
                 Ok(0) => break,
                 Ok(read) => {
-                    to.write_all(&self.buffer[..read]).map_err(broken)?;
+                    to.write_all(&self.buffer[..read]).map_err(write_error)?;
                     size += read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    fs::remove_file(&target).map_err(broken)?;
+                    fs::remove_file(&target).map_err(write_error)?;
                     return Ok(Err(error));
                 }
             }
         }
         if let Ok(known) = from.metadata() {
-            to.set_permissions(known.permissions()).map_err(broken)?;
+            to.set_permissions(known.permissions()).map_err(write_error)?;
         }
-        to.sync_all().map_err(broken)?;
+        to.sync_all().map_err(write_error)?;
         Ok(Ok(size))
     }
 

@@ -276,8 +276,8 @@ impl Ledger {
         limit: impl Fn(&Budget) -> Option<u64>,
     ) -> Result<(), Mark> {
         for account in self.with_ancestors(run) {
-            let (used, wish) = (used(&account.used), used(&wish));
-            if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(wish) > *limit) {
+            let (used, amount) = (used(&account.used), used(&wish));
+            if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(amount) > *limit) {
                 return Err(limit_status_of(dimension, used, limit));
             }
         }

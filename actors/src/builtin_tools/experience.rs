@@ -65,8 +65,9 @@ impl Tool for GetExperience {
         let memory = self.memory.clone();
         blocking(context, move |context, _| {
             let Arguments { intent, state } = arguments(value)?;
-            let book = memory.map_or_else(|| Ok(Arc::default()), |memory| memory.of(&context.uid).read_and_log())?;
-            let (wanted, all) = (normalize_tags(&intent, &state), book.experiences());
+            let experience_file =
+                memory.map_or_else(|| Ok(Arc::default()), |memory| memory.of(&context.uid).read_and_log())?;
+            let (wanted, all) = (normalize_tags(&intent, &state), experience_file.experiences());
             if wanted.is_empty() && !(intent.is_empty() && state.is_empty()) {
                 let message = "none of the tags holds a letter or a digit: give words, such as `fix-test`";
                 return Err(ErrorInfo::new(ErrorCode::ValidationError, message));

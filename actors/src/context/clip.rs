@@ -15,8 +15,8 @@ pub(super) fn truncate_middle(text: &str, max: usize) -> String {
     let head = max - max / 4;
     let tail = max / 4;
     let at = |n: usize| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
-    let gone = length - head - tail;
-    format!("{} [… {gone} characters left out …] {}", &text[..at(head)], &text[at(length - tail)..])
+    let omitted = length - head - tail;
+    format!("{} [… {omitted} characters left out …] {}", &text[..at(head)], &text[at(length - tail)..])
 }
 
 /// Truncates a text so that its estimate is at most `max_tokens`.

@@ -37,7 +37,8 @@ pub(crate) fn plan_compaction(
         covered = unit.range.start;
     }
     let is_request = |entry: &SizedMessage| entry.message.role == Role::User && !is_summary(&entry.message);
-    let pinned = entries.iter().rposition(is_request).filter(|place| *place < covered);
-    let is_news = |(place, entry): (usize, &SizedMessage)| Some(place) != pinned && !is_summary(&entry.message);
-    entries[..covered].iter().enumerate().any(is_news).then_some(CompactionPlan { covered, pinned })
+    let pinned = entries.iter().rposition(is_request).filter(|index| *index < covered);
+    let is_uncovered_message =
+        |(place, entry): (usize, &SizedMessage)| Some(place) != pinned && !is_summary(&entry.message);
+    entries[..covered].iter().enumerate().any(is_uncovered_message).then_some(CompactionPlan { covered, pinned })
 }

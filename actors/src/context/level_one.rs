@@ -50,27 +50,27 @@ pub(crate) fn prune(
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
 ) -> PrunedContext {
-    let over = goals_to_omit(goals);
+    let finished = goals_to_omit(goals);
     let recent = path.len().saturating_sub(keep_recent);
     let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
-    let mut stand_ins = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
+    let mut replacements = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
     for unit in message_groups(path) {
-        let left_out = if unit.range.end > recent { None } else { omitting_goal(path, &unit, &over) };
+        let omitted_goal = if unit.range.end > recent { None } else { omitting_goal(path, &unit, &finished) };
         let entries = &path[unit.range.clone()];
-        if unit.is_orphan || left_out.is_some() {
+        if unit.is_orphan || omitted_goal.is_some() {
             built.omitted += entries.len();
-            if let Some(place) = left_out {
-                stand_ins.add(place, goals, &entries[0].message);
+            if let Some(index) = omitted_goal {
+                replacements.add(index, goals, &entries[0].message);
             }
             continue;
         }
-        stand_ins.flush(&mut built, &count);
+        replacements.flush(&mut built, &count);
         for entry in entries {
             built.messages.push(Arc::clone(&entry.message));
             built.tokens += entry.tokens;
         }
     }
-    stand_ins.flush(&mut built, &count);
+    replacements.flush(&mut built, &count);
     built
 }
 
@@ -84,8 +84,8 @@ fn goals_to_omit(goals: &GoalTree) -> HashMap<&GoalId, usize> {
     if let Some(focus) = goals.current_id.as_ref().and_then(|id| places.get(id).copied()) {
         on_focus_path[focus] = true;
         // Parents precede their children, so one pass reaches all descendants.
-        for place in focus + 1..goals.goals.len() {
-            on_focus_path[place] = parents[place].is_some_and(|parent| on_focus_path[parent]);
+        for index in focus + 1..goals.goals.len() {
+            on_focus_path[index] = parents[index].is_some_and(|parent| on_focus_path[parent]);
         }
         let mut above = parents[focus];
         while let Some(place) = above.filter(|place| !on_focus_path[*place]) {
@@ -93,12 +93,12 @@ fn goals_to_omit(goals: &GoalTree) -> HashMap<&GoalId, usize> {
             above = parents[place];
         }
     }
-    let over = |(_, place): &(&GoalId, usize)| !goals.goals[*place].status.is_open() && !on_focus_path[*place];
-    places.into_iter().filter(over).collect()
+    let finished = |(_, place): &(&GoalId, usize)| !goals.goals[*place].status.is_open() && !on_focus_path[*place];
+    places.into_iter().filter(finished).collect()
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
-fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&GoalId, usize>) -> Option<usize> {
+fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, finished: &HashMap<&GoalId, usize>) -> Option<usize> {
     let first = &path[unit.range.start].message;
     match first.role {
         Role::User | Role::System => return None,
@@ -110,14 +110,14 @@ fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, over: &HashMap<&Goa
         }
         Role::Assistant | Role::Tool => {}
     }
-    let place = *over.get(first.goal_id.as_ref()?)?;
+    let index = *finished.get(first.goal_id.as_ref()?)?;
     let is_over = |result: &SizedMessage| {
         let goal = result.message.goal_id.as_ref();
         goal == first.goal_id.as_ref()
-            || goal.is_some_and(|goal| over.contains_key(goal))
+            || goal.is_some_and(|goal| finished.contains_key(goal))
             || is_plan_call(first, result)
     };
-    path[unit.range.start + 1..unit.range.end].iter().all(is_over).then_some(place)
+    path[unit.range.start + 1..unit.range.end].iter().all(is_over).then_some(index)
 }
 
 /// Returns whether `result` answers a call of `asking` that only changed the plan.
@@ -135,11 +135,11 @@ struct Replacements {
 }
 
 impl Replacements {
-    fn add(&mut self, place: usize, goals: &GoalTree, first: &Message) {
-        if std::mem::replace(&mut self.replaced[place], true) {
+    fn add(&mut self, index: usize, goals: &GoalTree, first: &Message) {
+        if std::mem::replace(&mut self.replaced[index], true) {
             return;
         }
-        let text = replacement_text(&goals.goals[place]);
+        let text = replacement_text(&goals.goals[index]);
         match &mut self.pending {
             Some(message) => message.content = format!("{}\n\n{text}", message.content),
             None => {

@@ -88,33 +88,33 @@ fn plan(goals: &GoalTree, max_tokens: u64) -> String {
 /// Formats as many messages as fit: first those that must be kept, then from the newest backwards.
 fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     let transcript = Transcript::new(covered);
-    let mut written: Vec<Option<String>> = vec![None; transcript.len()];
-    let mut room = budget.saturating_sub(MAX_NOTES * NOTE_TOKENS);
+    let mut texts: Vec<Option<String>> = vec![None; transcript.len()];
+    let mut remaining_tokens = budget.saturating_sub(MAX_NOTES * NOTE_TOKENS);
     for (place, share) in pinned_messages(&transcript) {
         let mut text = transcript.text(place);
-        if estimate_tokens(&text) > room / share {
-            text = format!("{}\n", truncate_tokens(text.trim_end(), (room / share).saturating_sub(1)));
+        if estimate_tokens(&text) > remaining_tokens / share {
+            text = format!("{}\n", truncate_tokens(text.trim_end(), (remaining_tokens / share).saturating_sub(1)));
         }
-        room = room.saturating_sub(estimate_tokens(&text));
-        written[place] = Some(text);
+        remaining_tokens = remaining_tokens.saturating_sub(estimate_tokens(&text));
+        texts[place] = Some(text);
     }
-    for place in (0..written.len()).rev() {
-        if written[place].is_some() {
+    for index in (0..texts.len()).rev() {
+        if texts[index].is_some() {
             continue;
         }
-        let text = transcript.text(place);
-        let Some(rest) = room.checked_sub(estimate_tokens(&text)) else { break };
-        room = rest;
-        written[place] = Some(text);
+        let text = transcript.text(index);
+        let Some(rest) = remaining_tokens.checked_sub(estimate_tokens(&text)) else { break };
+        remaining_tokens = rest;
+        texts[index] = Some(text);
     }
-    join_with_notes(&written)
+    join_with_notes(&texts)
 }
 
 /// Returns the messages that are always kept, each with the divisor that gives its share of the budget: the last
 /// summary, the last user request, and the first one.
 fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
-    let summary = places().rev().find(|place| transcript.kind(*place) == MessageKind::Summary);
+    let summary = places().rev().find(|index| transcript.kind(*index) == MessageKind::Summary);
     let last = places().rev().find(|place| transcript.kind(*place) == MessageKind::Request);
     let first =
         places().find(|place| transcript.kind(*place) == MessageKind::Request).filter(|first| Some(*first) != last);
@@ -123,17 +123,17 @@ fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
 
 fn join_with_notes(written: &[Option<String>]) -> String {
     let mut text = String::new();
-    let mut gone = 0;
+    let mut omitted = 0;
     for message in written {
         match message {
             Some(message) => {
-                text.push_str(&omission_note(std::mem::take(&mut gone)));
+                text.push_str(&omission_note(std::mem::take(&mut omitted)));
                 text.push_str(message);
             }
-            None => gone += 1,
+            None => omitted += 1,
         }
     }
-    text + &omission_note(gone)
+    text + &omission_note(omitted)
 }
 
 fn omission_note(gone: usize) -> String {

@@ -84,19 +84,19 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
 }
 
 fn read_file(path: &Path) -> io::Result<Option<String>> {
-    let known = match fs::metadata(path) {
+    let metadata = match fs::metadata(path) {
         // The code that opens the home reports a home that is not a directory.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         known => known?,
     };
-    if !known.is_file() || known.len() > MAX_BYTES {
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
     }
     // Everyone who can write the file can run commands as this user.
     #[cfg(unix)]
-    if std::os::unix::fs::PermissionsExt::mode(&known.permissions()) & 0o002 != 0 {
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o002 != 0 {
         return Err(io::Error::other("everybody may write it: chmod o-w"));
     }
     let mut text = String::new();

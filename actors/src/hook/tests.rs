@@ -142,8 +142,8 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
     ] {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
         // The name in the arguments does not show the opened file.
-        let told = HookInput { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
-        assert_eq!(matches(&matcher, &told, &project), fit, "{prefix} {opened}");
+        let input = HookInput { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
+        assert_eq!(matches(&matcher, &input, &project), fit, "{prefix} {opened}");
     }
 }
 

@@ -42,7 +42,7 @@ impl Actor for McpServerActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<McpServerState, ActorProcessingErr> {
-        self.status.show("starting", "connecting");
+        self.status.set_state("starting", "connecting");
         let actor = Mailbox::new(myself, Arc::clone(&self.status));
         self.server.set_actor(actor.clone());
         let cut_off = CancellationToken::new();
@@ -54,31 +54,31 @@ impl Actor for McpServerActor {
         &self,
         myself: ActorRef<McpServerMsg>,
         message: McpServerMsg,
-        at_work: &mut McpServerState,
+        state: &mut McpServerState,
     ) -> Result<(), ActorProcessingErr> {
-        self.status.took();
+        self.status.message_handled();
         let mcp = &self.mcp;
         match message {
             McpServerMsg::Opened { line, tools } => {
-                at_work.failures = 0;
-                self.status.show("running", count(tools.len()));
+                state.failures = 0;
+                self.status.set_state("running", count(tools.len()));
                 mcp.set_ready(&self.server, line, tools);
             }
             McpServerMsg::Listed(tools) => {
-                self.status.show("running", count(tools.len()));
+                self.status.set_state("running", count(tools.len()));
                 mcp.publish(&self.server, tools);
             }
             McpServerMsg::Lost(lost) if !lost.is_retryable => {
-                self.status.show("failed", lost.error.message.as_str());
+                self.status.set_state("failed", lost.error.message.as_str());
                 mcp.set_unavailable(&self.server, lost.error, false);
             }
             McpServerMsg::Lost(lost) => {
-                let wait = backoff(at_work.failures);
-                at_work.failures = at_work.failures.saturating_add(1);
+                let wait = backoff(state.failures);
+                state.failures = state.failures.saturating_add(1);
                 self.status.restarted(&lost.error.message);
-                self.status.show("connecting", format!("not available: {}", lost.error.message));
+                self.status.set_state("connecting", format!("not available: {}", lost.error.message));
                 mcp.set_unavailable(&self.server, lost.error, true);
-                self.connect(Mailbox::new(myself, Arc::clone(&self.status)), at_work.cancel.clone(), wait);
+                self.connect(Mailbox::new(myself, Arc::clone(&self.status)), state.cancel.clone(), wait);
             }
             McpServerMsg::Crash => return Err("crashed on request".into()),
         }

@@ -72,10 +72,10 @@ impl ProgressListeners {
         ProgressSubscription { listeners: Arc::clone(self), token }
     }
 
-    fn notify(&self, news: &ProgressNotificationParam) {
-        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&news.progress_token).cloned();
+    fn notify(&self, notification: &ProgressNotificationParam) {
+        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&notification.progress_token).cloned();
         if let Some(listener) = listener {
-            listener.report(format_progress(news));
+            listener.report(format_progress(notification));
         }
     }
 }
@@ -93,13 +93,13 @@ impl Drop for ProgressSubscription {
 }
 
 fn format_progress(news: &ProgressNotificationParam) -> String {
-    let far = match news.total {
+    let amount = match news.total {
         Some(total) => format!("{} of {total}", news.progress),
         None => news.progress.to_string(),
     };
     match news.message.as_deref().map(|message| sanitize(message, MAX_PROGRESS_CHARS)) {
-        Some(message) if !message.is_empty() => format!("{message} ({far})"),
-        _ => far,
+        Some(message) if !message.is_empty() => format!("{message} ({amount})"),
+        _ => amount,
     }
 }
 
@@ -116,8 +116,8 @@ impl ClientHandler for NotificationHandler {
         ClientConfig::new(ClientCapabilities::default(), ours).with_protocol_version(PROTOCOL)
     }
 
-    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.listeners.notify(&news);
+    async fn on_progress(&self, notification: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.listeners.notify(&notification);
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

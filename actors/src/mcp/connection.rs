@@ -81,17 +81,18 @@ impl Connection {
         let guard = CancelOnDrop::default();
         let (listeners, changed) = (Arc::<ProgressListeners>::default(), Arc::<Notify>::default());
         let client = NotificationHandler { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
-        let means = Target::resolve(&server.name, &server.config, tools, environment).map_err(fatal)?;
+        let target = Target::resolve(&server.name, &server.config, tools, environment).map_err(fatal)?;
         let task_tools = TaskTools::default();
-        let (hello, process, over, long_messages) = match means {
+        let (hello, process, over, long_messages) = match target {
             Target::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.closed.clone(), stdout.long_lines());
                 let mut is_too_long = stdout.long_lines();
-                let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, (stdout, stdin)));
+                let initialized =
+                    tokio::time::timeout(server.initialize_timeout(), serve_client(client, (stdout, stdin)));
                 let hello = tokio::select! {
-                    hello = hello => hello,
+                    hello = initialized => hello,
                     Ok(()) = is_too_long.changed() => {
                         let message = "its answer to `initialize` is larger than 16 MiB";
                         let error = ErrorInfo::new(ErrorCode::ProviderError, message);
@@ -144,7 +145,7 @@ impl Connection {
     pub(super) async fn list(
         &mut self,
         server: &Server,
-        mut left_out: impl FnMut(String),
+        mut on_omitted: impl FnMut(String),
     ) -> Result<Vec<ListedTool>, ErrorInfo> {
         let mut listed: Vec<ListedTool> = Vec::new();
         let mut cursor: Option<String> = None;
@@ -153,21 +154,21 @@ impl Connection {
             for offered in page.tools {
                 match offered.and_then(|offered| convert_tool(&server.name, &server.config, offered)) {
                     Ok(tool) if self.task_tools.contains(&tool.remote_name) => {
-                        left_out(format!(
+                        on_omitted(format!(
                             "tool {}: it can only be called as an MCP task, which Soong does not do",
                             tool.spec.name
                         ));
                     }
                     Ok(tool) if server.config.disabled_tools.contains(&tool.remote_name) => {}
                     Ok(tool) if listed.iter().any(|other| other.spec.name == tool.spec.name) => {
-                        left_out(format!("tool {}: it is listed twice", tool.spec.name));
+                        on_omitted(format!("tool {}: it is listed twice", tool.spec.name));
                     }
                     Ok(_) if listed.len() == MAX_TOOLS => {
-                        left_out(format!("there are more than {MAX_TOOLS} tools: the others are not offered"));
+                        on_omitted(format!("there are more than {MAX_TOOLS} tools: the others are not offered"));
                         return Ok(listed);
                     }
                     Ok(tool) => listed.push(tool),
-                    Err(why) => left_out(why),
+                    Err(why) => on_omitted(why),
                 }
             }
             match page.next {
@@ -175,7 +176,7 @@ impl Connection {
                 _ => return Ok(listed),
             }
         }
-        left_out(format!("its list has more than {MAX_PAGES} pages: the others are not read"));
+        on_omitted(format!("its list has more than {MAX_PAGES} pages: the others are not read"));
         Ok(listed)
     }
 
@@ -230,18 +231,18 @@ impl Connection {
 
 /// Returns the reason why the handshake failed.
 fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
-    let said = match error {
+    let message = match error {
         ClientInitializeError::TransportError { error, .. } => format_error_chain(&*error.error),
         ClientInitializeError::JsonRpcError(data) => format!("it refused `initialize`: {}", data.message),
         ClientInitializeError::ExpectedInitResult(_) => "its answer to `initialize` makes no sense".to_owned(),
         other => other.to_string(),
     };
-    ErrorInfo::new(ErrorCode::ProviderError, sanitize(&said, MAX_MESSAGE_CHARS))
+    ErrorInfo::new(ErrorCode::ProviderError, sanitize(&message, MAX_MESSAGE_CHARS))
 }
 
 /// Returns the reason why a request failed.
 pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
-    let (code, said) = match error {
+    let (code, message) = match error {
         ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it refused `{what}`: {}", data.message)),
         ServiceError::TransportSend(error) => {
             (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", format_error_chain(&*error.error)))
@@ -254,7 +255,7 @@ pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
         }
         other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
     };
-    ErrorInfo::new(code, sanitize(&said, MAX_MESSAGE_CHARS))
+    ErrorInfo::new(code, sanitize(&message, MAX_MESSAGE_CHARS))
 }
 
 /// Returns whether a request certainly did not reach the server, because no connection was established.
@@ -265,14 +266,14 @@ pub(super) fn is_unsent(error: &ServiceError) -> bool {
 
 /// Formats an error with its causes, without repeating a text.
 fn format_error_chain(error: &dyn Error) -> String {
-    let mut said = error.to_string();
+    let mut message = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         let text = cause.to_string();
-        if !said.contains(&text) {
-            said.push_str(&format!(": {text}"));
+        if !message.contains(&text) {
+            message.push_str(&format!(": {text}"));
         }
         next = cause.source();
     }
-    said
+    message
 }

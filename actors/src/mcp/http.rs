@@ -191,10 +191,10 @@ impl StreamableHttpClient for CancellableHttpClient {
         headers: Headers,
         max_bytes: usize,
     ) -> Result<EventStream, TransportError> {
-        let (client, takes_up) = (&self.client, last_event.is_some());
+        let (client, is_resuming) = (&self.client, last_event.is_some());
         let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         let stream = self.or_cancelled(request).await;
-        if takes_up && stream.is_err() {
+        if is_resuming && stream.is_err() {
             self.cancel.cancel();
         }
         Ok(self.until_cancelled(stream?))
@@ -220,8 +220,8 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
                 }
                 Some(Ok(event)) => {
                     // A stream whose events have ids can be resumed after this event.
-                    let is_over = is_over || event.id.is_some() || is_response_to(&event, &id);
-                    Some((Ok(event), Some((stream, is_over))))
+                    let is_answered = is_over || event.id.is_some() || is_response_to(&event, &id);
+                    Some((Ok(event), Some((stream, is_answered))))
                 }
                 Some(Err(_)) if !is_over => {
                     Some((Ok(error_response(&id, "its connection broke before the answer")), None))

@@ -67,14 +67,14 @@ impl ToolPage {
 /// Converts a tool of a server. An error is the reason why it is omitted.
 pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
     let remote_name = offered.name.into_owned();
-    let shown = sanitize(&remote_name, 100);
-    if shown.is_empty() {
+    let display_name = sanitize(&remote_name, 100);
+    if display_name.is_empty() {
         return Err("a tool has no name".to_owned());
     }
     let mut schema = Value::Object((*offered.input_schema).clone());
     let size = schema.to_string().len();
     if size > MAX_SCHEMA_BYTES {
-        return Err(format!("tool {shown}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken"));
+        return Err(format!("tool {display_name}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken"));
     }
     // Arguments are always an object, but some servers omit the type.
     if let Some(object) = schema.as_object_mut() {
@@ -83,20 +83,20 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
     let hints = offered.annotations.unwrap_or_default();
     let title = offered.title.or(hints.title).unwrap_or_default();
     let title = match sanitize(&title, MAX_TITLE_CHARS) {
-        title if title.is_empty() => shown,
+        title if title.is_empty() => display_name,
         title => title,
     };
     let description = sanitize_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
     let description = if description.is_empty() { title.clone() } else { description };
     // Only a hint of the server. Calls require permission in any case, because they reach beyond this machine.
-    let reads = hints.read_only_hint == Some(true);
+    let is_read_only = hints.read_only_hint == Some(true);
     let spec = ToolSpec {
         name: format!("mcp.{server}.{remote_name}"),
         title,
         description,
         parameters: schema,
-        effect: if reads { ToolEffect::Read } else { ToolEffect::Dangerous },
-        idempotent: reads,
+        effect: if is_read_only { ToolEffect::Read } else { ToolEffect::Dangerous },
+        idempotent: is_read_only,
         tags: vec![TAG.to_owned(), NETWORK_TAG.to_owned()],
         timeout_ms: Some(config.timeout_ms),
         paged: false,

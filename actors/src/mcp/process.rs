@@ -138,8 +138,8 @@ impl Process {
 
     /// Returns the end of standard error, on one line.
     pub(super) fn stderr_tail(&self) -> String {
-        let words = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
-        sanitize(&String::from_utf8_lossy(&words), STDERR_TAIL_BYTES)
+        let tail = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+        sanitize(&String::from_utf8_lossy(&tail), STDERR_TAIL_BYTES)
     }
 
     /// Waits up to `GRACE` for a program that is about to exit, and returns how it ended.
@@ -175,12 +175,12 @@ impl Process {
 async fn log_stderr(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; READ_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
-        let said = &piece[..count];
-        let text = sanitize(&String::from_utf8_lossy(said), READ_BYTES);
+        let bytes = &piece[..count];
+        let text = sanitize(&String::from_utf8_lossy(bytes), READ_BYTES);
         tracing::debug!(server, text, "an MCP server wrote to standard error");
-        let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.extend_from_slice(said);
-        let surplus = words.len().saturating_sub(STDERR_TAIL_BYTES);
-        words.drain(..surplus);
+        let mut tail = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend_from_slice(bytes);
+        let surplus = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..surplus);
     }
 }

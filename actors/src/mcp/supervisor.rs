@@ -71,12 +71,12 @@ impl Actor for McpSupervisorActor {
         myself: ActorRef<McpSupervisorMsg>,
         (): (),
     ) -> Result<SupervisorState, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.gauge.set_state("running", "");
         let mut servers = SupervisorState::default();
         let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, SINGLETON_ID);
         for server in self.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::MCP_SERVER.label);
-            let gauge = self.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
+            let gauge = self.observatory.register(kind, &server.name, Some(parent.clone()), limit, None);
             let kept = ServerEntry {
                 server: Arc::clone(server),
                 status: gauge,
@@ -95,7 +95,7 @@ impl Actor for McpSupervisorActor {
         message: McpSupervisorMsg,
         servers: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.gauge.message_handled();
         match message {
             McpSupervisorMsg::Restart(name) => self.spawn(&myself, servers, &name).await,
             McpSupervisorMsg::Crash => Err("crashed on request".into()),
@@ -149,7 +149,7 @@ impl McpSupervisorActor {
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
             let error = format!("{error} (it failed more often than it may, {})", restart::MCP_SERVER.label);
-            kept.status.show("failed", error.as_str());
+            kept.status.set_state("failed", error.as_str());
             self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
             return;
         };

@@ -33,14 +33,14 @@ struct McpTool {
 pub(super) fn register_all(
     server: &Arc<Server>,
     listed: Vec<ListedTool>,
-    mut left_out: impl FnMut(RegisterError),
+    mut on_omitted: impl FnMut(RegisterError),
 ) -> Vec<Arc<RegisteredTool>> {
     let mut tools = Vec::with_capacity(listed.len());
     for listed in listed {
         let spec = listed.spec.clone();
         match RegisteredTool::new(Some(Arc::new(McpTool { server: Arc::clone(server), listed })), spec) {
             Ok(tool) => tools.push(Arc::new(tool)),
-            Err(error) => left_out(error),
+            Err(error) => on_omitted(error),
         }
     }
     tools
@@ -68,21 +68,21 @@ impl Tool for McpTool {
             let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
             let told = |error| ErrorInfo { message: with_server_name(&server.name, &error), ..error };
             let failed = |error| told(request_error("tools/call", &error));
-            let mut line = server.client().await?;
-            let mut too_long = line.oversized_message("tools/call");
+            let mut client = server.client().await?;
+            let mut too_long = client.oversized_message("tools/call");
             let options = PeerRequestOptions::no_options;
-            let pending = match line.peer.send_cancellable_request(request.clone(), options()).await {
+            let pending = match client.peer.send_cancellable_request(request.clone(), options()).await {
                 // No connection was established, so the server has not received the call. It may be back by now.
                 Err(error) if is_unsent(&error) => {
-                    line = server.client().await?;
-                    too_long = line.oversized_message("tools/call");
-                    line.peer.send_cancellable_request(request, options()).await
+                    client = server.client().await?;
+                    too_long = client.oversized_message("tools/call");
+                    client.peer.send_cancellable_request(request, options()).await
                 }
                 sent => sent,
             };
             let pending = pending.map_err(failed)?;
-            let mut guard = CancelOnDrop { peer: line.peer.clone(), id: Some(pending.id.clone()) };
-            let _listening = line.listeners.subscribe(pending.progress_token.clone(), context.progress.clone());
+            let mut guard = CancelOnDrop { peer: client.peer.clone(), id: Some(pending.id.clone()) };
+            let _listening = client.listeners.subscribe(pending.progress_token.clone(), context.progress.clone());
             let answer = tokio::select! {
                 biased;
                 () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),

@@ -37,7 +37,7 @@ impl ConnectionTask {
                 () = tokio::time::sleep(self.delay) => {}
             }
         }
-        let turn = tokio::select! {
+        let connection_guard = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return,
             turn = Arc::clone(&self.server.connection_lock).lock_owned() => turn,
@@ -48,7 +48,7 @@ impl ConnectionTask {
             () = self.cancel.cancelled() => return,
             opened = Connection::open(&self.server, &self.mcp.config.tools, &self.mcp.environment) => opened,
         };
-        let lost = match opened {
+        let error = match opened {
             Ok(mut connection) => {
                 let lost = self.serve(&mut connection).await;
                 connection.close().await;
@@ -56,8 +56,8 @@ impl ConnectionTask {
             }
             Err(lost) => Some(lost),
         };
-        drop(turn);
-        if let Some(lost) = lost {
+        drop(connection_guard);
+        if let Some(lost) = error {
             self.actor.send(McpServerMsg::Lost(Box::new(lost)));
         }
     }

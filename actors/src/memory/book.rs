@@ -111,7 +111,7 @@ impl ExperienceText {
         let mut book = Self::default();
         let lines = FileLines::of(&bytes);
         let heads = lines.heads();
-        let mut known: HashMap<String, usize> = HashMap::new();
+        let mut existing: HashMap<String, usize> = HashMap::new();
         for (at, begin) in heads.iter().enumerate() {
             let until = heads.get(at + 1).map_or(lines.count(), |next| next.first);
             let number = begin.first + 1;
@@ -119,7 +119,7 @@ impl ExperienceText {
                 Some(last) => lines.block(begin.first, last, until),
                 None => Err((number, "the head of this block has no end: close it with a line `---`".to_owned())),
             };
-            let checked = read.and_then(|(experience, place, fault)| match known.get(experience.id.as_str()) {
+            let checked = read.and_then(|(experience, place, fault)| match existing.get(experience.id.as_str()) {
                 Some(other) => {
                     Err((number, format!("{} stands in line {other} already: give it another id", experience.id)))
                 }
@@ -129,7 +129,7 @@ impl ExperienceText {
                 Ok((experience, place, fault)) => {
                     let fault = fault.map(|(line, message)| ExperienceFault { line, message, is_left_out: false });
                     book.faults.extend(fault);
-                    known.insert(experience.id.to_string(), number);
+                    existing.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
                     book.positions.push(place);
                 }
@@ -153,7 +153,7 @@ impl ExperienceText {
 
     /// Returns the experience with this id.
     pub fn get(&self, id: &str) -> Option<&Experience> {
-        self.experiences.iter().find(|known| known.id.as_str() == id)
+        self.experiences.iter().find(|existing| existing.id.as_str() == id)
     }
 
     /// Returns the bytes of the file.
@@ -169,13 +169,13 @@ impl ExperienceText {
         for new in &changes.new {
             let text = escape_fences(&new.text);
             let mut all = self.experiences.iter().zip(&self.positions);
-            match all.find(|(known, _)| same_text(&known.text, &text)) {
+            match all.find(|(existing, _)| same_text(&existing.text, &text)) {
                 Some((known, place)) => {
                     // This reflection may have added it earlier and been interrupted before it could report that.
-                    let is_own = place.last_reflection.as_deref() == Some(&changes.reflection)
+                    let is_own_addition = place.last_reflection.as_deref() == Some(&changes.reflection)
                         && known.metrics == INITIAL_METRICS;
                     rates.push((known.id.clone(), true));
-                    added.push((known.id.clone(), is_own));
+                    added.push((known.id.clone(), is_own_addition));
                 }
                 None => {
                     number += 1;
@@ -226,13 +226,13 @@ impl ExperienceText {
 impl BlockPositions {
     /// Adds the edits that write new counters and the id of the reflection into the block.
     fn rating_edits(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
-        let mut behind = String::new();
+        let mut inserted = String::new();
         let mut set =
             |spot: &ValuePosition, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
         match (set(&self.helpful, helpful.to_string()), set(&self.harmful, harmful.to_string())) {
             (true, true) => {}
             (false, false) => {
-                behind.push_str(&format!("metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"));
+                inserted.push_str(&format!("metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"));
             }
             // One of the two counters is missing: insert it next to the other one.
             (has_helpful, _) => {
@@ -250,10 +250,10 @@ impl BlockPositions {
         }
         match &self.reflection.range {
             Some(range) => edits.push((range.clone(), reflection.to_owned())),
-            None => behind.push_str(&format!("reflection: {reflection}\n")),
+            None => inserted.push_str(&format!("reflection: {reflection}\n")),
         }
-        if !behind.is_empty() {
-            edits.push((self.end..self.end, behind));
+        if !inserted.is_empty() {
+            edits.push((self.end..self.end, inserted));
         }
     }
 }
@@ -436,10 +436,10 @@ fn append_block(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     let end = whole.len();
     whole.extend_from_slice(block.as_bytes());
     let after = ExperienceText::read(whole);
-    let is_behind = after.experiences.len() == before.experiences.len() + 1
+    let is_intact = after.experiences.len() == before.experiences.len() + 1
         && after.faults == before.faults
         && after.experiences.starts_with(&before.experiences);
-    match is_behind {
+    match is_intact {
         true => after.bytes,
         false => [&after.bytes[..end], SEPARATOR.as_bytes(), block.as_bytes()].concat(),
     }

@@ -67,7 +67,7 @@ impl MemoryFile {
             None => home.join("memory").join("experiences.md"),
             Some(path) => {
                 let path = path.replace("${SOONG_AGENT_HOME}", &home.to_string_lossy());
-                home.join(environment.below_user(&path).unwrap_or_else(|| PathBuf::from(&path)))
+                home.join(environment.expand_home(&path).unwrap_or_else(|| PathBuf::from(&path)))
             }
         };
         Self::at(path)
@@ -92,20 +92,20 @@ impl MemoryFile {
     /// # Errors
     /// `storage_error` if the file cannot be read.
     pub fn read(&self) -> Result<Arc<ExperienceText>, ErrorInfo> {
-        let mut known = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = match self.path.metadata() {
             Ok(metadata) => FileVersion::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                *known = None;
+                *cached = None;
                 return Ok(Arc::default());
             }
             Err(error) => return Err(self.failed("read", &error)),
         };
-        if let Some((_, book)) = known.as_ref().filter(|(of, _)| *of == stamp) {
+        if let Some((_, book)) = cached.as_ref().filter(|(of, _)| *of == stamp) {
             return Ok(Arc::clone(book));
         }
         let book = Arc::new(ExperienceText::read(self.load().map_err(|error| self.failed("read", &error))?.1));
-        *known = Some((stamp, Arc::clone(&book)));
+        *cached = Some((stamp, Arc::clone(&book)));
         Ok(book)
     }
 
@@ -167,18 +167,18 @@ impl MemoryFile {
 
     /// Reads the current file. The stamp is `None` if the file does not exist.
     fn load(&self) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
-        let is_fit = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
-        let unfit = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        let is_readable = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
+        let not_readable = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
         // Check before opening: opening a named pipe would block until its other end is opened.
         let mut file = match self.path.metadata() {
-            Ok(metadata) if is_fit(&metadata) => File::open(&self.path)?,
-            Ok(_) => return unfit(),
+            Ok(metadata) if is_readable(&metadata) => File::open(&self.path)?,
+            Ok(_) => return not_readable(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
-        if !is_fit(&metadata) {
-            return unfit();
+        if !is_readable(&metadata) {
+            return not_readable();
         }
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut file, &mut bytes)?;

@@ -38,7 +38,7 @@ impl Metadata {
     pub(super) fn read<'a>(lines: impl IntoIterator<Item = NumberedLine<'a>>, end: usize) -> Result<Self, LineFault> {
         let mut head = Self { entries: Vec::new(), end };
         // `above`: a top-level key whose values follow in lines of their own. `open`: the list that is being read.
-        let (mut above, mut open): (Option<(usize, String)>, Option<MetadataEntry>) = (None, None);
+        let (mut open_map, mut open_list): (Option<(usize, String)>, Option<MetadataEntry>) = (None, None);
         for (number, start, raw) in lines {
             let line = raw.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -47,11 +47,12 @@ impl Metadata {
             let at = |message: String| (number, message);
             let is_below = raw.starts_with([' ', '\t']);
             if let Some(item) = value::item(line) {
-                let entry = match &mut open {
+                let entry = match &mut open_list {
                     Some(entry) => entry,
                     None => {
-                        let (line, key) = above.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
-                        open.insert(MetadataEntry {
+                        let (line, key) =
+                            open_map.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
+                        open_list.insert(MetadataEntry {
                             key,
                             value: Value::Empty,
                             range: start..start,
@@ -63,12 +64,12 @@ impl Metadata {
                 entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))?;
                 continue;
             }
-            head.close(&mut open)?;
+            head.close(&mut open_list)?;
             let (key, text) = line
                 .split_once(':')
                 .filter(|(key, _)| is_key(key))
                 .ok_or_else(|| at("this is no `key: value`, no item `- …` of a list, and no comment".to_owned()))?;
-            let key = match (is_below, &above) {
+            let key = match (is_below, &open_map) {
                 (false, _) => key.to_owned(),
                 (true, Some((_, outer))) => format!("{outer}.{key}"),
                 (true, None) => return Err(at(format!("`{key}` is indented, and belongs to no key above it"))),
@@ -77,29 +78,29 @@ impl Metadata {
             let from = from + text.len() - text.trim_start().len();
             if let Some(inner) = text.trim().strip_prefix('{') {
                 head.add_inline(&key, inner, from + 1, number)?;
-                above = None;
+                open_map = None;
                 continue;
             }
             let range = from..from + value_length(text.trim());
             match value::parse(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
                 Value::Empty if is_below => {
-                    open = Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
+                    open_list = Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
                 }
-                Value::Empty => above = Some((number, key)),
+                Value::Empty => open_map = Some((number, key)),
                 value => {
                     if !is_below {
-                        above = None;
+                        open_map = None;
                     }
                     head.add(MetadataEntry { key, value, range, is_inline: false, line: number })?;
                 }
             }
         }
-        head.close(&mut open)?;
+        head.close(&mut open_list)?;
         Ok(head)
     }
 
-    fn close(&mut self, open: &mut Option<MetadataEntry>) -> Result<(), LineFault> {
-        open.take().map_or(Ok(()), |entry| self.add(entry))
+    fn close(&mut self, open_list: &mut Option<MetadataEntry>) -> Result<(), LineFault> {
+        open_list.take().map_or(Ok(()), |entry| self.add(entry))
     }
 
     /// Returns the entry of a key.
@@ -110,8 +111,8 @@ impl Metadata {
     /// Returns a one-line text, or `None` if the key is missing.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        let wrong = || (entry.line, format!("`{key}` must be one text in one line"));
-        entry.value.text().map(Some).ok_or_else(wrong)
+        let invalid = || (entry.line, format!("`{key}` must be one text in one line"));
+        entry.value.text().map(Some).ok_or_else(invalid)
     }
 
     /// Returns a list of texts. A single text counts as a list of one.
@@ -126,8 +127,8 @@ impl Metadata {
     /// Returns a number, or `None` if the key is missing.
     pub(super) fn number(&self, key: &str) -> Result<Option<u32>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        let wrong = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
-        entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(wrong)
+        let invalid = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
+        entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(invalid)
     }
 
     fn add(&mut self, entry: MetadataEntry) -> Result<(), LineFault> {
@@ -141,8 +142,8 @@ impl Metadata {
 
     /// Parses the keys in braces. `inner` is the text after the opening brace.
     fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), LineFault> {
-        let wrong = |message: &str| (line, format!("`{outer}` {message}"));
-        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(wrong("has no closing } in its line")) };
+        let invalid = |message: &str| (line, format!("`{outer}` {message}"));
+        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(invalid("has no closing } in its line")) };
         let mut at = 0;
         for part in split_at_commas(inner) {
             let from = start + at;
@@ -150,9 +151,9 @@ impl Metadata {
             if part.trim().is_empty() {
                 continue;
             }
-            let (key, text) = part.split_once(':').ok_or_else(|| wrong("wants `key: value` between its commas"))?;
+            let (key, text) = part.split_once(':').ok_or_else(|| invalid("wants `key: value` between its commas"))?;
             if !is_key(key.trim()) {
-                return Err(wrong("wants `key: value` between its commas"));
+                return Err(invalid("wants `key: value` between its commas"));
             }
             let key = format!("{outer}.{}", key.trim());
             let value = value::parse(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;

@@ -101,7 +101,10 @@ struct UsedExperience {
 
 /// Parses an answer that fits the schema. Returns the new experiences, and the ratings of experiences that the agent
 /// was given, each once.
-pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
+pub(crate) fn read_reflection(
+    answer: &str,
+    given: &HashSet<String>,
+) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
     let Ok(answer) = serde_json::from_str::<ReflectionAnswer>(answer) else { return (Vec::new(), Vec::new()) };
     let mut texts = HashSet::new();
     let new = answer.experiences.into_iter().filter_map(|LearnedExperience { category, tags, text }| {
@@ -114,30 +117,32 @@ pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewE
         })
     });
     let mut judged = HashSet::new();
-    let used = answer.used.into_iter().filter(|used| told.contains(&used.id) && judged.insert(used.id.clone()));
+    let used = answer.used.into_iter().filter(|used| given.contains(&used.id) && judged.insert(used.id.clone()));
     (new.take(MAX_NEW).collect(), used.map(|used| (ExperienceId::new(used.id), used.helped)).collect())
 }
 
 /// Returns the ids of the experiences that were added to a conversation or that it looked up.
 pub(crate) fn experiences_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> HashSet<String> {
-    let mut told = HashSet::new();
-    let mut asks: HashSet<&str> = HashSet::new();
+    let mut given = HashSet::new();
+    let mut lookup_calls: HashSet<&str> = HashSet::new();
     for message in messages {
-        asks.extend(
+        lookup_calls.extend(
             message.tool_calls.iter().filter(|call| call.name == "get_experience").map(|call| call.id.as_str()),
         );
         let lines = match message.role {
             Role::User => message.content.split_once(EXPERIENCES_HEADING).map_or("", |(_, told)| told),
-            Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| asks.contains(id)) => &message.content,
+            Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| lookup_calls.contains(id)) => {
+                &message.content
+            }
             _ => "",
         };
         let id = |line: &str| {
             let line = line.strip_prefix("- ").unwrap_or(line);
             Some(line.strip_prefix('[')?.split_once(']')?.0.to_owned())
         };
-        told.extend(lines.lines().filter_map(id));
+        given.extend(lines.lines().filter_map(id));
     }
-    told
+    given
 }
 
 #[cfg(test)]

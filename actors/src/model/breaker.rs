@@ -49,7 +49,7 @@ impl Breaker {
     }
 
     /// Returns why no call may pass at the moment, or `None` if calls may pass.
-    pub(crate) fn down(&self, now: Duration) -> Option<Outage> {
+    pub(crate) fn outage(&self, now: Duration) -> Option<Outage> {
         let until = match self.state {
             State::Closed => return None,
             State::Open { until, .. } if until <= now => return None,
@@ -60,14 +60,14 @@ impl Breaker {
     }
 
     /// Records that a call was admitted. After a pause, this call is the probe.
-    pub(crate) fn enter(&mut self, id: u64) {
+    pub(crate) fn admit(&mut self, id: u64) {
         if let State::Open { pause, .. } = self.state {
             self.state = State::HalfOpen { probe: id, pause };
         }
     }
 
     /// Whether an admitted call may begin: the provider may have failed since it was admitted.
-    pub(crate) fn lets_begin(&self, id: u64) -> bool {
+    pub(crate) fn may_begin(&self, id: u64) -> bool {
         match self.state {
             State::Closed => true,
             State::Open { .. } => false,
@@ -76,7 +76,7 @@ impl Breaker {
     }
 
     /// Records a failure that indicates that the provider is down.
-    pub(crate) fn failed(&mut self, id: u64, now: Duration) {
+    pub(crate) fn record_failure(&mut self, id: u64, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
             self.since = now;
@@ -91,14 +91,14 @@ impl Breaker {
     }
 
     /// Records that the provider answered, with any content.
-    pub(crate) fn answered(&mut self) {
+    pub(crate) fn record_answer(&mut self) {
         self.failures = 0;
         self.state = State::Closed;
     }
 
     /// Records that a call ended without information about the provider. If it was the probe, the next call becomes
     /// the probe.
-    pub(crate) fn lost(&mut self, id: u64, now: Duration) {
+    pub(crate) fn record_unknown(&mut self, id: u64, now: Duration) {
         if let State::HalfOpen { probe, pause } = self.state
             && probe == id
         {
@@ -123,7 +123,7 @@ mod tests {
     /// Returns a breaker that was opened at 10 s.
     fn tripped() -> Breaker {
         let mut breaker = Breaker::new(FIRST, LONGEST);
-        (0..FAILURE_THRESHOLD.into()).for_each(|id| breaker.failed(id, at(10)));
+        (0..FAILURE_THRESHOLD.into()).for_each(|id| breaker.record_failure(id, at(10)));
         breaker
     }
 
@@ -131,29 +131,29 @@ mod tests {
     fn state_transitions_follow_the_table() {
         type Step = fn(&mut Breaker);
         let down = |failures, until: Option<u64>| Some(Outage { since: at(10), failures, until: until.map(at) });
-        let half_open: Step = |b| b.enter(9);
+        let half_open: Step = |b| b.admit(9);
         let cases: Vec<(&str, Vec<Step>, u64, Option<Outage>)> = vec![
             ("it opens", vec![], 11, down(5, Some(12))),
             ("the pause is over", vec![], 12, None),
             ("one probe", vec![half_open], 12, down(5, None)),
-            ("late news are none", vec![|b| b.failed(3, at(11))], 11, down(6, Some(12))),
-            ("late good news close it", vec![Breaker::answered], 11, None),
-            ("the probe fails: twice as long", vec![half_open, |b| b.failed(9, at(12))], 12, down(6, Some(16))),
+            ("late news are none", vec![|b| b.record_failure(3, at(11))], 11, down(6, Some(12))),
+            ("late good news close it", vec![Breaker::record_answer], 11, None),
+            ("the probe fails: twice as long", vec![half_open, |b| b.record_failure(9, at(12))], 12, down(6, Some(16))),
             (
                 "not beyond the longest",
-                vec![half_open, |b| b.failed(9, at(12)), |b| b.enter(10), |b| b.failed(10, at(16))],
+                vec![half_open, |b| b.record_failure(9, at(12)), |b| b.admit(10), |b| b.record_failure(10, at(16))],
                 16,
                 down(7, Some(23)),
             ),
-            ("another call's failure", vec![half_open, |b| b.failed(3, at(12))], 12, down(6, None)),
-            ("the probe answers", vec![half_open, Breaker::answered], 12, None),
-            ("the probe is lost: the next one", vec![half_open, |b| b.lost(9, at(13))], 13, None),
-            ("another call is lost", vec![half_open, |b| b.lost(3, at(13))], 13, down(5, None)),
+            ("another call's failure", vec![half_open, |b| b.record_failure(3, at(12))], 12, down(6, None)),
+            ("the probe answers", vec![half_open, Breaker::record_answer], 12, None),
+            ("the probe is lost: the next one", vec![half_open, |b| b.record_unknown(9, at(13))], 13, None),
+            ("another call is lost", vec![half_open, |b| b.record_unknown(3, at(13))], 13, down(5, None)),
         ];
         for (name, steps, now, want) in cases {
             let mut breaker = tripped();
             steps.into_iter().for_each(|step| step(&mut breaker));
-            assert_eq!(breaker.down(at(now)), want, "{name}");
+            assert_eq!(breaker.outage(at(now)), want, "{name}");
         }
     }
 
@@ -161,11 +161,11 @@ mod tests {
     fn breaker_stays_closed_below_failure_threshold() {
         let mut breaker = Breaker::new(FIRST, LONGEST);
         for id in 0..100 {
-            breaker.failed(id, at(id));
+            breaker.record_failure(id, at(id));
             if id % u64::from(FAILURE_THRESHOLD - 1) == 0 {
-                breaker.answered();
+                breaker.record_answer();
             }
-            assert!(breaker.down(at(id)).is_none() && breaker.lets_begin(id), "after {id}");
+            assert!(breaker.outage(at(id)).is_none() && breaker.may_begin(id), "after {id}");
         }
     }
 
@@ -182,17 +182,17 @@ mod tests {
                 let picked = (!out.is_empty()).then(|| out[number as usize % out.len()]);
                 match (what, picked) {
                     (0, _) => now += Duration::from_millis(number),
-                    (1, _) if breaker.down(now).is_none() => {
+                    (1, _) if breaker.outage(now).is_none() => {
                         let is_probe = failures >= FAILURE_THRESHOLD;
                         prop_assert!(!is_probe || probe.is_none(), "two probes");
-                        breaker.enter(next);
+                        breaker.admit(next);
                         probe = is_probe.then_some(next);
-                        prop_assert!(breaker.lets_begin(next));
+                        prop_assert!(breaker.may_begin(next));
                         out.push(next);
                         next += 1;
                     }
                     (1, _) => {
-                        let down = breaker.down(now).unwrap();
+                        let down = breaker.outage(now).unwrap();
                         prop_assert!(failures >= FAILURE_THRESHOLD);
                         prop_assert!(down.until.is_none_or(|until| until <= now + LONGEST));
                         prop_assert_eq!(down.until.is_none(), probe.is_some());
@@ -203,18 +203,18 @@ mod tests {
                         let was_probe = probe.take_if(|probe| *probe == id).is_some();
                         match what {
                             2 => {
-                                breaker.failed(id, now);
+                                breaker.record_failure(id, now);
                                 failures += 1;
                                 if was_probe {
-                                    prop_assert!(breaker.down(now).unwrap().until.unwrap() > now);
+                                    prop_assert!(breaker.outage(now).unwrap().until.unwrap() > now);
                                 }
                             }
                             3 => {
-                                breaker.answered();
+                                breaker.record_answer();
                                 (failures, probe) = (0, None);
-                                prop_assert!(breaker.down(now).is_none());
+                                prop_assert!(breaker.outage(now).is_none());
                             }
-                            _ => breaker.lost(id, now),
+                            _ => breaker.record_unknown(id, now),
                         }
                     }
                 }

@@ -54,12 +54,12 @@ pub(crate) struct CallResult {
 /// Receiver of what a call reports before it ends.
 pub(crate) trait CallSink: DeltaSink {
     /// The call is waiting, or will be retried.
-    fn note(&mut self, event: ModelEvent);
+    fn record(&mut self, event: ModelEvent);
     /// The current reason for waiting; `None`: the call continues. The time in between is spent in the gateway.
     /// Another reason replaces the previous one. `None` may be reported without a preceding reason.
-    fn waits(&mut self, reason: Option<String>);
+    fn set_wait_reason(&mut self, reason: Option<String>);
     /// A request is being sent to the provider.
-    fn sends(&mut self);
+    fn request_sent(&mut self);
     /// Text streamed so far is invalid: the call starts over.
     fn start_over(&mut self);
 }
@@ -70,20 +70,20 @@ impl Gateway {
         Self { profile: profile.into(), model, shared: Arc::new(GatewayShared::new(config)) }
     }
 
-    /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::sit).
+    /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::attach).
     pub(crate) fn actor(&self, gauge: Arc<ActorStatus>) -> GatewayActor {
-        gauge.set_face(GatewayStatusSource(Arc::clone(&self.shared)));
+        gauge.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
         GatewayActor { books: Arc::clone(&self.shared), gauge }
     }
 
     /// Returns whether an actor of the gateway has been started.
-    pub(crate) fn is_seated(&self) -> bool {
-        self.shared.seated().is_some()
+    pub(crate) fn is_running(&self) -> bool {
+        self.shared.actor().is_some()
     }
 
     /// Sets the mailbox of the gateway's actor.
-    pub(crate) fn sit(&self, actor: Mailbox<GatewayMsg>) {
-        self.shared.sit(actor);
+    pub(crate) fn attach(&self, actor: Mailbox<GatewayMsg>) {
+        self.shared.attach(actor);
     }
 
     /// Gives up the gateway: waiting calls and all later calls fail with this error.
@@ -98,7 +98,7 @@ impl Gateway {
 
     /// Returns the number of calls in flight and of waiting calls.
     pub(crate) fn metrics(&self) -> GatewayMetrics {
-        GatewayMetrics { in_flight: count(self.shared.ledger().out()), waiting: self.shared.waiting() }
+        GatewayMetrics { in_flight: count(self.shared.ledger().permit_count()), waiting: self.shared.waiting() }
     }
 
     /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an actor.

@@ -76,7 +76,7 @@ impl ModelGateways {
         if let Some(failure) = gateway.failure() {
             return Err(failure);
         }
-        if !gateway.is_seated() {
+        if !gateway.is_running() {
             let (started, ready) = oneshot::channel();
             let start = StartGateway { gateway: gateway.clone(), started };
             let asked = self.supervisor.get().is_some_and(|supervisor| supervisor.cast(start).is_ok());

@@ -76,10 +76,10 @@ impl Limiter {
     /// A call larger than the whole limit is admitted when nothing else counts, so that it runs alone instead of
     /// never.
     pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), LimitReached> {
-        if !self.counts() {
+        if !self.has_limits() {
             return Ok(());
         }
-        self.forget(now);
+        self.remove_expired(now);
         let tokens = self.cost(tokens);
         let by_requests = self.requests_free_at(now).map(|until| LimitReached { limit: Limit::Requests, until });
         let by_tokens = self.tokens_free_at(tokens, now).map(|until| LimitReached { limit: Limit::Tokens, until });
@@ -131,7 +131,7 @@ impl Limiter {
         }
     }
 
-    fn counts(&self) -> bool {
+    fn has_limits(&self) -> bool {
         self.max_requests > 0 || self.max_tokens > 0
     }
 
@@ -141,7 +141,7 @@ impl Limiter {
         if self.max_tokens == 0 { 0 } else { tokens.clamp(1, self.max_tokens) }
     }
 
-    fn forget(&mut self, now: Duration) {
+    fn remove_expired(&mut self, now: Duration) {
         while let Some(oldest) = self.begun.first_entry()
             && oldest.key().0 + WINDOW <= now
         {

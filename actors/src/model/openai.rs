@@ -139,7 +139,7 @@ impl OpenAi {
             let response = self.http.send(body, &self.origin).await?;
             if response.status().is_success() {
                 if body.dialect != known {
-                    self.learn(model, body.dialect);
+                    self.remember_dialect(model, body.dialect);
                 }
                 let mut completion = answer::read(response, &self.origin, self.limits, deltas).await?;
                 names.restore(&mut completion.tool_calls);
@@ -148,9 +148,9 @@ impl OpenAi {
             let status = response.status().as_u16();
             let headers = response.headers().clone();
             let told = ErrorBody::read(&error_body(response).await);
-            match told.other_dialect(status, body.dialect, body.temperature.is_some()) {
+            match told.next_dialect(status, body.dialect, body.temperature.is_some()) {
                 Some(dialect) if changes < MAX_DIALECT_CHANGES => body.dialect = dialect,
-                _ => return Err(self.origin.refused(status, &headers, &told)),
+                _ => return Err(self.origin.status_error(status, &headers, &told)),
             }
             changes += 1;
         }
@@ -162,7 +162,7 @@ impl OpenAi {
         dialects.get(model).copied().unwrap_or_default()
     }
 
-    fn learn(&self, model: &str, dialect: Dialect) {
+    fn remember_dialect(&self, model: &str, dialect: Dialect) {
         tracing::warn!(model, ?dialect, "the model refuses a parameter; it is asked differently from now on");
         self.dialects.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), dialect);
     }

@@ -54,11 +54,11 @@ pub fn pause(config: &RetryConfig, round: u32, retry_after_ms: Option<u64>, jitt
 /// Returns the sum of the delays that a call would have between its remaining attempts, after `attempts` of them.
 ///
 /// This is how long the call waits for a provider that is down: no longer than if it had retried all the time.
-pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
+pub fn max_outage_wait(config: &RetryConfig, attempts: u32) -> Duration {
     let max_ms = config.max_backoff_ms;
     let mut left_ms = 0_u64;
     for attempt in attempts.saturating_add(1)..config.max_attempts {
-        let full_ms = full_ms(config, attempt);
+        let full_ms = full_backoff_ms(config, attempt);
         left_ms = left_ms.saturating_add(full_ms);
         if full_ms >= max_ms || full_ms == 0 {
             // The delays do not grow any further.
@@ -70,13 +70,13 @@ pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
 }
 
 /// Returns the delay after an attempt, before jitter.
-fn full_ms(config: &RetryConfig, attempt: u32) -> u64 {
+fn full_backoff_ms(config: &RetryConfig, attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(63);
     config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms)
 }
 
 fn backoff(config: &RetryConfig, attempt: u32, jitter: f64) -> Duration {
-    let full_ms = full_ms(config, attempt);
+    let full_ms = full_backoff_ms(config, attempt);
     // Rounding could exceed the full delay, so it is bounded.
     let spread_ms = (full_ms.div_ceil(2) as f64 * jitter.clamp(0.0, 1.0)) as u64;
     Duration::from_millis((full_ms / 2).saturating_add(spread_ms).min(full_ms))
@@ -157,7 +157,11 @@ mod tests {
             (1_000_003, 0, 500 + 1_000 + 2_000 + 999_999 * 3_000),
         ] {
             let config = RetryConfig { max_attempts, ..CONFIG };
-            assert_eq!(patience(&config, attempts), Duration::from_millis(want_ms), "{attempts} of {max_attempts}");
+            assert_eq!(
+                max_outage_wait(&config, attempts),
+                Duration::from_millis(want_ms),
+                "{attempts} of {max_attempts}"
+            );
         }
     }
 

@@ -33,10 +33,10 @@ pub(crate) enum TokenCounter {
 
 impl TokenCounter {
     /// Returns the counter for a model name. Loads nothing yet.
-    pub(crate) fn of_model(name: &str) -> Self {
+    pub(crate) fn for_model(name: &str) -> Self {
         match name {
             #[cfg(feature = "tokenizer")]
-            name if speaks_o200k(name) => Self::O200k,
+            name if uses_o200k(name) => Self::O200k,
             _ => Self::Estimate,
         }
     }
@@ -84,7 +84,7 @@ impl TokenCounter {
 /// OpenAI models before `gpt-4o` do not. Their vocabulary is not included: it would add 1.7 MB for discontinued
 /// models.
 #[cfg(feature = "tokenizer")]
-fn speaks_o200k(name: &str) -> bool {
+fn uses_o200k(name: &str) -> bool {
     // Gateways use names like `openai/gpt-4o`, fine-tuned models like `ft:gpt-4o-mini:…`.
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.strip_prefix("ft:").unwrap_or(name);

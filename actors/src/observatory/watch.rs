@@ -83,7 +83,7 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn gone(&self, actor_id: String, end: Option<RunEnd>) {
+    pub(super) fn actor_removed(&self, actor_id: String, end: Option<RunEnd>) {
         if let Some(WatchChannel { left, .. }) = self.audience().as_mut() {
             left.gone.push(actor_id);
             left.ended.extend(end);
@@ -109,7 +109,7 @@ impl std::fmt::Debug for TreeWatch {
 
 impl TreeWatch {
     /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is cancelled.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         observatory: &Arc<ActorTree>,
         redactor: &Redactor,
         tasks: &TaskTracker,
@@ -122,8 +122,8 @@ impl TreeWatch {
                 let (fresh, changes) = broadcast::channel(MAX_BUFFERED_CHANGES);
                 *audience = Some(WatchChannel { changes: fresh, left: RemovedActors::default() });
                 // Mark everything as published before the snapshot is taken: changes from now on are sent.
-                observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
-                tasks.spawn(look(Arc::clone(observatory), redactor.clone(), closing.clone()));
+                observatory.gauges.iter().for_each(|gauge| _ = gauge.mark_published());
+                tasks.spawn(poll(Arc::clone(observatory), redactor.clone(), closing.clone()));
                 changes
             }
         };
@@ -167,13 +167,14 @@ impl TreeWatch {
 /// Returns the changes since the last poll. `left` holds the actors removed since then.
 fn changes(observatory: &ActorTree, redactor: &Redactor, left: RemovedActors) -> Change {
     let gauges = observatory.gauges.iter();
-    let mut changed: Vec<ActorView> = gauges.filter(|gauge| gauge.tell()).map(|gauge| view(gauge.value())).collect();
+    let mut changed: Vec<ActorView> =
+        gauges.filter(|gauge| gauge.mark_published()).map(|gauge| view(gauge.value())).collect();
     changed.iter_mut().for_each(|view| view.redact(redactor));
     Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 
 /// Polls for changes and sends them, until there are no watchers or the runtime closes.
-async fn look(observatory: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
+async fn poll(observatory: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
     let mut wait = POLL_INTERVAL;
     loop {
         tokio::select! {

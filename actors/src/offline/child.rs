@@ -23,13 +23,13 @@ const READ_LINES: u64 = 40;
 /// Decides the explorer's next turn.
 pub(super) fn next(conversation: &Conversation<'_>, scope: &Scope) -> Turn {
     if conversation.offers("list_files") && !conversation.has_called("list_files") {
-        return Turn::ask(format!("Listing {}.", scope.label), listings(scope));
+        return Turn::call_tools(format!("Listing {}.", scope.label), listings(scope));
     }
     let listing = listed(conversation, scope);
     if !conversation.has_called("read") && !conversation.has_called("grep") {
-        let calls = closer(conversation, scope, &listing);
+        let calls = detail_calls(conversation, scope, &listing);
         if !calls.is_empty() {
-            return Turn::ask("Reading what tells most, and searching once.", calls);
+            return Turn::call_tools("Reading what tells most, and searching once.", calls);
         }
     }
     Turn::answer(answer(conversation, scope, &listing))
@@ -60,7 +60,7 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
         };
         let mut one = Listing::parse(text);
         if !scope.folders.iter().any(|folder| folder == asked) {
-            one.files.retain(|path, _| scope.holds(path));
+            one.files.retain(|path, _| scope.contains(path));
             let all_shown = !one.is_truncated || !scope.files.is_empty();
             if all_shown {
                 (one.total_files, one.total_bytes) = (one.files.len() as u64, one.files.values().sum());
@@ -74,7 +74,7 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
 }
 
 /// Returns the second step: reads of the most informative files, and one search.
-fn closer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> Vec<(&'static str, Value)> {
+fn detail_calls(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     if conversation.offers("read") && scope.question == Question::Overview {
         let ranked = listing.files.iter().filter(|(_, size)| **size > 0);
@@ -107,7 +107,7 @@ fn answer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> 
     for lost in &listing.unreadable {
         text.push_str(&format!("Could not be read: {}.\n", plain_line(lost, 200)));
     }
-    let hits = found(conversation, scope);
+    let hits = describe_hits(conversation, scope);
     if !hits.is_empty() {
         text.push_str(&hits);
     }
@@ -116,7 +116,7 @@ fn answer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> 
     text.push('\n');
     text.push_str(&match scope.question {
         Question::Kinds => format!("- Kinds: {}\n", languages(listing.files.iter().map(|(p, s)| (p.as_str(), *s)), 8)),
-        question => files(conversation, listing, question, room),
+        question => list_files_in_room(conversation, listing, question, room),
     });
     text + &closing
 }
@@ -140,7 +140,7 @@ fn headline(listing: &Listing) -> String {
 }
 
 /// Describes the search results in one line.
-fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
+fn describe_hits(conversation: &Conversation<'_>, scope: &Scope) -> String {
     let what = match scope.question {
         Question::EntryPoints => "Places where a program begins",
         _ => "Lines marked TODO or FIXME",
@@ -149,7 +149,7 @@ fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
     let hit = |line: &str| {
         let (path, rest) = line.split_once(':')?;
         let number = rest.split_once(':')?.0.parse::<u64>().ok()?;
-        scope.holds(path).then(|| (path.to_owned(), number))
+        scope.contains(path).then(|| (path.to_owned(), number))
     };
     let hits: Vec<(String, u64)> = result.lines().filter_map(hit).collect();
     match hits.first() {
@@ -160,7 +160,7 @@ fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
 }
 
 /// Lists the files, as many as fit.
-fn files(conversation: &Conversation<'_>, listing: &Listing, question: Question, room: usize) -> String {
+fn list_files_in_room(conversation: &Conversation<'_>, listing: &Listing, question: Question, room: usize) -> String {
     let reads = conversation.calls("read").filter_map(|exchange| Some((exchange.text("path")?, exchange.ok()?)));
     let pages: BTreeMap<&str, &str> = reads.collect();
     let mut order: Vec<(&str, u64)> = listing.files.iter().map(|(path, size)| (path.as_str(), *size)).collect();

@@ -110,19 +110,19 @@ impl<'a> Conversation<'a> {
     }
 
     /// Returns the rest of the first line that begins with `mark`, in user messages or the system prompt.
-    pub(super) fn marked(&self, mark: &str) -> Option<&'a str> {
+    pub(super) fn find_line_after(&self, mark: &str) -> Option<&'a str> {
         let users = self.request.messages.iter().filter(|message| message.role == Role::User);
         let texts = users.map(|message| message.content.as_str()).chain(self.request.system.iter().map(AsRef::as_ref));
         texts.flat_map(str::lines).find_map(|line| line.trim_start().strip_prefix(mark))
     }
 
     /// Returns whether the system prompt contains a text.
-    pub(super) fn is_told(&self, text: &str) -> bool {
+    pub(super) fn system_contains(&self, text: &str) -> bool {
         self.request.system.iter().any(|block| block.contains(text))
     }
 
     /// Returns whether the task has taken far too many messages, for any reason.
-    pub(super) fn is_endless(&self) -> bool {
+    pub(super) fn exceeds_message_limit(&self) -> bool {
         self.length > MAX_TASK_MESSAGES
     }
 }

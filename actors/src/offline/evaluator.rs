@@ -41,14 +41,14 @@ pub(super) fn context(artifact: &str, scopes: &[Scope]) -> String {
 }
 
 fn check(conversation: &Conversation<'_>) -> Option<Check> {
-    serde_json::from_str(conversation.marked(CHECK_MARK)?.trim()).ok()
+    serde_json::from_str(conversation.find_line_after(CHECK_MARK)?.trim()).ok()
 }
 
 /// Returns whether the request asks for an evaluation.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     let task = conversation.task.trim_start().to_lowercase();
     let begins = ["evaluate", "judge", "check whether"].iter().any(|word| task.starts_with(word));
-    begins || check(conversation).is_some() || conversation.is_told("You judge whether a goal is met")
+    begins || check(conversation).is_some() || conversation.system_contains("You judge whether a goal is met")
 }
 
 /// Decides the evaluator's next turn.
@@ -63,7 +63,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
             calls.push(("list_files", json!({"path": ".", "recursive": true, "limit": 1000})));
         }
         if !calls.is_empty() {
-            return Turn::ask("Reading the report, and looking at the project.", calls);
+            return Turn::call_tools("Reading the report, and looking at the project.", calls);
         }
     }
     let Some(report) = read(conversation) else {
@@ -73,12 +73,15 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let went_on = conversation.calls("read_artifact").last().is_some_and(|exchange| exchange.ok().is_some());
     if !report.contains(LAST_LINE) && went_on && pages < MAX_PAGES && report.lines().count() > 20 {
         let offset = report.lines().count() + 1;
-        return Turn::ask("Reading on.", vec![("read_artifact", json!({"name": check.artifact, "offset": offset}))]);
+        return Turn::call_tools(
+            "Reading on.",
+            vec![("read_artifact", json!({"name": check.artifact, "offset": offset}))],
+        );
     }
     let unknown = unknown_paths(conversation, &report);
     let calls = lookups(conversation, &unknown);
     if !calls.is_empty() {
-        return Turn::ask("Looking up paths that the listing did not show.", calls);
+        return Turn::call_tools("Looking up paths that the listing did not show.", calls);
     }
     let (findings, remark) = judge(conversation, &check, &report, &unknown);
     verdict(&findings, &remark)

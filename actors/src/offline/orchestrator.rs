@@ -28,23 +28,23 @@ const MAX_REPORTS: usize = 2;
 
 /// Returns whether the run is instructed to orchestrate. Having the `agent` tool is not enough.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told("You orchestrate")
+    conversation.system_contains("You orchestrate")
 }
 
 /// Decides the orchestrator's next turn.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let work = Progress { conversation };
     let steps = [
-        Progress::look,
+        Progress::list_project,
         Progress::plan,
-        Progress::begin,
+        Progress::focus_first_goal,
         Progress::explore,
         Progress::report,
-        Progress::judge,
+        Progress::evaluate,
         Progress::close,
     ];
     let turn = steps.iter().find_map(|step| step(&work)).unwrap_or_else(|| work.finish());
-    work.tick(turn)
+    work.check_off_plan(turn)
 }
 
 /// Progress of the work, read from the conversation.
@@ -53,10 +53,10 @@ struct Progress<'c, 'a> {
 }
 
 impl Progress<'_, '_> {
-    fn look(&self) -> Option<Turn> {
+    fn list_project(&self) -> Option<Turn> {
         let wanted = self.conversation.offers("list_files") && !self.conversation.has_called("list_files");
         let list = |recursive: bool| ("list_files", json!({"path": ".", "recursive": recursive, "limit": 1000}));
-        wanted.then(|| Turn::ask("I look at what there is.", vec![list(false), list(true)]))
+        wanted.then(|| Turn::call_tools("I look at what there is.", vec![list(false), list(true)]))
     }
 
     fn plan(&self) -> Option<Turn> {
@@ -72,7 +72,7 @@ impl Progress<'_, '_> {
         if self.conversation.offers("create_artifact") && self.stored(PLAN).next().is_none() {
             calls.push(("create_artifact", json!({"name": PLAN, "title": "Plan", "content": self.checklist()})));
         }
-        (!calls.is_empty()).then(|| Turn::ask("I set goals and write down the plan.", calls))
+        (!calls.is_empty()).then(|| Turn::call_tools("I set goals and write down the plan.", calls))
     }
 
     /// Writes the plan. Explored parts are checked off.
@@ -82,7 +82,7 @@ impl Progress<'_, '_> {
             let of = found.iter().find(|(other, _)| other.label == scope.label);
             of.is_some_and(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete))
         };
-        let cut = self.cut();
+        let cut = self.parts();
         let mark = |done| if done { "[x]" } else { "[ ]" };
         let all_done = !found.is_empty() && cut.iter().all(is_done);
         let mut text = format!("# Plan\n\n- {} {}\n", mark(all_done), GOALS[0]);
@@ -94,11 +94,11 @@ impl Progress<'_, '_> {
 
     /// Adds the call that checks off the plan after a result (ART-8): to a turn whose calls it cannot affect, else as
     /// a separate turn.
-    fn tick(&self, mut turn: Turn) -> Turn {
-        let Some(call) = self.due_tick() else { return turn };
+    fn check_off_plan(&self, mut turn: Turn) -> Turn {
+        let Some(call) = self.next_check_off() else { return turn };
         let is_harmless = |name: &str| matches!(name, "goal" | "create_artifact");
         if turn.calls.is_empty() || !turn.calls.iter().all(|(name, _)| is_harmless(name)) {
-            return Turn::ask("I tick off the plan.", vec![call]);
+            return Turn::call_tools("I tick off the plan.", vec![call]);
         }
         // Last in the turn: if it fails, no other call is skipped.
         turn.calls.push(call);
@@ -106,7 +106,7 @@ impl Progress<'_, '_> {
     }
 
     /// Returns the next call that checks off the plan. Each is made once, whatever its result.
-    fn due_tick(&self) -> Option<(&'static str, Value)> {
+    fn next_check_off(&self) -> Option<(&'static str, Value)> {
         let offers = |name| self.conversation.offers(name);
         if !offers("update_artifact") || !offers("rewrite_artifact") || !offers("create_artifact") {
             return None;
@@ -127,7 +127,7 @@ impl Progress<'_, '_> {
     }
 
     /// Focuses the first goal, if its number differs from the expected one.
-    fn begin(&self) -> Option<Turn> {
+    fn focus_first_goal(&self) -> Option<Turn> {
         if self.conversation.has_called("agent") {
             return None;
         }
@@ -139,17 +139,18 @@ impl Progress<'_, '_> {
         if self.explored().is_some() {
             return None;
         }
-        let tasks: Vec<String> = self.cut().iter().map(Scope::task).collect();
+        let tasks: Vec<String> = self.parts().iter().map(Scope::task).collect();
         let text = format!("I let {} explore the project in parallel.", count(tasks.len() as u64, "sub-agent"));
-        Some(Turn::ask(text, vec![("agent", json!({"task": tasks}))]))
+        Some(Turn::call_tools(text, vec![("agent", json!({"task": tasks}))]))
     }
 
     /// Delegates the report and stores it; once more if the evaluation did not pass.
     fn report(&self) -> Option<Turn> {
         let found = self.findings();
         if self.reports().next().is_none() {
-            let told = found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
-            let summary = format!("{told} of {} parts explored", found.len());
+            let complete =
+                found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
+            let summary = format!("{complete} of {} parts explored", found.len());
             let focus = self.number(1).and_then(|second| self.focus(&second, Some(&summary), "I turn to the report."));
             return focus.or_else(|| Some(self.delegate(&found, &[])));
         }
@@ -157,13 +158,16 @@ impl Progress<'_, '_> {
             return Some(turn);
         }
         let objections = self.verdict().filter(|verdict| verdict.passed == Some(false))?;
-        let again = self.reports().count() < MAX_REPORTS && self.judgements().count() == self.reports().count();
+        let again = self.reports().count() < MAX_REPORTS && self.evaluations().count() == self.reports().count();
         again.then(|| self.delegate(&found, &objections.findings))
     }
 
     fn delegate(&self, found: &[(Scope, Option<Outcome>)], objections: &[String]) -> Turn {
         let text = if objections.is_empty() { "I have the report written." } else { "I send the report back once." };
-        Turn::ask(text, vec![("agent", json!({"task": report::task(self.conversation.task, objections, found)}))])
+        Turn::call_tools(
+            text,
+            vec![("agent", json!({"task": report::task(self.conversation.task, objections, found)}))],
+        )
     }
 
     /// Stores the latest report under a free name.
@@ -176,14 +180,14 @@ impl Progress<'_, '_> {
         let is_taken = |exchange: &&Exchange<'_>| exchange.error().is_some_and(|error| error.contains("exist"));
         let wanted = tries.last().is_none_or(is_taken) && tries.len() < MAX_STORE_ATTEMPTS;
         let content = json!({"name": self.free_name(), "title": "Report on the project", "content": text});
-        wanted.then(|| Turn::ask("I store the report.", vec![("create_artifact", content)]))
+        wanted.then(|| Turn::call_tools("I store the report.", vec![("create_artifact", content)]))
     }
 
     /// Requests an evaluation of the stored report, once per report.
-    fn judge(&self) -> Option<Turn> {
+    fn evaluate(&self) -> Option<Turn> {
         let stored = self.since_latest_report("create_artifact").filter(|exchange| exchange.ok().is_some()).last()?;
         let artifact = stored.text("name")?.to_owned();
-        if !self.conversation.offers("evaluate") || self.judgements().count() >= self.reports().count() {
+        if !self.conversation.offers("evaluate") || self.evaluations().count() >= self.reports().count() {
             return None;
         }
         let summary = format!("The report is stored as artifact {artifact}.");
@@ -196,7 +200,7 @@ impl Progress<'_, '_> {
         if let Some(goal) = self.number(1) {
             arguments["target_goal_id"] = json!(goal);
         }
-        Some(Turn::ask("I have the report judged.", vec![("evaluate", arguments)]))
+        Some(Turn::call_tools("I have the report judged.", vec![("evaluate", arguments)]))
     }
 
     /// Closes the last goal.
@@ -208,12 +212,12 @@ impl Progress<'_, '_> {
         if is_closed || goals.len() >= MAX_GOAL_CALLS {
             return None;
         }
-        Some(Turn::ask("I close the last goal.", vec![("goal", json!({"done": self.judged()}))]))
+        Some(Turn::call_tools("I close the last goal.", vec![("goal", json!({"done": self.describe_verdict()}))]))
     }
 
     fn finish(&self) -> Turn {
         let found = self.findings();
-        let told = found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
+        let complete = found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
         let mut text = match (self.artifact(), self.latest_report()) {
             (Some(name), _) => format!("The report is stored as artifact `{name}`."),
             (None, Some(report)) => format!("The report could not be stored; here it is.\n\n{report}\n"),
@@ -221,11 +225,11 @@ impl Progress<'_, '_> {
         };
         let totals = self.listings().1;
         text.push_str(&format!(
-            "\n\n- The project: {}, {}.\n- Explored: {told} of {}.\n- {}\n",
+            "\n\n- The project: {}, {}.\n- Explored: {complete} of {}.\n- {}\n",
             count(totals.total_files, "file"),
             count(totals.total_bytes, "byte"),
             count(found.len() as u64, "part"),
-            self.judged()
+            self.describe_verdict()
         ));
         for (scope, outcome) in found.iter().filter(|(_, outcome)| !outcome.as_ref().is_some_and(Outcome::is_complete))
         {
@@ -239,7 +243,7 @@ impl Progress<'_, '_> {
     }
 
     /// Describes the result of the last evaluation in one sentence.
-    fn judged(&self) -> String {
+    fn describe_verdict(&self) -> String {
         match self.verdict() {
             Some(Outcome { passed: Some(true), .. }) => "The check of the report passed.".to_owned(),
             Some(Outcome { passed: Some(false), findings, summary, .. }) => {
@@ -265,7 +269,7 @@ impl Progress<'_, '_> {
             Some(done) => json!({"done": done, "focus": number}),
             None => json!({"focus": number}),
         };
-        Some(Turn::ask(text, vec![("goal", arguments)]))
+        Some(Turn::call_tools(text, vec![("goal", arguments)]))
     }
 
     fn added_goals(&self) -> Option<&Exchange<'_>> {
@@ -284,12 +288,12 @@ impl Progress<'_, '_> {
     }
 
     fn listings(&self) -> (Listing, Listing) {
-        let mut told = self.conversation.calls("list_files").map(|exchange| exchange.ok());
-        let mut next = || told.next().flatten().map(Listing::parse).unwrap_or_default();
+        let mut complete = self.conversation.calls("list_files").map(|exchange| exchange.ok());
+        let mut next = || complete.next().flatten().map(Listing::parse).unwrap_or_default();
         (next(), next())
     }
 
-    fn cut(&self) -> Vec<Scope> {
+    fn parts(&self) -> Vec<Scope> {
         let (top, deep) = self.listings();
         plan::parts(&top, &deep, plan::asked_count(self.conversation.task))
     }
@@ -351,13 +355,13 @@ impl Progress<'_, '_> {
         (1..).map(name).find(|name| !used.contains(&name.as_str())).unwrap_or_default()
     }
 
-    fn judgements(&self) -> impl Iterator<Item = &Exchange<'_>> {
+    fn evaluations(&self) -> impl Iterator<Item = &Exchange<'_>> {
         self.conversation.calls("evaluate")
     }
 
     /// Returns the outcome of the latest evaluation. A failed call counts as an evaluation without a verdict.
     fn verdict(&self) -> Option<Outcome> {
-        let judged = self.judgements().last()?;
+        let judged = self.evaluations().last()?;
         Some(judged.ok().and_then(outcome::single).unwrap_or_else(|| Outcome::failed(judged.error())))
     }
 }

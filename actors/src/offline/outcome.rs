@@ -43,13 +43,13 @@ impl Outcome {
             findings: findings.iter().filter_map(|finding| finding.as_str().map(str::to_owned)).collect(),
             passed: value.get("passed").and_then(Value::as_bool),
             error,
-            task_index: text("sub_trace_id").and_then(|id| place(&id)),
+            task_index: text("sub_trace_id").and_then(|id| task_index(&id)),
         })
     }
 }
 
 /// Parses the index in the task list from `…@explore-003-…`.
-fn place(trace_id: &str) -> Option<usize> {
+fn task_index(trace_id: &str) -> Option<usize> {
     let number = trace_id.rsplit('@').next()?.strip_prefix("explore-")?.split('-').next()?;
     number.parse::<usize>().ok()?.checked_sub(1)
 }

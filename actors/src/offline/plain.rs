@@ -21,7 +21,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
             calls.push(("grep", json!({"pattern": pattern, "path": ".", "limit": 100})));
         }
         if !calls.is_empty() {
-            return Turn::ask("Looking at the project.", calls);
+            return Turn::call_tools("Looking at the project.", calls);
         }
     }
     let best = best_hit(conversation);
@@ -31,7 +31,7 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     {
         let start = line.saturating_sub(2).max(1);
         let read = json!({"path": path, "start_line": start, "max_lines": MAX_QUOTED_LINES});
-        return Turn::ask("Reading the best hit.", vec![("read", read)]);
+        return Turn::call_tools("Reading the best hit.", vec![("read", read)]);
     }
     Turn::answer(answer(conversation, &words, best))
 }

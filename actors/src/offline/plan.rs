@@ -92,7 +92,7 @@ impl Scope {
     }
 
     /// Returns whether a file belongs to the part.
-    pub(super) fn holds(&self, path: &str) -> bool {
+    pub(super) fn contains(&self, path: &str) -> bool {
         let folder = path.rfind('/').map_or("./", |end| &path[..=end]);
         self.folders.iter().any(|own| path.starts_with(own.as_str()))
             || self.direct.iter().any(|own| own == folder)
@@ -144,7 +144,7 @@ struct Part {
 
 impl Part {
     fn new(scope: Scope, deep: &Listing) -> Self {
-        let own = deep.files.iter().filter(|(path, _)| scope.holds(path));
+        let own = deep.files.iter().filter(|(path, _)| scope.contains(path));
         let (files, bytes) = own.fold((0, 0), |sum, (_, size)| (sum.0 + 1, sum.1 + size));
         Self { scope, files, bytes }
     }
@@ -174,11 +174,11 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
     }
     let is_empty = all.files.is_empty() && all.folders.is_empty();
     split_until(&mut parts, fewest, &all);
-    join_until(&mut parts, most);
+    merge_until(&mut parts, most);
     let mut scopes: Vec<Scope> = parts.into_iter().map(|part| part.scope.named()).collect();
     scopes.sort_by(|a, b| key(a).cmp(&key(b)));
     if asked.is_some() || !is_empty {
-        ask_more(&mut scopes, fewest);
+        add_questions(&mut scopes, fewest);
     }
     let share = (MAX_ANSWERS_BYTES / scopes.len().max(1)).clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
     for scope in &mut scopes {
@@ -235,7 +235,7 @@ fn split(scope: &Scope, all: &Listing) -> Option<Vec<Scope>> {
 }
 
 /// Joins the two smallest parts until there are few enough.
-fn join_until(parts: &mut Vec<Part>, most: usize) {
+fn merge_until(parts: &mut Vec<Part>, most: usize) {
     while parts.len() > most.max(1) {
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|index| (parts[*index].files, parts[*index].bytes, *index));
@@ -251,7 +251,7 @@ fn join_until(parts: &mut Vec<Part>, most: usize) {
 }
 
 /// Adds further questions about the same parts, if there are fewer parts than requested children.
-fn ask_more(scopes: &mut Vec<Scope>, fewest: usize) {
+fn add_questions(scopes: &mut Vec<Scope>, fewest: usize) {
     let parts = scopes.clone();
     for extra in parts.len()..fewest {
         let round = extra / parts.len();

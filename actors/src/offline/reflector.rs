@@ -9,7 +9,7 @@ use crate::memory::REFLECTION_PROMPT_START;
 
 /// Returns whether the request asks for a reflection.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(REFLECTION_PROMPT_START)
+    conversation.system_contains(REFLECTION_PROMPT_START)
 }
 
 /// Answers with the experiences to keep.

@@ -50,13 +50,13 @@ pub(super) fn task(asked: &str, objections: &[String], found: &[(Scope, Option<O
         };
         let room = MAX_FINDINGS_BYTES.saturating_sub(text.len() + head.len()).min(MAX_FINDING_BYTES);
         text.push_str(&format!("{head}{STATUS_MARK}{status}\n"));
-        text.push_str(&whole_lines(body, room));
+        text.push_str(&fitting_lines(body, room));
     }
     text
 }
 
 /// Returns the lines of `body` that fit, with a note if some were cut.
-fn whole_lines(body: &str, room: usize) -> String {
+fn fitting_lines(body: &str, room: usize) -> String {
     let mut text = String::new();
     for line in body.lines() {
         // No line of a finding may look like the start of the next finding.
@@ -80,7 +80,7 @@ pub(super) fn is_asked(task: &str) -> bool {
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     if conversation.offers("list_files") && !conversation.has_called("list_files") {
         let list = json!({"path": ".", "recursive": true, "limit": 1000});
-        return Turn::ask("Looking at the project once more before writing.", vec![("list_files", list)]);
+        return Turn::call_tools("Looking at the project once more before writing.", vec![("list_files", list)]);
     }
     let listing = conversation.calls("list_files").find_map(|exchange| exchange.ok()).map(Listing::parse);
     Turn::answer(write(conversation.task, listing.as_ref()))
@@ -156,7 +156,7 @@ fn section(finding: &Finding<'_>, listing: Option<&Listing>) -> String {
     if finding.status != "completed" {
         text.push_str(&format!("This part was not explored to its end ({}).", plain_line(finding.status, 200)));
         if let Some(listing) = listing.filter(|listing| !listing.is_truncated) {
-            let own = listing.files.iter().filter(|(path, _)| scope.holds(path));
+            let own = listing.files.iter().filter(|(path, _)| scope.contains(path));
             let (files, bytes) = own.fold((0, 0), |sum, (_, size)| (sum.0 + 1, sum.1 + size));
             text.push_str(&format!(" The listing shows {}, {}.", count(files, "file"), count(bytes, "byte")));
         }

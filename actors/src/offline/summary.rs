@@ -22,7 +22,7 @@ const NONE: &str = "none";
 
 /// Returns whether the request asks for a summary.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(SUMMARY_PROMPT_START)
+    conversation.system_contains(SUMMARY_PROMPT_START)
 }
 
 /// Answers with the summary.

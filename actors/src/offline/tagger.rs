@@ -32,7 +32,7 @@ const SUBJECT_WORDS: [&str; 12] = [
 
 /// Returns whether the request asks for tags.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
-    conversation.is_told(TAGGER_PROMPT)
+    conversation.system_contains(TAGGER_PROMPT)
 }
 
 /// Answers with tags.

@@ -56,7 +56,7 @@ impl SecretIndex {
         let lengths = self.forms.iter().zip(&self.replacements).map(|(form, mark)| (alike(form), mark.as_str()));
         let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;
         let length = text.floor_char_boundary(length);
-        let behind = &text[length..];
-        (behind.is_empty() || TRUNCATION_MARKERS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark))
+        let rest = &text[length..];
+        (rest.is_empty() || TRUNCATION_MARKERS.iter().any(|cut| rest.starts_with(cut))).then_some((length, mark))
     }
 }

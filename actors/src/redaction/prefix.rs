@@ -74,11 +74,11 @@ pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
         return None;
     }
     let public = public_prefix_length(token);
-    let behind = &token.as_bytes()[public..];
-    let first = &behind[..behind.len().min(MIN_PREFIX_BYTES)];
-    let least =
+    let secret_part = &token.as_bytes()[public..];
+    let first = &secret_part[..secret_part.len().min(MIN_PREFIX_BYTES)];
+    let min_bytes =
         if scheme + public == 0 && reads_like_a_word(first) { MIN_WORDLIKE_PREFIX_BYTES } else { MIN_PREFIX_BYTES };
-    (behind.len() > least).then_some(scheme + public + least)
+    (secret_part.len() > min_bytes).then_some(scheme + public + min_bytes)
 }
 
 /// Returns how many bytes after a matched prefix are redacted with it: the rest of the word.

@@ -82,18 +82,18 @@ impl StreamRedactor {
         let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+/-=".contains(&byte);
         // The name of the header indicates that a token follows, so both are kept together.
         let header = tail.rfind(HEADER).filter(|at| {
-            let behind = &tail[at + HEADER.len()..];
-            behind.len() < MAX_HEADER_DISTANCE_BYTES
-                && behind.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
+            let after_header = &tail[at + HEADER.len()..];
+            after_header.len() < MAX_HEADER_DISTANCE_BYTES
+                && after_header.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
         });
         let scheme = tail
             .rfind(BEARER)
             .filter(|at| tail[at + BEARER.len()..].trim_start_matches([' ', '\t']).bytes().all(is_of_token));
-        let begun = [HEADER, BEARER].map(|word| {
+        let partial_keyword = [HEADER, BEARER].map(|word| {
             let length = (1..word.len().min(tail.len() + 1)).rev().find(|length| tail.ends_with(&word[..*length]));
             tail.len() - length.unwrap_or(0)
         });
-        from + header.into_iter().chain(scheme).chain(begun).min().unwrap_or(tail.len())
+        from + header.into_iter().chain(scheme).chain(partial_keyword).min().unwrap_or(tail.len())
     }
 }
 

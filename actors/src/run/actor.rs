@@ -137,7 +137,7 @@ impl Actor for RunActor {
     type Arguments = RunStart;
 
     async fn pre_start(&self, myself: ActorRef<RunMsg>, start: RunStart) -> Result<RunActorState, ActorProcessingErr> {
-        let (before, tracker) = self.entry.address.renew_tasks();
+        let (previous_tasks, tracker) = self.entry.address.renew_tasks();
         let mut state = RunActorState {
             run: None,
             inputs: VecDeque::new(),
@@ -176,7 +176,7 @@ impl Actor for RunActor {
                 state.slot_returned =
                     matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.parent_run_id.is_some();
                 state.resume_reason = restarted;
-                state.tasks.load(myself, before, Duration::ZERO);
+                state.tasks.load(myself, previous_tasks, Duration::ZERO);
             }
         }
         Ok(state)
@@ -188,7 +188,7 @@ impl Actor for RunActor {
         message: RunMsg,
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.entry.status.took();
+        self.entry.status.message_handled();
         if state.is_passivating && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
             self.abort_passivation(&myself, state);
         }
@@ -260,16 +260,16 @@ impl RunActor {
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
-        let again = match state.resume_reason.take() {
+        let reason = match state.resume_reason.take() {
             // Also if the actor that should have resumed the run crashed before it could record that.
             _ if self.entry.published().interrupted => ResumeReason::ProcessRestart,
             Some(again) => again,
             None => ResumeReason::Crashed { count: 0, error: String::new() },
         };
         state.has_started = begun;
-        let first = if begun { RunInput::Resume(again) } else { RunInput::Start };
+        let first_input = if begun { RunInput::Resume(reason) } else { RunInput::Start };
         self.entry.set_started();
-        state.inputs.push_front(first);
+        state.inputs.push_front(first_input);
         if let Some(summary) = self.entry.published().finish_summary.clone() {
             state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
         }
@@ -287,10 +287,11 @@ impl RunActor {
 
     /// Restores children that an earlier incarnation recorded but did not start.
     fn restore_children(&self, children: Vec<Run>) {
-        let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
-        if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !lost.is_empty()) {
-            let again = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
-            links.sub_agents.send(SubAgentMsg::Restore { runs: lost, again });
+        let missing_children: Vec<Run> =
+            children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
+        if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !missing_children.is_empty()) {
+            let reason = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
+            links.sub_agents.send(SubAgentMsg::Restore { runs: missing_children, again: reason });
         }
     }
 
@@ -303,8 +304,8 @@ impl RunActor {
         if run.is_ended() {
             state.reservations.drain(..).for_each(Reservation::settle);
             // These inputs are too late; only programs get an answer.
-            for news in state.inputs.drain(..) {
-                let step = run_step(run, news, None);
+            for input in state.inputs.drain(..) {
+                let step = run_step(run, input, None);
                 for effect in step.effects {
                     if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
                         self.reply_to_spawn(&mut state.pending_spawns, ticket, answer);
@@ -316,7 +317,7 @@ impl RunActor {
         // A report that the run is stuck is not progress.
         if state.inputs.iter().any(|news| !matches!(news, RunInput::End(EndInput::Stuck { .. }))) {
             self.entry.clock.progress(now());
-            self.entry.status.show_run(|view| view.stuck = false);
+            self.entry.status.update_run(|view| view.stuck = false);
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
         for news in state.inputs.drain(..) {
@@ -328,7 +329,7 @@ impl RunActor {
         let used_ms = run.used_ms().max(1);
         self.update_status(state);
         if let Some(trouble) = view::last_error(&writes) {
-            self.entry.status.went_wrong(trouble);
+            self.entry.status.record_error(trouble);
         }
         // Reservations are settled when the usage of their calls is recorded.
         state.recorded_reservations.append(&mut state.reservations);
@@ -337,7 +338,7 @@ impl RunActor {
             self.perform(myself, effects, state);
             return;
         }
-        self.services.faults.hit(&self.entry.run_id, FaultPoint::BeforeAppend);
+        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::BeforeAppend);
         state.appends += 1;
         let fence = Fence {
             run_id: self.entry.run_id.clone(),
@@ -378,10 +379,10 @@ impl RunActor {
             state.epoch = epoch;
         }
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
-            self.entry.status.show_run(|view| view.events = last.run_seq);
+            self.entry.status.update_run(|view| view.events = last.run_seq);
         }
-        if let Some(first) = ack.events.first() {
-            self.entry.set_first_event(first.event_id);
+        if let Some(first_input) = ack.events.first() {
+            self.entry.set_first_event(first_input.event_id);
         }
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
@@ -397,7 +398,7 @@ impl RunActor {
             self.services.task_journals.start(&self.entry.run_id);
         }
         let effects = state.in_flight.take().unwrap_or_default();
-        self.services.faults.hit(&self.entry.run_id, FaultPoint::AfterAppend);
+        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
             self.notify_end(myself, state);
@@ -431,7 +432,7 @@ impl RunActor {
                     state.failed_append.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
                 tracing::debug!(run = %self.entry.run_id, %error, ?wait, "an append was refused; it will be tried again");
-                self.entry.status.show("waiting", "storage");
+                self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
                     state.failed_append = Some((append, wait));
                     myself.send_after(wait, || RunMsg::RetryAppend);
@@ -471,7 +472,7 @@ impl RunActor {
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
     fn notify_end(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        self.services.faults.hit(&self.entry.run_id, FaultPoint::Ended);
+        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
@@ -500,8 +501,8 @@ impl RunActor {
         if let Some(purse) = &self.entry.budget {
             purse.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
-        let (look, activity) = run.activity();
-        self.entry.status.show(look, activity);
-        self.entry.status.show_run(|view| run.update_view(view));
+        let (status, activity) = run.activity();
+        self.entry.status.set_state(status, activity);
+        self.entry.status.update_run(|view| run.update_view(view));
     }
 }

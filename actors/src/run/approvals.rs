@@ -64,15 +64,15 @@ impl Approvals {
     /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
     pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = ruling.permission_id.clone();
-        let (asked, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
+        let (permission, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
         let write = || Append { fence: None, writes: vec![Write::PermissionDecision(ruling.clone())] };
-        let (written, is_second) = self.journal.append_with_retry(write).await;
+        let (written, is_retry) = self.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}
             Err(StoreError::AlreadyDecided(_)) => {
                 let stored = self.read(&id).await?;
                 let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
-                if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.decided_by) {
+                if !is_retry || !is_same || stored.by.as_ref() != Some(&ruling.decided_by) {
                     // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
                     return Err(already_decided_error(&stored));
@@ -83,7 +83,7 @@ impl Approvals {
                 return Err(ErrorInfo::from(&error));
             }
         }
-        if let Some(run) = self.runs.get(&asked.run_id) {
+        if let Some(run) = self.runs.get(&permission.run_id) {
             self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
         }
         let decided = self.read(&id).await?;
@@ -102,21 +102,21 @@ impl Approvals {
     }
 
     /// Allows the other pending requests of the session that the decision covers.
-    async fn grant_others(self: &Arc<Self>, given: &Permission) -> Result<(), ErrorInfo> {
+    async fn grant_others(self: &Arc<Self>, granted: &Permission) -> Result<(), ErrorInfo> {
         let filter = PermissionFilter {
             status: Some(PermissionStatus::Pending),
-            session_id: Some(given.session_id.clone()),
+            session_id: Some(granted.session_id.clone()),
             ..PermissionFilter::default()
         };
         let waiting = self.reader.read(move |reader| reader.permissions(&filter)).await?;
         let is_covered =
             |asked: &Permission| self.permissions.is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand);
-        for asked in waiting.into_iter().filter(is_covered) {
+        for permission in waiting.into_iter().filter(is_covered) {
             let ruling = PermissionDecision {
-                permission_id: asked.permission_id,
+                permission_id: permission.permission_id,
                 decision: Decision::AllowOnce,
                 decided_by: "rule".to_owned(),
-                reason: Some(format!("covered by {}", given.permission_id)),
+                reason: Some(format!("covered by {}", granted.permission_id)),
                 at: now(),
             };
             // The request may have been decided in the meantime.
@@ -150,7 +150,7 @@ impl Approvals {
         }
         let approvals = Arc::clone(self);
         self.lifetime.spawn(async move {
-            let done = async {
+            let work = async {
                 let asked = approvals.read(&id).await?;
                 if asked.status != PermissionStatus::Pending {
                     if let (Some(run), Some(ruling)) =
@@ -160,11 +160,11 @@ impl Approvals {
                     }
                     return Ok(());
                 }
-                let gone = approvals.runs.get(&asked.run_id).map(|run| run.token.clone()).unwrap_or_default();
+                let run_cancelled = approvals.runs.get(&asked.run_id).map(|run| run.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
                     // The request stays pending: its run is cancelled, or resumes in a later process.
                     () = approvals.lifetime.closing().cancelled() => return Ok(()),
-                    () = gone.cancelled() => return Ok(()),
+                    () = run_cancelled.cancelled() => return Ok(()),
                     answered = wait_for_decision(&asked, handler, timeout_s) => answered,
                 };
                 let ApprovalDecision { decision, reason } = answer;
@@ -178,7 +178,7 @@ impl Approvals {
                 let record = || async { approvals.decide(ruling.clone()).await.map(drop) };
                 approvals.lifetime.keep_trying("recording a decision", record).await
             };
-            match done.await {
+            match work.await {
                 Err(error) if error.code != ErrorCode::AlreadyDecided => {
                     tracing::warn!(permission = %id, %error, "a permission could not be decided");
                 }

@@ -113,8 +113,8 @@ impl RunClock {
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
         let used = |begun: &Measurement| {
-            let stood = state.pauses.total().saturating_sub(begun.paused);
-            (begun.initial + begun.started_at.elapsed()).saturating_sub(stood)
+            let paused = state.pauses.total().saturating_sub(begun.paused);
+            (begun.initial + begun.started_at.elapsed()).saturating_sub(paused)
         };
         state.measurement.as_ref().map_or(Duration::ZERO, used)
     }
@@ -149,18 +149,18 @@ impl RunClock {
     /// Returns whether the current stall has been reported already, and marks it as reported.
     pub(crate) fn mark_stall_reported(&self) -> bool {
         let mut state = self.state();
-        let silence = Some(state.progress);
-        std::mem::replace(&mut state.reported_stall, silence) == silence
+        let stall = Some(state.progress);
+        std::mem::replace(&mut state.reported_stall, stall) == stall
     }
 
     /// Returns whether the caller must watch the time limit, because no task watches it yet.
     pub(crate) fn claim_time_limit(&self) -> bool {
         let mut state = self.state();
-        let begins = state.time_limit == TimeLimit::Unwatched;
-        if begins {
+        let is_unwatched = state.time_limit == TimeLimit::Unwatched;
+        if is_unwatched {
             state.time_limit = TimeLimit::Watched;
         }
-        begins
+        is_unwatched
     }
 
     /// Records that the actor of the run has been notified that its time limit is reached.

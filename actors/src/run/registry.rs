@@ -100,8 +100,8 @@ impl RunRegistry {
         if let Some(run) = self.get(&run.run_id) {
             return run;
         }
-        let live = self.new_entry(run);
-        let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value());
+        let entry = self.new_entry(run);
+        let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(entry).value());
         // Closing may have listed the runs that it interrupts already, without this one.
         if !self.lifetime.is_open() {
             self.deregister(&live, RunPhase::Interrupted(self.lifetime.interruption()));
@@ -120,7 +120,7 @@ impl RunRegistry {
             Some(_) => ActorKind::SubAgentSupervisor,
             None => ActorKind::RunSupervisor,
         };
-        let gauge = self.observatory.enter(
+        let gauge = self.observatory.register(
             ActorKind::Run,
             run.run_id.as_str(),
             Some(ActorStatus::actor_id(supervisor, run.session_id.as_str())),
@@ -129,20 +129,20 @@ impl RunRegistry {
         );
         let budget = purse.clone().filter(|_| !run.settings.budget.is_unlimited());
         let wall_time_s = run.settings.budget.wall_time_s;
-        gauge.set_face(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
-        gauge.show("queued", "");
+        gauge.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
+        gauge.set_state("queued", "");
         let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();
         Arc::new(RunEntry::new(run, token, gauge, (purse, clock, span)))
     }
 
     /// Removes a run that has ended, or was never accepted, and publishes its final phase.
-    pub(crate) fn deregister(&self, live: &RunEntry, phase: RunPhase) {
-        self.runs.remove(&live.run_id);
+    pub(crate) fn deregister(&self, entry: &RunEntry, phase: RunPhase) {
+        self.runs.remove(&entry.run_id);
         match &phase {
-            RunPhase::Ended(outcome) => self.observatory.leave_ended(outcome.run_end()),
-            _ => self.observatory.leave(ActorKind::Run, live.run_id.as_str()),
+            RunPhase::Ended(outcome) => self.observatory.deregister_ended(outcome.run_end()),
+            _ => self.observatory.deregister(ActorKind::Run, entry.run_id.as_str()),
         }
-        live.set_ended(phase);
+        entry.set_ended(phase);
     }
 
     /// Interrupts and removes all registered runs of a session. Does not stop their actors.
@@ -153,26 +153,26 @@ impl RunRegistry {
     }
 
     /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that wait for it.
-    pub(crate) fn run_ended(&self, live: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
-        let run_id = &live.run_id;
+    pub(crate) fn run_ended(&self, entry: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
+        let run_id = &entry.run_id;
         let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
-        match &live.parent_run_id {
+        match &entry.parent_run_id {
             None => tracing::info!(run = %run_id, status, error, "a run has ended"),
             Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "a child run has ended"),
         }
-        self.deregister(live, RunPhase::Ended(Arc::new(outcome)));
-        self.notify_supervisors(live, result);
+        self.deregister(entry, RunPhase::Ended(Arc::new(outcome)));
+        self.notify_supervisors(entry, result);
     }
 
     /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
     /// as open, so the next process that opens the home resumes it.
-    pub(crate) fn run_unrecorded(&self, live: &RunEntry, error: ErrorInfo) {
-        tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
-        let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
+    pub(crate) fn run_unrecorded(&self, entry: &RunEntry, error: ErrorInfo) {
+        tracing::error!(run = %entry.run_id, %error, "a run ended, and that cannot be recorded");
+        let result = entry.parent_run_id.as_ref().and(entry.trace_id.child_mode()).map(|mode| {
             Box::new(ChildResult {
                 mode,
-                sub_trace_id: live.trace_id.clone(),
-                run_id: live.run_id.clone(),
+                sub_trace_id: entry.trace_id.clone(),
+                run_id: entry.run_id.clone(),
                 status: RunStatus::Failed,
                 summary: String::new(),
                 findings: Vec::new(),
@@ -182,22 +182,22 @@ impl RunRegistry {
                 error: Some(error.clone()),
             })
         });
-        self.deregister(live, RunPhase::Unrecorded(error.clone()));
-        self.journal.publish_lost_run(live.unrecorded_report(error));
-        self.notify_supervisors(live, result);
+        self.deregister(entry, RunPhase::Unrecorded(error.clone()));
+        self.journal.publish_lost_run(entry.unrecorded_report(error));
+        self.notify_supervisors(entry, result);
     }
 
     /// Removes a run that was not accepted, and frees its place in the queue of its session.
-    pub(crate) fn abandon_start(&self, live: &RunEntry) {
-        self.deregister(live, RunPhase::Interrupted(self.lifetime.interruption()));
-        if let Some(links) = self.links(&live.session_id).filter(|_| live.parent_run_id.is_none()) {
-            links.session.run_ended(live.run_id.clone());
+    pub(crate) fn abandon_start(&self, entry: &RunEntry) {
+        self.deregister(entry, RunPhase::Interrupted(self.lifetime.interruption()));
+        if let Some(links) = self.links(&entry.session_id).filter(|_| entry.parent_run_id.is_none()) {
+            links.session.run_ended(entry.run_id.clone());
         }
     }
 
-    fn notify_supervisors(&self, live: &RunEntry, result: Option<Box<ChildResult>>) {
-        let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
-        match (self.links(&live.session_id), parent) {
+    fn notify_supervisors(&self, entry: &RunEntry, result: Option<Box<ChildResult>>) {
+        let (run_id, parent) = (entry.run_id.clone(), entry.parent_run_id.clone());
+        match (self.links(&entry.session_id), parent) {
             (Some(links), None) => links.session.run_ended(run_id),
             (Some(links), parent) => {
                 links.sub_agents.send(SubAgentMsg::Ended { run_id, parent, result });
@@ -217,36 +217,36 @@ impl RunRegistry {
 
     /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and the next one reads
     /// the input from the store, or the run has ended.
-    pub(crate) fn notify(&self, live: &RunEntry, news: RunInput) -> bool {
-        self.send(live, RunMsg::Input(Box::new(news)))
+    pub(crate) fn notify(&self, entry: &RunEntry, input: RunInput) -> bool {
+        self.send(entry, RunMsg::Input(Box::new(input)))
     }
 
     /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor back for it (ACT-7).
-    pub(crate) fn send(&self, live: &RunEntry, message: RunMsg) -> bool {
-        let sent = live.address.send(message);
-        if sent == SendOutcome::BufferedFirst
-            && let Some(links) = self.links(&live.session_id)
+    pub(crate) fn send(&self, entry: &RunEntry, message: RunMsg) -> bool {
+        let outcome = entry.address.send(message);
+        if outcome == SendOutcome::BufferedFirst
+            && let Some(links) = self.links(&entry.session_id)
         {
-            match live.parent_run_id {
-                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(live.run_id.clone())),
-                None => links.runs.send(RunSupervisorMsg::Activate(live.run_id.clone())),
+            match entry.parent_run_id {
+                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(entry.run_id.clone())),
+                None => links.runs.send(RunSupervisorMsg::Activate(entry.run_id.clone())),
             };
         }
-        sent != SendOutcome::Dropped
+        outcome != SendOutcome::Dropped
     }
 
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
-    pub(crate) fn cancel(&self, live: &RunEntry) {
-        live.token.cancel();
-        live.status.show("cancelling", "");
-        if live.has_started() {
-            self.notify(live, RunInput::End(EndInput::Cancel));
+    pub(crate) fn cancel(&self, entry: &RunEntry) {
+        entry.token.cancel();
+        entry.status.set_state("cancelling", "");
+        if entry.has_started() {
+            self.notify(entry, RunInput::End(EndInput::Cancel));
             return;
         }
-        if let Some(links) = self.links(&live.session_id) {
-            match live.parent_run_id {
-                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(live.run_id.clone()))),
-                None => links.session.cancel_queued(live.run_id.clone()),
+        if let Some(links) = self.links(&entry.session_id) {
+            match entry.parent_run_id {
+                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(entry.run_id.clone()))),
+                None => links.session.cancel_queued(entry.run_id.clone()),
             }
         }
     }
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_session_awaits_input_if_no_other_run_can_make_progress() {
-        let asks = (true, true, RunPhase::WaitingForUser);
+        let waiting_run = (true, true, RunPhase::WaitingForUser);
         for (others, want) in [
             (vec![], true),
             (vec![(false, true, RunPhase::WaitingForChildren)], true),
@@ -319,7 +319,7 @@ mod tests {
             (vec![(true, false, RunPhase::Ending)], true),
             (vec![(true, true, RunPhase::Ending)], false),
         ] {
-            let runs = [asks.clone()].into_iter().chain(others.clone());
+            let runs = [waiting_run.clone()].into_iter().chain(others.clone());
             let found = awaiting_input(runs.map(|(user, begun, phase)| (SessionId::new("s"), user, begun, phase)));
             assert_eq!(found.len(), usize::from(want), "{others:?}");
         }

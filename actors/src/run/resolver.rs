@@ -138,16 +138,16 @@ impl RunResolver {
     fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let registry = self.mcp.registry();
-        let ceiling = allowed_tools(&registry, config, settings.tools.as_deref())?;
+        let max_tools = allowed_tools(&registry, config, settings.tools.as_deref())?;
         let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
         let is_offered = |spec: &&Arc<ToolSpec>| {
-            ceiling.contains(&spec.name)
+            max_tools.contains(&spec.name)
                 && preset.allows(&spec.name)
                 && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
         };
         let specs: Arc<[Arc<ToolSpec>]> = registry.specs().filter(is_offered).cloned().collect();
         let tokens = specs.iter().map(|tool| registry.tokens(&tool.name)).sum();
-        Ok((OfferedTools { specs, ceiling, tokens }, registry))
+        Ok((OfferedTools { specs, ceiling: max_tools, tokens }, registry))
     }
 
     /// Returns whether a run searches the experiences of earlier runs: the first run of a conversation with a user does.
@@ -165,11 +165,11 @@ impl RunResolver {
 
     /// Resolves a run only to end it or to read its outcome; settings that are no longer valid are dropped.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
-        let (project, nothing) = (Path::new("."), ProjectInstructions::default());
-        self.resolve_with(run, project, &nothing).unwrap_or_else(|_| {
-            let mut plain = run.clone();
+        let (project, no_project) = (Path::new("."), ProjectInstructions::default());
+        self.resolve_with(run, project, &no_project).unwrap_or_else(|_| {
+            let mut fallback = run.clone();
             // A preset of this name always exists, and these settings request nothing that may be missing.
-            plain.settings = RunSettings {
+            fallback.settings = RunSettings {
                 tools: Some(Vec::new()),
                 system_prompt: Some(String::new()),
                 driven: run.settings.driven,
@@ -177,7 +177,7 @@ impl RunResolver {
                 auto_execute_tools: run.settings.auto_execute_tools,
                 ..RunSettings::default()
             };
-            self.resolve_with(&plain, project, &nothing)
+            self.resolve_with(&fallback, project, &no_project)
                 .unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
         })
     }
@@ -237,8 +237,8 @@ fn parent_link(run: &Run) -> Option<ParentLink> {
         ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
         mode => mode,
     };
-    let (above, _) = run.trace_id.as_str().rsplit_once('@')?;
-    Some(ParentLink { run_id, trace_id: TraceId::new(above), mode })
+    let (parent_trace, _) = run.trace_id.as_str().rsplit_once('@')?;
+    Some(ParentLink { run_id, trace_id: TraceId::new(parent_trace), mode })
 }
 
 fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
@@ -276,9 +276,9 @@ fn allowed_tools(
 ) -> Result<Vec<String>, ErrorInfo> {
     let all: Vec<&Arc<ToolSpec>> =
         registry.entries().filter(|entry| entry.missing_requirement().is_none()).map(|entry| &entry.spec).collect();
-    let without_means =
+    let unavailable =
         wanted.unwrap_or_default().iter().find_map(|name| Some((name, registry.get(name)?.missing_requirement()?)));
-    if let Some((name, what)) = without_means {
+    if let Some((name, what)) = unavailable {
         let message = format!("tool {name:?} cannot be used: {what}");
         return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
     }
@@ -290,7 +290,7 @@ fn allowed_tools(
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let allowed = |name: &str| {
-        wanted.is_none_or(|wanted| wanted.iter().any(|other| other == name))
+        wanted.is_none_or(|model| model.iter().any(|other| other == name))
             && !config.tools.disabled.iter().any(|other| other == name)
     };
     Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())

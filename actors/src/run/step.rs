@@ -12,11 +12,11 @@ use crate::{
 
 /// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no actor of this process
 /// executed the run.
-pub(crate) fn run_step(run: &mut RunState, news: RunInput, live: Option<&RunEntry>) -> Step {
+pub(crate) fn run_step(run: &mut RunState, input: RunInput, live: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
-    let used_ms = live.map_or(0, |live| live.clock.used_ms());
+    let used_ms = live.map_or(0, |entry| entry.clock.used_ms());
     let purse = live.and_then(|live| live.budget.as_ref());
-    let step = run.handle(news, &mut StepContext { now: now(), used_ms, new_run_id: &mut new_run_id, budget: purse });
+    let step = run.handle(input, &mut StepContext { now: now(), used_ms, new_run_id: &mut new_run_id, budget: purse });
     if let Some(live) = live.filter(|_| run.has_started()) {
         live.clock.start(run.used_ms());
     }

@@ -111,30 +111,30 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
             let span = spans::model_span(&spec, &live.span());
-            let calling = services.models.call_model(&spec, call, &mut line).instrument(span.clone());
+            let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
             let outcome = until_cancelled((&token, &services.redactor), calling).await;
             spans::model_ended(&span, &outcome);
-            let waited_ms = line.waited_ms;
-            let news = match outcome {
+            let waited_ms = observer.waited_ms;
+            let input = match outcome {
                 Ok(completion) => {
-                    let short_of = line.reservation.as_ref().and_then(|held| held.limited_by.clone());
+                    let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
-                    RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of })
+                    RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of: limited_by })
                 }
                 Err(error) => {
                     let error = spec.redactor.redact_error(error);
                     RunInput::Model(ModelInput::Failed {
                         error,
-                        partial: line.partial,
-                        was_sent: line.was_sent,
+                        partial: observer.partial,
+                        was_sent: observer.was_sent,
                         waited_ms,
                     })
                 }
             };
-            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(input), held: observer.reservation });
         });
     }
 
@@ -143,17 +143,17 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let look =
-                recall::search((&services.models, memory, services.max_recalled), &spec, &mut line, &mut recalled);
-            let found = until_cancelled((&token, &services.redactor), look).await;
-            recalled.has_pending_request = line.was_sent;
+            let search =
+                recall::search((&services.models, memory, services.max_recalled), &spec, &mut observer, &mut recalled);
+            let found = until_cancelled((&token, &services.redactor), search).await;
+            recalled.has_pending_request = observer.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
             mailbox.send(RunMsg::ModelCallEnded {
                 news: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
-                held: line.reservation,
+                held: observer.reservation,
             });
         });
     }
@@ -163,8 +163,8 @@ impl RunTasks {
         let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
         self.tracker.spawn(async move {
-            let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
-            let (outcome, changes) = written.unwrap_or_else(|failed| {
+            let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
+            let (outcome, changes) = result.unwrap_or_else(|failed| {
                 let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
                 (Err(panic_error(&redactor, "the memory", &*panic)), Changes::default())
             });
@@ -180,15 +180,17 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = CallObserver::new(&services.journal, &live, &spec, None);
-            let news =
-                match until_cancelled((&token, &services.redactor), services.models.summarize(&spec, call, &mut line))
-                    .await
-                {
-                    Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
-                    Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: line.was_sent }),
-                };
-            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(news), held: line.reservation });
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let input = match until_cancelled(
+                (&token, &services.redactor),
+                services.models.summarize(&spec, call, &mut observer),
+            )
+            .await
+            {
+                Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
+                Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: observer.was_sent }),
+            };
+            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(input), held: observer.reservation });
         });
     }
 
@@ -209,14 +211,14 @@ impl RunTasks {
             let span = spans::tool_span(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
-            let ran = tokio::select! {
+            let attempt = tokio::select! {
                 biased;
                 () = token.cancelled() => ToolAttempt::Ended(Box::new(Err(cancelled()))),
                 ran = work => ran.unwrap_or_else(|panic| {
                     ToolAttempt::Ended(Box::new(Err(panic_error(&services.redactor, "the tool", &*panic))))
                 }),
             };
-            let result = match ran {
+            let result = match attempt {
                 ToolAttempt::Ended(result) => {
                     spans::record_error(&span, result.as_ref().as_ref().err());
                     *result
@@ -236,13 +238,13 @@ impl RunTasks {
                 Err(error) if writes => services.tools.recorded_outcome(&spec, &id, turn).await.ok_or(error),
                 result => result,
             };
-            if let Some(told) = after {
+            if let Some(hook_input) = after {
                 let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
-                services.hooks.notify(&live, &spec, HookInput { outcome, ..told });
+                services.hooks.notify(&live, &spec, HookInput { outcome, ..hook_input });
             }
-            let news =
+            let input =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
-            mailbox.send(RunMsg::Input(Box::new(news)));
+            mailbox.send(RunMsg::Input(Box::new(input)));
         });
     }
 
@@ -268,12 +270,12 @@ impl RunTasks {
         let (services, mailbox, spec, token) =
             (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
         self.tracker.spawn(async move {
-            let heard = tokio::select! {
+            let result = tokio::select! {
                 biased;
                 () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(heard)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(result)))));
         });
     }
 
@@ -312,9 +314,9 @@ impl RunTasks {
                     ToolOutput::text(title, outcome::with_note(&note, &short))
                 }
             };
-            let news =
+            let input =
                 RunInput::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
-            mailbox.send(RunMsg::Input(Box::new(news)));
+            mailbox.send(RunMsg::Input(Box::new(input)));
         });
     }
 
@@ -331,17 +333,17 @@ impl RunTasks {
 
     /// Opens the run in the journal and reads its stored state after the tasks of the previous incarnation have ended.
     /// Retries while the disk refuses. Reports the stored state, or an error that no retry can fix.
-    pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
+    pub(crate) fn load(&self, myself: ActorRef<RunMsg>, previous_tasks: TaskTracker, wait: Duration) {
         let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
-        before.close();
+        previous_tasks.close();
         self.tracker.spawn(async move {
-            before.wait().await;
+            previous_tasks.wait().await;
             tokio::time::sleep(wait).await;
             let attempt = || async {
                 let loaded = load(&services, &live).await;
                 if loaded.as_ref().is_err_and(|error| error.retryable) {
-                    live.status.show("waiting", "storage");
+                    live.status.set_state("waiting", "storage");
                 }
                 loaded
             };
@@ -396,9 +398,9 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
     if let Some(Ok(way_back)) = &mut stored.rewind {
         let by = (&live.run_id, Some(&live.run_id));
         match services.artifacts.plan_restore(&live.trace_id, by, way_back.lsn).await {
-            Ok(moved) => {
+            Ok(plan) => {
                 (way_back.document_writes, way_back.restored, way_back.unchanged) =
-                    (moved.writes, moved.restored, moved.unchanged);
+                    (plan.writes, plan.restored, plan.unchanged);
             }
             Err(error) if error.retryable => return Err(error),
             // The run ends with this error, because the document cannot be restored.

@@ -46,7 +46,7 @@ impl Runtime {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        if let Some(left_behind) = self.take_up_left_behind(&start).await? {
+        if let Some(left_behind) = self.resume_interrupted(&start).await? {
             return Ok(left_behind);
         }
         // Wait until MCP servers have connected or failed, so that the first run has their tools.
@@ -64,8 +64,8 @@ impl Runtime {
         }
         let live = match reply.await {
             Ok(Ok(live)) => live,
-            Ok(Err(error)) => return Err(self.explain(error, &run, is_known).await),
-            Err(_) => self.find_unanswered(&run).await?,
+            Ok(Err(error)) => return Err(self.explain_start_error(error, &run, is_known).await),
+            Err(_) => self.find_unacknowledged(&run).await?,
         };
         tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "a run was accepted");
         Ok(RunHandle::new(Arc::clone(services), live))
@@ -73,7 +73,7 @@ impl Runtime {
 
     /// Replaces a start error with `session_not_found` (retryable) if the session was deleted after the request was
     /// prepared.
-    async fn explain(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
+    async fn explain_start_error(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
         let may_be_gone = is_known && error.code == ErrorCode::StorageError && !error.retryable;
         let is_gone = |found: &Result<Session, ErrorInfo>| {
             found.as_ref().is_err_and(|error| error.code == ErrorCode::SessionNotFound)
@@ -86,7 +86,7 @@ impl Runtime {
 
     /// Resumes the interrupted run of a session if the request asks for no more than that: it has no message and
     /// names no earlier message, or it is a reflection and a reflection was interrupted.
-    async fn take_up_left_behind(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
+    async fn resume_interrupted(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflection.is_some();
         let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
@@ -99,14 +99,14 @@ impl Runtime {
             Err(error) => return Err(error),
         }
         // An interrupted reflection is resumed instead of starting a second one.
-        if reflects && !self.left_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
+        if reflects && !self.interrupted_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
             return Ok(None);
         }
         self.resume(&id).await
     }
 
     /// Finds out whether a run was accepted, if its session crashed before it replied.
-    async fn find_unanswered(&self, run: &Run) -> Result<Arc<RunEntry>, ErrorInfo> {
+    async fn find_unacknowledged(&self, run: &Run) -> Result<Arc<RunEntry>, ErrorInfo> {
         let services = &self.inner.services;
         // Waits until everything that the session had sent to the journal is written.
         let barrier = services.journal.append_and_wait(Append::default()).await;
@@ -140,12 +140,12 @@ impl Runtime {
             Some(text) => {
                 let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
                 let wanted = id.clone();
-                (id, services.reader.read(move |reader| read_known(reader, &wanted, goes_on, after)).await?)
+                (id, services.reader.read(move |reader| read_session(reader, &wanted, goes_on, after)).await?)
             }
         };
         let after_sequence = match (after, &stored) {
             (None, _) => None,
-            (Some(sequence), Some(known)) => known.way_back(sequence)?,
+            (Some(sequence), Some(known)) => known.rewind_target(sequence)?,
             (Some(_), None) => {
                 return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
             }
@@ -162,12 +162,12 @@ impl Runtime {
         }
         let message = match (start.message.take(), &stored) {
             (Some(message), _) => message,
-            (None, Some(known)) => known.unfinished_task()?,
+            (None, Some(known)) => known.unanswered_task()?,
             (None, None) => {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let before = stored.as_ref().and_then(ExistingSession::before);
+        let before = stored.as_ref().and_then(ExistingSession::inherited);
         let copied = stored.as_ref().and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
@@ -228,7 +228,7 @@ impl Runtime {
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
-        let spec = spec.map_err(|error| if inherits { settings::explain(&start, error) } else { error })?;
+        let spec = spec.map_err(|error| if inherits { settings::explain_inherited(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
         let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
         let trace = NewTrace {
@@ -317,7 +317,7 @@ struct ConversationEnd {
     head: Message,
 }
 
-fn read_known(
+fn read_session(
     reader: &dyn Reader,
     id: &SessionId,
     goes_on: bool,
@@ -333,13 +333,13 @@ fn read_known(
     let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
         Some(last) => Some(InheritedSettings::of(last)),
         // The session has had no run, or the last one was cancelled in the queue.
-        None => last_before(reader, &root)?,
+        None => inherited_settings(reader, &root)?,
     };
     let place = match after {
         Some(sequence) => reader.resume_point(&root, sequence)?,
         None => None,
     };
-    let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
+    let left_off = if goes_on { read_conversation_end(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
     Ok(Some(ExistingSession {
         session,
@@ -352,7 +352,7 @@ fn read_known(
     }))
 }
 
-fn read_left_off(
+fn read_conversation_end(
     reader: &dyn Reader,
     root: &TraceId,
     place: Option<&ResumePoint>,
@@ -370,7 +370,7 @@ fn read_left_off(
 }
 
 /// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
-pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
+pub(super) fn inherited_settings(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
     let mut trace = root.clone();
     for _ in 0..MAX_COPY_DEPTH {
         if let Some(run) = reader.last_started_run(&trace)? {
@@ -406,13 +406,13 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 
 impl ExistingSession {
     /// Returns the settings that a new run inherits.
-    fn before(&self) -> Option<InheritedSettings> {
+    fn inherited(&self) -> Option<InheritedSettings> {
         let run = self.resume_point.as_ref().and_then(|left_off| left_off.run.as_ref());
         run.map(InheritedSettings::of).or_else(|| self.inherited.clone())
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.
-    fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
+    fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.target_message {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
             _ => Err(crate::run::cannot_continue_after(&TraceId::root(&self.session.session_id), sequence)),
@@ -420,7 +420,7 @@ impl ExistingSession {
     }
 
     /// Returns the last task of the session if it has no answer yet (MSG-2).
-    fn unfinished_task(&self) -> Result<String, ErrorInfo> {
+    fn unanswered_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
         if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
             let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");

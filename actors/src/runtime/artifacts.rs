@@ -10,7 +10,7 @@ use soong_protocol::{
 };
 use soong_storage::store::Append;
 
-use super::{Runtime, builder, fork::taken};
+use super::{Runtime, builder, fork::session_exists};
 use crate::{
     actor_base::closing,
     artifact::{
@@ -49,7 +49,7 @@ impl Runtime {
             }
         };
         if self.session(&session_id).await.is_ok() {
-            return Err(taken(&session_id));
+            return Err(session_exists(&session_id));
         }
         let project_dir = match &wish.project_dir {
             Some(dir) => builder::resolve_project(dir)?,
@@ -85,29 +85,29 @@ impl Runtime {
 
     /// Returns the artifact service: save, load, list, versions, delete (ART-14).
     pub fn artifact_service(&self) -> Arc<dyn ArtifactService> {
-        Arc::new(self.door())
+        Arc::new(self.artifact_access())
     }
 
-    fn door(&self) -> ArtifactHandle {
+    fn artifact_access(&self) -> ArtifactHandle {
         let services = &self.inner.services;
         ArtifactHandle { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
     }
 
     /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the session does not exist.
-    pub async fn artifact_place(&self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
+    pub async fn artifact_owner(&self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         let session = self.session(session_id).await?;
         Ok(ArtifactOwner { session_id: session.session_id, uid: session.uid })
     }
 
     /// Lists the current artifacts of a session and of its user, including unsaved edits (ART-6).
     pub async fn artifacts(&self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
-        self.door().list(place).await
+        self.artifact_access().list(place).await
     }
 
     /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
     /// `version_not_found`.
     pub async fn artifact(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
-        let door = self.door();
+        let door = self.artifact_access();
         if let Some(loaded) = door.load(place, key, version).await? {
             return Ok(loaded);
         }
@@ -116,7 +116,7 @@ impl Runtime {
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
     pub async fn artifact_versions(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        self.door().store.reader.versions_of(place, key).await
+        self.artifact_access().store.reader.versions_of(place, key).await
     }
 
     /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
@@ -126,7 +126,7 @@ impl Runtime {
         key: &str,
         version: u64,
     ) -> Result<ArtifactVersion, ErrorInfo> {
-        let door = self.door();
+        let door = self.artifact_access();
         let found = door.get_version(place, key, version).await?;
         match found {
             Some(found) => Ok(found),
@@ -143,7 +143,7 @@ impl Runtime {
         content: Content,
     ) -> Result<Artifact, ErrorInfo> {
         let save = Save { source: ArtifactSource::Api, ..Save::new(key, content_type, content) };
-        self.door().save(place, save).await
+        self.artifact_access().save(place, save).await
     }
 
     /// Stores a user's file immediately, under a name derived from the file name. If the name is taken, `_1`, `_2`, …
@@ -162,7 +162,7 @@ impl Runtime {
             title: filename.to_owned(),
             ..Save::new(name.as_str(), content_type, content)
         };
-        self.door().save(place, save).await
+        self.artifact_access().save(place, save).await
     }
 
     /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next version immediately.
@@ -180,12 +180,12 @@ impl Runtime {
             provenance: Default::default(),
             effect: None,
         };
-        self.door().edit(place, request).await
+        self.artifact_access().edit(place, request).await
     }
 
     /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
     pub async fn delete_artifact(&self, place: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
-        match self.door().delete(place, key).await? {
+        match self.artifact_access().delete(place, key).await? {
             true => Ok(()),
             false => Err(not_found(key)),
         }
@@ -194,11 +194,11 @@ impl Runtime {
     /// Exports the last stored version of a text as a `.docx` file (ART-12).
     #[cfg(feature = "docx")]
     pub async fn export_docx(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
-        self.door().store.reader.export_docx(place, key).await
+        self.artifact_access().store.reader.export_docx(place, key).await
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
     pub async fn cleanup_artifacts(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.door().clean_up(wish).await
+        self.artifact_access().clean_up(wish).await
     }
 }

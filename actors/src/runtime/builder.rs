@@ -27,7 +27,7 @@ use super::{
 use crate::{
     actor_base::{SINGLETON_ID, restart},
     environment::Environment,
-    fault::{FaultHook, Faults, plan_of},
+    fault::{FaultHook, Faults, plan_from_env},
     home_file,
     hook::Hooks,
     mcp::McpServers,
@@ -90,7 +90,7 @@ impl RuntimeBuilder {
     /// Rejects new sessions whose project is the user's home folder or one of its parents, unless they set
     /// [`RunRequest::allow_home_project`](field@crate::RunRequest::allow_home_project). By default they are allowed.
     #[must_use]
-    pub fn refuse_home_projects(mut self) -> Self {
+    pub fn reject_home_projects(mut self) -> Self {
         self.rejects_home_projects = true;
         self
     }
@@ -156,7 +156,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets a program that decides permission requests (PERM-1). Users can decide them too; the first decision
-    /// counts. Without a handler or [`permissions_by_people`](Self::permissions_by_people), calls that require
+    /// counts. Without a handler or [`permissions_by_people`](Self::permissions_by_users), calls that require
     /// permission are denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
@@ -167,7 +167,7 @@ impl RuntimeBuilder {
     /// Lets runs wait for a user's decision if a call requires permission: through [`Runtime::decide_permission`],
     /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
-    pub fn permissions_by_people(mut self) -> Self {
+    pub fn permissions_by_users(mut self) -> Self {
         self.approver = Approver::Users;
         self
     }
@@ -217,8 +217,8 @@ impl RuntimeBuilder {
         match (&self.faults.plan, &self.environment) {
             (Some(plan), _) => Ok(Some(plan.clone())),
             (None, _) if !self.faults_from_env => Ok(None),
-            (None, Some(environment)) => plan_of(environment),
-            (None, None) => plan_of(&Environment::process()),
+            (None, Some(environment)) => plan_from_env(environment),
+            (None, None) => plan_from_env(&Environment::from_process()),
         }
     }
 
@@ -253,7 +253,7 @@ impl RuntimeBuilder {
     /// `home_locked` if another process owns the home; `config_error` if the configuration, a preset or a skill of
     /// the home is invalid. In both cases nothing is changed.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
-        let environment = self.environment.clone().unwrap_or_else(Environment::process);
+        let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
         self.faults.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.plan {
             tracing::warn!(%plan, "faults are on purpose");
@@ -442,7 +442,7 @@ impl RuntimeBuilder {
 /// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
 async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
     let gauge =
-        services.observatory.enter(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
+        services.observatory.register(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
     let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
     let root = RuntimeSupervisorActor {
         journal: services.journal.clone(),

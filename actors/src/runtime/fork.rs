@@ -14,7 +14,7 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
-use super::{Runtime, admission::last_before, not_found, services::Services};
+use super::{Runtime, admission::inherited_settings, not_found, services::Services};
 use crate::{actor_base::closing, artifact::registration_writes, clock::now, run::cannot_be_head};
 
 /// Options of a fork. Every option has a default.
@@ -62,9 +62,9 @@ impl Runtime {
             None => SessionId::generate(),
             Some(text) => SessionId::parse(text).map_err(|error| refuse(error.to_string()))?,
         };
-        let found = look(services, id, wish.at).await?;
+        let found = read_source(services, id, wish.at).await?;
         if self.session(&session_id).await.is_ok() {
-            return Err(taken(&session_id));
+            return Err(session_exists(&session_id));
         }
         // In a separate task, so that copying completes even if the caller is dropped.
         let (copying, name, copy_id) = (Arc::clone(services), wish.name, session_id.clone());
@@ -77,20 +77,20 @@ impl Runtime {
     }
 }
 
-pub(super) fn taken(id: &SessionId) -> ErrorInfo {
+pub(super) fn session_exists(id: &SessionId) -> ErrorInfo {
     let message = format!("a session {id} exists: use it, or give another id");
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-async fn look(services: &Services, id: &SessionId, at: Option<u64>) -> Result<ForkSource, ErrorInfo> {
+async fn read_source(services: &Services, id: &SessionId, at: Option<u64>) -> Result<ForkSource, ErrorInfo> {
     let wanted = id.clone();
-    match services.reader.read(move |reader| read(reader, &wanted, at)).await? {
+    match services.reader.read(move |reader| read_source_rows(reader, &wanted, at)).await? {
         Some(found) => found,
         None => Err(not_found(ErrorCode::SessionNotFound, "session", id.as_str())),
     }
 }
 
-fn read(
+fn read_source_rows(
     reader: &dyn Reader,
     id: &SessionId,
     at: Option<u64>,
@@ -118,7 +118,7 @@ fn read(
             goals
         }
     };
-    let settings = last_before(reader, &trace)?.map(|before| Box::new(before.settings));
+    let settings = inherited_settings(reader, &trace)?.map(|before| Box::new(before.settings));
     Ok(Some(Ok(ForkSource { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
 }
 
@@ -164,7 +164,7 @@ async fn copy(
         services.artifacts.discard_copies(&paths).await;
     }
     Err(match error {
-        StoreError::AlreadyExists(_) => taken(&session_id),
+        StoreError::AlreadyExists(_) => session_exists(&session_id),
         StoreError::NotFound(_) => cannot_be_head(&trace, at),
         error => ErrorInfo::from(&error),
     })

@@ -76,7 +76,7 @@ impl RunHandle {
         let id = self.entry.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
         let run = self.services.reader.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
-        self.services.mark_run(run).await
+        self.services.with_current_status(run).await
     }
 
     /// Streams the run's events from the first to the terminal one, with streamed text in between.

@@ -19,7 +19,7 @@ impl Services {
     }
 
     /// Sets the status of a stored run to `interrupted`, if it has not ended and this process does not execute it.
-    pub(super) async fn mark_run(&self, run: Run) -> Result<Run, ErrorInfo> {
+    pub(super) async fn with_current_status(&self, run: Run) -> Result<Run, ErrorInfo> {
         if run.status.is_terminal() || self.executes(&run.session_id) {
             return Ok(run);
         }
@@ -34,7 +34,7 @@ impl Services {
     pub(super) async fn mark_runs(&self, runs: Vec<Run>) -> Result<Vec<Run>, ErrorInfo> {
         let mut marked = Vec::with_capacity(runs.len());
         for run in runs {
-            marked.push(self.mark_run(run).await?);
+            marked.push(self.with_current_status(run).await?);
         }
         Ok(marked)
     }

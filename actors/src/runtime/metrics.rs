@@ -42,6 +42,6 @@ pub(super) fn read(services: &Services) -> Metrics {
         journal: services.journal.stats(),
         subscribers: services.hub.metrics(),
         restarts: restarts.collect(),
-        ..services.journal.meter().counted()
+        ..services.journal.meter().snapshot()
     }
 }

@@ -13,9 +13,9 @@ use crate::tool::kernel_files;
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     let refuse = |why: &str| {
         let message = format!("the project folder {} cannot be used: {why}. Name another folder", dir.display());
-        Err(refused(message))
+        Err(invalid_project_dir(message))
     };
-    if dir.starts_with(home) || dir.ancestors().any(|above| is_same(above, home)) {
+    if dir.starts_with(home) || dir.ancestors().any(|above| is_same_folder(above, home)) {
         return refuse("it is in the home of soong, which tools never reach");
     }
     if is_device_folder(dir) {
@@ -28,7 +28,7 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
 }
 
 /// Rejects the user's home folder and its parents: files written there can change what other programs execute.
-pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> Result<(), ErrorInfo> {
+pub(super) fn check_is_not_user_home(dir: &Path, user_home: Option<&PathBuf>) -> Result<(), ErrorInfo> {
     let user_home = user_home.and_then(|home| home.canonicalize().ok());
     let is_above = dir.parent().is_none() || user_home.is_some_and(|home| home.starts_with(dir));
     if !is_above {
@@ -40,16 +40,16 @@ pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> 
          the project. To start here all the same: --here, or allow_home_project over HTTP",
         dir.display()
     );
-    Err(refused(message))
+    Err(invalid_project_dir(message))
 }
 
 /// Returns the error for an invalid value of the field `project_dir`.
-fn refused(message: String) -> ErrorInfo {
+fn invalid_project_dir(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "field": "project_dir" }), ..ErrorInfo::new(ErrorCode::ValidationError, message) }
 }
 
 /// Whether two paths refer to the same folder, also through mounts.
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_folder(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| path.metadata().ok().map(|known| (known.dev(), known.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
@@ -95,8 +95,8 @@ mod tests {
         for (dir, is_refused) in
             [(user.clone(), true), (root.clone(), true), (PathBuf::from("/"), true), (user.join("project"), false)]
         {
-            assert_eq!(check_is_no_user_home(&dir, Some(&user)).is_err(), is_refused, "{dir:?}");
+            assert_eq!(check_is_not_user_home(&dir, Some(&user)).is_err(), is_refused, "{dir:?}");
         }
-        assert!(check_is_no_user_home(&user, None).is_ok());
+        assert!(check_is_not_user_home(&user, None).is_ok());
     }
 }

@@ -99,7 +99,7 @@ impl Runtime {
     ///
     /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without
     /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
-    pub fn undriven(&self) -> Vec<RunHandle> {
+    pub fn resumed_driven_runs(&self) -> Vec<RunHandle> {
         let services = &self.inner.services;
         let is_undriven = |run: &RunEntry| run.driven && !run.has_handle() && !run.is_ending();
         services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
@@ -114,7 +114,7 @@ impl Runtime {
     pub async fn resume(&self, id: &SessionId) -> Result<Option<RunHandle>, ErrorInfo> {
         self.session(id).await?;
         let services = &self.inner.services;
-        let runs = self.left_in(id).await?;
+        let runs = self.interrupted_in(id).await?;
         if runs.is_empty() {
             return Ok(None);
         }
@@ -135,10 +135,10 @@ impl Runtime {
     /// # Errors
     /// `trace_not_found`; `nothing_running` if no run of the trace is interrupted, or one is running in this process:
     /// see [`Runtime::active`]; `storage_error`.
-    pub async fn end_left_behind(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
+    pub async fn cancel_interrupted(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
         let trace = self.trace(id).await?;
         let services = &self.inner.services;
-        let runs = self.left_in(&trace.session_id).await?;
+        let runs = self.interrupted_in(&trace.session_id).await?;
         let own = |run: &&Run| run.trace_id == *id;
         let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
         let Some(run) = begun.or_else(|| runs.iter().find(own)) else {
@@ -164,7 +164,7 @@ impl Runtime {
 
     /// Reads the interrupted runs of a session. If the session has actors, it executes all its runs, so there are
     /// none.
-    pub(super) async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
+    pub(super) async fn interrupted_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
         let services = &self.inner.services;
         if services.sessions.contains(id) {
             return Ok(Vec::new());

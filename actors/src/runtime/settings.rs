@@ -36,7 +36,7 @@ pub(super) fn resolve(
     before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
-    let kept = kept(start, mode, before);
+    let kept = inherited(start, mode, before);
     let given = start.budget.or(kept.budget);
     let budget = given.or(*configured);
     RunSettings {
@@ -71,7 +71,7 @@ pub(super) fn resolve(
 }
 
 /// Returns the settings that a run inherits from the one before it, with the budget as the caller gave it.
-fn kept(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
+fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
     let mut kept = before.settings.clone();
@@ -102,7 +102,7 @@ fn kept(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -
 }
 
 /// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
-pub(super) fn explain(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
+pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
     let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
     let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
     if is_kept && codes.contains(&error.code) {

@@ -68,9 +68,9 @@ impl Actor for RuntimeSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, myself: ActorRef<StartGateway>, (): ()) -> Result<Children, ActorProcessingErr> {
-        self.status.show("running", "");
+        self.status.set_state("running", "");
         let mut children = Children::default();
-        let gauge = self.enter(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
+        let gauge = self.register_actor(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
         let journal = JournalActor { journal: self.journal.clone(), status: gauge };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, CrashHistory::new(restart::NEVER)));
@@ -86,9 +86,9 @@ impl Actor for RuntimeSupervisorActor {
         message: StartGateway,
         children: &mut Children,
     ) -> Result<(), ActorProcessingErr> {
-        self.status.took();
+        self.status.message_handled();
         let StartGateway { gateway, started } = message;
-        if gateway.is_seated() {
+        if gateway.is_running() {
             let _ = started.send(());
             return Ok(());
         }
@@ -152,22 +152,22 @@ fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
 }
 
 impl RuntimeSupervisorActor {
-    fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<ActorStatus> {
+    fn register_actor(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<ActorStatus> {
         let root = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
-        self.observatory.enter(kind, id, Some(root), limit, None)
+        self.observatory.register(kind, id, Some(root), limit, None)
     }
 
     fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
-        self.enter(kind, id, restart::SUPERVISOR.label).restarted(error);
+        self.register_actor(kind, id, restart::SUPERVISOR.label).restarted(error);
     }
 
     /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
         tracing::error!(%failure, "a model gateway is given up");
-        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
-        gauge.went_wrong(failure.message.clone());
-        gauge.show("failed", "restart the process");
+        let gauge = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        gauge.record_error(failure.message.clone());
+        gauge.set_state("failed", "restart the process");
         gateway.give_up(failure);
     }
 
@@ -175,8 +175,8 @@ impl RuntimeSupervisorActor {
     /// reason. The next owner of the home resumes the runs.
     fn fail(&self, failure: ErrorInfo) {
         tracing::error!(%failure, "the runtime has failed: it takes no new work");
-        self.status.went_wrong(failure.message.clone());
-        self.status.show("failed", failure.message.clone());
+        self.status.record_error(failure.message.clone());
+        self.status.set_state("failed", failure.message.clone());
         self.lifetime.fail(failure.clone());
         // Kill the actors first, so that none of them takes a cancelled token for a request to cancel its run.
         if let Some(supervisor) = self.sessions.sessions.supervisor() {
@@ -197,7 +197,7 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let gauge = self.register_actor(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let actor = ArtifactStoreSupervisorActor {
             sets: Arc::clone(&self.artifacts.working_sets),
             documents: self.artifacts.documents(),
@@ -233,7 +233,7 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let gauge = self.register_actor(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let lost = self.sessions.sessions.to_restore();
         let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), gauge: Arc::clone(&gauge) };
         let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
@@ -249,10 +249,10 @@ impl RuntimeSupervisorActor {
         gateway: Gateway,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        let gauge = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
         let actor = gateway.actor(Arc::clone(&gauge));
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
-        gateway.sit(Mailbox::new(actor.clone(), gauge));
+        gateway.attach(Mailbox::new(actor.clone(), gauge));
         children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway), crashes));
         Ok(())
     }

@@ -13,7 +13,7 @@ impl Runtime {
     /// Lists the task journals of a project, last written first, including those stored under the home.
     pub async fn project_tasks(&self, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
         let project = project.to_owned();
-        self.on_disk(move |home| project_tasks(Some(&home), &builder::resolve_project(&project)?)).await
+        self.run_blocking(move |home| project_tasks(Some(&home), &builder::resolve_project(&project)?)).await
     }
 
     /// Lists the task journals of a project that can be deleted, with the reason, and deletes them unless it is a dry
@@ -22,14 +22,14 @@ impl Runtime {
     /// Task journals of completed tasks are deleted; other finished ones only if their option is set. A task journal
     /// whose last line does not mark the end of its task is never deleted.
     pub async fn cleanup_project_tasks(&self, wish: TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
-        self.on_disk(move |home| {
+        self.run_blocking(move |home| {
             let project_dir = builder::resolve_project(&wish.project_dir)?;
             clean_up_tasks(Some(&home), &TaskCleanup { project_dir, ..wish })
         })
         .await
     }
 
-    async fn on_disk<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(PathBuf) -> Result<T, ErrorInfo> + Send + 'static,
     ) -> Result<T, ErrorInfo> {

@@ -93,14 +93,15 @@ impl Actor for SessionActor {
     async fn pre_start(
         &self,
         myself: ActorRef<SessionMsg>,
-        birth: StartMode,
+        mode: StartMode,
     ) -> Result<SessionState, ActorProcessingErr> {
         let id = &self.key.session_id;
-        let me = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
+        let parent_id = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
-        let enter =
-            |kind| self.services.observatory.enter(kind, id.as_str(), me.clone(), restart::SUPERVISOR.label, None);
-        let gauge = enter(ActorKind::RunSupervisor);
+        let register = |kind| {
+            self.services.observatory.register(kind, id.as_str(), parent_id.clone(), restart::SUPERVISOR.label, None)
+        };
+        let gauge = register(ActorKind::RunSupervisor);
         let (services, resolver) = (&self.services.run_services, &self.services.resolver);
         let actor = RunSupervisorActor {
             services: Arc::clone(services),
@@ -109,7 +110,7 @@ impl Actor for SessionActor {
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let runs = Mailbox::new(actor, gauge);
-        let gauge = enter(ActorKind::SubAgentSupervisor);
+        let gauge = register(ActorKind::SubAgentSupervisor);
         let actor = SubAgentSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),
@@ -120,25 +121,25 @@ impl Actor for SessionActor {
         let sub_agents = Mailbox::new(actor, gauge);
         let project_dir = Arc::clone(&self.key.project_dir);
         let sessions = &self.services.sessions;
-        let of_runs = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
+        let run_session = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
         sessions.insert(id.clone(), session, Arc::clone(&project_dir));
         let links = SessionLinks {
-            session: Arc::new(of_runs),
+            session: Arc::new(run_session),
             runs: runs.clone(),
             sub_agents: sub_agents.clone(),
             project_dir,
         };
         self.services.runs.link_session(id.clone(), links);
-        self.status.show("idle", "");
-        let restores = matches!(birth, StartMode::Restore | StartMode::Recover);
+        self.status.set_state("idle", "");
+        let restores = matches!(mode, StartMode::Restore | StartMode::Recover);
         if restores {
-            self.restore(&myself, birth == StartMode::Recover);
+            self.restore(&myself, mode == StartMode::Recover);
         }
         Ok(SessionState {
             runs,
             sub_agents,
             is_holding: restores,
-            start_mode: birth,
+            start_mode: mode,
             held_requests: Vec::new(),
             idle_queries: Vec::new(),
             active: None,
@@ -156,7 +157,7 @@ impl Actor for SessionActor {
         message: SessionMsg,
         state: &mut SessionState,
     ) -> Result<(), ActorProcessingErr> {
-        self.status.took();
+        self.status.message_handled();
         match message {
             SessionMsg::Start(request) => {
                 state.starts += 1;
@@ -252,13 +253,13 @@ impl SessionActor {
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
             return;
         }
-        let live = self.services.runs.register(&run);
+        let entry = self.services.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
         let mut writes = vec![Write::Run(Box::new(run.clone()))];
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
-            live.status.show("queued", format!("position {position}"));
-            live.set_was_queued();
+            entry.status.set_state("queued", format!("position {position}"));
+            entry.set_was_queued();
             let event = RunEvent::Queued { position };
             writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
         }
@@ -293,14 +294,14 @@ impl SessionActor {
     }
 
     fn is_busy(&self, state: &SessionState) -> bool {
-        let at_work = |run: &RunId| self.services.runs.get(run).is_some_and(|run| !run.is_ending());
-        !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work)
+        let is_active = |run: &RunId| self.services.runs.get(run).is_some_and(|run| !run.is_ending());
+        !state.queue.is_empty() || state.active.as_ref().is_some_and(is_active)
     }
 
     /// Starts the first run of a new session, in one commit with the session's rows (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
-        let live = self.services.runs.register(&run);
+        let entry = self.services.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
         state.last_run = Some(run.run_id.clone());
@@ -311,7 +312,7 @@ impl SessionActor {
             match outcome.await {
                 Ok(outcome) => {
                     session.send(SessionMsg::Created(outcome.is_ok()));
-                    let _ = reply.send(outcome.map(|()| live));
+                    let _ = reply.send(outcome.map(|()| entry));
                 }
                 // The run's actor crashed before it replied. The store knows whether the session exists, and the caller
                 // looks up its run there.
@@ -325,9 +326,9 @@ impl SessionActor {
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
-        let looks_back = |queued: &QueuedRun| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
+        let reflects = |queued: &QueuedRun| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
         // A reflecting run cannot be continued, so it does not become the last run.
-        if !state.queue.iter().any(looks_back) {
+        if !state.queue.iter().any(reflects) {
             state.last_run = outcome.is_ok().then(|| run_id.clone());
         }
         let outcome = outcome.map_err(|error| match error {
@@ -338,15 +339,15 @@ impl SessionActor {
             }
             error => ErrorInfo::from(&error),
         });
-        let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
+        let Some(index) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
         match outcome {
             Ok(first_event) => {
-                let queued = &mut state.queue[place];
+                let queued = &mut state.queue[index];
                 queued.recorded = true;
-                let live = self.services.runs.register(&queued.run);
-                live.set_first_event(first_event);
+                let entry = self.services.runs.register(&queued.run);
+                entry.set_first_event(first_event);
                 if let Some(reply) = queued.reply.take() {
-                    let _ = reply.send(Ok(live));
+                    let _ = reply.send(Ok(entry));
                 }
             }
             Err(error) => {
@@ -359,7 +360,7 @@ impl SessionActor {
                     };
                     self.services.finalizer.finalize_orphan(live, ending);
                 }
-                if let Some(reply) = state.queue.remove(place).and_then(|queued| queued.reply) {
+                if let Some(reply) = state.queue.remove(index).and_then(|queued| queued.reply) {
                     let _ = reply.send(Err(error));
                 }
             }
@@ -367,27 +368,27 @@ impl SessionActor {
     }
 
     fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
-        let Some(live) = self.services.runs.get(run) else { return };
-        let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
+        let Some(entry) = self.services.runs.get(run) else { return };
+        let Some(index) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It has left the queue: its actor sees the cancelled token, or this input.
-            self.services.runs.notify(&live, crate::run::RunInput::End(crate::run::EndInput::Cancel));
+            self.services.runs.notify(&entry, crate::run::RunInput::End(crate::run::EndInput::Cancel));
             return;
         };
-        if let Some(queued) = state.queue.remove(place)
+        if let Some(queued) = state.queue.remove(index)
             && let Some(reply) = queued.reply
         {
-            let _ = reply.send(Ok(Arc::clone(&live)));
+            let _ = reply.send(Ok(Arc::clone(&entry)));
         }
         let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-        self.services.finalizer.finalize_orphan(live, ending);
+        self.services.finalizer.finalize_orphan(entry, ending);
     }
 
     /// Starts the next run if none is active; starts the idle timer if there is no run.
     fn advance(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
         if !state.is_holding {
             let is_free = !self.is_busy(state);
-            for asking in state.idle_queries.drain(..) {
-                let _ = asking.send(is_free);
+            for reply in state.idle_queries.drain(..) {
+                let _ = reply.send(is_free);
             }
         }
         if state.active.is_none()
@@ -410,9 +411,10 @@ impl SessionActor {
             state.generation += 1;
             state.idle_timer = None;
             let waiting = state.queue.len();
-            self.status.show("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
+            self.status
+                .set_state("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
         } else {
-            self.status.show("idle", "");
+            self.status.set_state("idle", "");
             let generation = state.generation;
             let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
@@ -430,14 +432,14 @@ impl SessionActor {
     }
 
     /// Reads the unfinished runs of the session, and ends the runs that exist only in memory.
-    fn restore(&self, myself: &ActorRef<SessionMsg>, recovers: bool) {
+    fn restore(&self, myself: &ActorRef<SessionMsg>, is_recovery: bool) {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let (services, id) = (Arc::clone(&self.services), self.key.session_id.clone());
         self.services.lifetime.spawn(async move {
             // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
-                if recovers && services.config.runtime.recovery == RecoveryMode::Fail {
+                if is_recovery && services.config.runtime.recovery == RecoveryMode::Fail {
                     fail_interrupted(&services, &id).await?;
                 }
                 let wanted = id.clone();
@@ -465,10 +467,10 @@ impl SessionActor {
         for request in std::mem::take(&mut state.held_requests) {
             let _ = request.reply.send(Err(error.clone()));
         }
-        for live in self.live_runs(|_| true) {
+        for entry in self.live_runs(|_| true) {
             let ending =
                 Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
-            self.services.finalizer.finalize_orphan(live, ending);
+            self.services.finalizer.finalize_orphan(entry, ending);
         }
     }
 
@@ -479,13 +481,13 @@ impl SessionActor {
 
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
-        for live in self.live_runs(|run| !known.contains(run)) {
+        for entry in self.live_runs(|run| !known.contains(run)) {
             // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
             let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            self.services.finalizer.finalize_orphan(live, ending);
+            self.services.finalizer.finalize_orphan(entry, ending);
         }
         self.services.finalizer.register_interrupted(&runs, used);
-        let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
+        let (user_runs, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         let again = match state.start_mode {
             StartMode::Recover => ResumeReason::ProcessRestart,
             _ => ResumeReason::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
@@ -494,7 +496,7 @@ impl SessionActor {
         if !children.is_empty() {
             state.sub_agents.send(SubAgentMsg::Restore { runs: children, again: again.clone() });
         }
-        for run in own {
+        for run in user_runs {
             if run.status == RunStatus::Queued {
                 state.queue.push_back(QueuedRun { run, reply: None, recorded: true });
             } else {
@@ -504,9 +506,9 @@ impl SessionActor {
             }
         }
         let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).token.is_cancelled();
-        let doomed: Vec<RunId> =
+        let cancelled_runs: Vec<RunId> =
             state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
-        for run in doomed {
+        for run in cancelled_runs {
             self.cancel_queued(state, &run);
         }
     }

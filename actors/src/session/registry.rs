@@ -66,11 +66,11 @@ impl SessionRegistry {
 
     /// Returns the data with which a restarted supervisor restores the sessions that have actors.
     pub(crate) fn to_restore(&self) -> Vec<SessionKey> {
-        let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
+        let key = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
             session_id: entry.key().clone(),
             project_dir: Arc::clone(&entry.value().project_dir),
         };
-        self.sessions.iter().map(lost).collect()
+        self.sessions.iter().map(key).collect()
     }
 
     /// Returns whether a session is being deleted.

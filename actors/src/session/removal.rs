@@ -64,11 +64,11 @@ impl SessionDeleter {
 
     async fn delete(&self, id: &SessionId, session: Option<Mailbox<SessionMsg>>) -> Result<(), ErrorInfo> {
         if let Some(session) = session {
-            let (reply, free) = oneshot::channel();
+            let (reply, is_idle) = oneshot::channel();
             session.send(SessionMsg::QueryIdle(reply));
             // If the actor crashed while it handled this message, its accepted runs are in the store, which is checked
             // next.
-            if !free.await.unwrap_or(true) {
+            if !is_idle.await.unwrap_or(true) {
                 return Err(ErrorInfo::from(&StoreError::SessionActive(id.clone())));
             }
         }
@@ -111,8 +111,8 @@ impl SessionDeleter {
     /// Removes the session's files. If they cannot be removed, keeps the session and returns an error.
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
-            let wanted = id.clone();
-            self.reader.read(move |reader| reader.deletion_blob_paths(&wanted))
+            let session_id = id.clone();
+            self.reader.read(move |reader| reader.deletion_blob_paths(&session_id))
         };
         let versions = self.lifetime.keep_trying("reading where files lie", attempt).await?;
         let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
@@ -138,7 +138,7 @@ impl SessionDeleter {
 }
 
 fn not_removed(id: &SessionId, failed: &[UndeletedFile]) -> ErrorInfo {
-    let first = failed.first().map(|one| format!("{}: {}", one.path, one.reason)).unwrap_or_default();
+    let first = failed.first().map(|failure| format!("{}: {}", failure.path, failure.reason)).unwrap_or_default();
     let more = match failed.len() {
         0 | 1 => String::new(),
         many => format!(" (and {} more)", many - 1),

@@ -66,11 +66,11 @@ impl Actor for SessionSupervisorActor {
         myself: ActorRef<Self::Msg>,
         lost: Vec<SessionKey>,
     ) -> Result<SessionSupervisorState, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.gauge.set_state("running", "");
         let mut sessions = SessionSupervisorState::default();
-        for lost in lost {
+        for key in lost {
             let crashes = CrashHistory::new(restart::SUPERVISOR);
-            self.spawn(&myself, &mut sessions, lost, StartMode::Restore, crashes).await?;
+            self.spawn(&myself, &mut sessions, key, StartMode::Restore, crashes).await?;
         }
         Ok(sessions)
     }
@@ -81,13 +81,13 @@ impl Actor for SessionSupervisorActor {
         message: Self::Msg,
         sessions: &mut SessionSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.gauge.message_handled();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
             SessionSupervisorMsg::Idle { session, actor, starts } => {
                 // A late message of an actor that has stopped says nothing about the next actor.
-                let is_idle = |kept: &Child| kept.session.actor().get_id() == actor && kept.starts == starts;
-                let idle = sessions.children.get(&session).is_some_and(is_idle);
+                let is_current = |child: &Child| child.session.actor().get_id() == actor && child.starts == starts;
+                let idle = sessions.children.get(&session).is_some_and(is_current);
                 if idle {
                     self.passivate(sessions, &session);
                 }
@@ -147,19 +147,19 @@ impl SessionSupervisorActor {
             return Ok(());
         }
         if !sessions.children.contains_key(&id) {
-            let lost = SessionKey { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
-            let birth = match request.history {
+            let key = SessionKey { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
+            let mode = match request.history {
                 // The request may have been prepared before the session was interrupted.
                 _ if sessions.interrupted.contains(&id) => StartMode::Recover,
                 SessionHistory::None => StartMode::New,
                 SessionHistory::Stored => StartMode::Stored,
                 SessionHistory::Interrupted => StartMode::Recover,
             };
-            self.spawn(myself, sessions, lost, birth, CrashHistory::new(restart::SUPERVISOR)).await?;
+            self.spawn(myself, sessions, key, mode, CrashHistory::new(restart::SUPERVISOR)).await?;
         }
-        if let Some(kept) = sessions.children.get_mut(&id) {
-            kept.starts += 1;
-            kept.session.send(SessionMsg::Start(Box::new(request)));
+        if let Some(child) = sessions.children.get_mut(&id) {
+            child.starts += 1;
+            child.session.send(SessionMsg::Start(Box::new(request)));
         }
         Ok(())
     }
@@ -168,31 +168,31 @@ impl SessionSupervisorActor {
     /// about the start requests that it received before; later ones are rejected.
     fn delete(&self, sessions: &SessionSupervisorState, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
         if self.services.sessions.begin_deletion(&id, reply) {
-            let session = sessions.children.get(&id).map(|kept| kept.session.clone());
+            let session = sessions.children.get(&id).map(|child| child.session.clone());
             self.services.deleter.start(id, session);
         }
     }
 
     fn passivate(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
-        if let Some(kept) = sessions.children.remove(id) {
-            sessions.by_actor.remove(&kept.session.actor().get_id());
+        if let Some(child) = sessions.children.remove(id) {
+            sessions.by_actor.remove(&child.session.actor().get_id());
             self.deregister(id);
-            kept.session.actor().stop(None);
+            child.session.actor().stop(None);
         }
     }
 
     /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
     /// in the session resumes the runs, in this process or a later one.
     async fn interrupt(&self, sessions: &mut SessionSupervisorState, id: &SessionId, failure: &ErrorInfo) {
-        let Some(kept) = sessions.children.remove(id) else { return };
-        sessions.by_actor.remove(&kept.session.actor().get_id());
+        let Some(child) = sessions.children.remove(id) else { return };
+        sessions.by_actor.remove(&child.session.actor().get_id());
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "a session is interrupted");
         // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
-        let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
+        let _ = child.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
         let runs = self.runs_of(id);
-        let work: Vec<_> = runs.iter().map(|live| live.address.renew_tasks().0).collect();
-        let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(work.iter().map(|work| work.wait()))).await;
+        let tasks: Vec<_> = runs.iter().map(|live| live.address.renew_tasks().0).collect();
+        let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(tasks.iter().map(|work| work.wait()))).await;
         for live in runs {
             self.services.runs.deregister(&live, RunPhase::Interrupted(failure.clone()));
         }
@@ -209,13 +209,13 @@ impl SessionSupervisorActor {
         myself: &ActorRef<SessionSupervisorMsg>,
         sessions: &mut SessionSupervisorState,
         lost: SessionKey,
-        birth: StartMode,
+        mode: StartMode,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
         self.services.hub.clear_session_failure(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
-        let gauge = self.services.observatory.enter(
+        let gauge = self.services.observatory.register(
             ActorKind::Session,
             id.as_str(),
             Some(parent),
@@ -224,7 +224,7 @@ impl SessionSupervisorActor {
         );
         let actor =
             SessionActor { services: Arc::clone(&self.services), status: Arc::clone(&gauge), key: lost.clone() };
-        let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
+        let (actor, _) = Actor::spawn_linked(None, actor, mode, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
         sessions.children.insert(id, Child { session: Mailbox::new(actor, gauge), key: lost, starts: 0, crashes });
@@ -236,13 +236,13 @@ impl SessionSupervisorActor {
         self.services.runs.unlink_session(session);
         self.services.artifacts.evict_inventory(session);
         for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
-            self.services.observatory.leave(kind, session.as_str());
+            self.services.observatory.deregister(kind, session.as_str());
         }
     }
 
     /// Ends the runs of a session that crashed too often. Other sessions are not affected.
-    fn fail_session(&self, kept: &Child, error: &str) {
-        let id = &kept.key.session_id;
+    fn fail_session(&self, child: &Child, error: &str) {
+        let id = &child.key.session_id;
         let orphans = self.runs_of(id);
         self.deregister(id);
         let message = format!(

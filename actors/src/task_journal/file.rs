@@ -147,12 +147,12 @@ impl JournalFile {
 
 /// Renames a file to a free name.
 fn rename_damaged(path: &Path) -> io::Result<()> {
-    let aside = |number: u32| {
+    let damaged_name = |number: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".damaged-{number}"));
         PathBuf::from(name)
     };
-    let free = (1..=u32::MAX).map(aside).find(|name| fs::symlink_metadata(name).is_err());
+    let free = (1..=u32::MAX).map(damaged_name).find(|name| fs::symlink_metadata(name).is_err());
     let free = free.ok_or_else(|| io::Error::other("too many damaged files"))?;
     fs::rename(path, &free)?;
     tracing::warn!(path = %path.display(), aside = %free.display(), "a task journal is damaged: set aside, and written anew");

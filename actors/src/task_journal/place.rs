@@ -121,10 +121,10 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
     };
     let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} {why}", path.display())));
     if found.is_symlink() {
-        let inside = path.canonicalize().is_ok_and(|target| {
+        let is_inside = path.canonicalize().is_ok_and(|target| {
             target.is_dir() && project.canonicalize().is_ok_and(|project| target.starts_with(project))
         });
-        return if inside { Ok(true) } else { refuse("is a link that leads to no folder of the project") };
+        return if is_inside { Ok(true) } else { refuse("is a link that leads to no folder of the project") };
     }
     if found.is_dir() { Ok(true) } else { refuse("is no folder") }
 }

@@ -136,14 +136,14 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
 /// run.
 ///
 /// `wish.project_dir` is an absolute path without links, as stored in sessions.
-pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
-    let tasks = project_tasks(home, &wish.project_dir)?;
-    let mut report = TaskCleanupReport { dry_run: wish.dry_run, ..TaskCleanupReport::default() };
+pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
+    let tasks = project_tasks(home, &request.project_dir)?;
+    let mut report = TaskCleanupReport { dry_run: request.dry_run, ..TaskCleanupReport::default() };
     for task in tasks {
-        let Some(reason) = deletion_reason(wish, &task, to_timestamp(SystemTime::now())) else { continue };
+        let Some(reason) = deletion_reason(request, &task, to_timestamp(SystemTime::now())) else { continue };
         let ProjectTask { path, modified_at, .. } = task;
         let mut deleted = false;
-        if !wish.dry_run {
+        if !request.dry_run {
             match delete(&path, modified_at) {
                 Ok(gone) => deleted = gone,
                 Err(error) => {
@@ -179,8 +179,8 @@ fn deletion_reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Op
 /// Deletes a journal, and its session's folder if that is empty then. Keeps a journal that was written since it was
 /// listed.
 fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
-    let found = fs::symlink_metadata(path)?;
-    if !found.is_file() || to_timestamp(found.modified()?) != modified_at {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_file() || to_timestamp(metadata.modified()?) != modified_at {
         return Ok(false);
     }
     fs::remove_file(path)?;
@@ -191,7 +191,12 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
 }
 
 /// Adds the journals of `project` below a folder of journals; skips unreadable files and folders and logs them.
-fn collect_journals(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
+fn collect_journals(
+    tasks: &Path,
+    kept_in: TaskPlace,
+    project: &Path,
+    metadata: &mut Vec<ProjectTask>,
+) -> io::Result<()> {
     for folder in fs::read_dir(tasks)? {
         let folder = folder?;
         let session = folder.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
@@ -210,7 +215,9 @@ fn collect_journals(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mu
                 continue;
             }
             match read(file.path(), &session, kept_in) {
-                Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => found.push(task),
+                Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => {
+                    metadata.push(task)
+                }
                 Ok(_) => {}
                 Err(error) => log_skipped(&file.path(), &error),
             }
@@ -235,8 +242,8 @@ fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(P
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let first = lines.clone().next().and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
     let (count, last) = (lines.clone().count() as u64, lines.next_back());
-    let is_its = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
-    let last = last.filter(|_| whole).and_then(|line| LineIdentity::parse(line.trim_ascii_end())).filter(is_its);
+    let is_last_line = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
+    let last = last.filter(|_| whole).and_then(|line| LineIdentity::parse(line.trim_ascii_end())).filter(is_last_line);
     let created = first.and_then(|line| match line.event {
         TaskEvent::TaskCreated(created) => Some((line.run_id, created)),
         _ => None,

@@ -82,8 +82,8 @@ impl TaskJournals {
 
     /// Retries until the journal is complete, cannot be completed, or the runtime closes (DUR-6).
     async fn write_until_complete(&self, run: &RunId) {
-        let kept = keep_trying(&self.closing, "writing a task journal", || write_once(self, run)).await;
-        if let Err(error) = kept
+        let result = keep_trying(&self.closing, "writing a task journal", || write_once(self, run)).await;
+        if let Err(error) = result
             && !self.closing.is_cancelled()
         {
             tracing::error!(%run, %error, "a task journal stays incomplete");
@@ -94,8 +94,8 @@ impl TaskJournals {
 /// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
 async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
-    let begin = journals.store.read(move |reader| reader.pending_task_journal(&wanted)).await?;
-    let Some(begin) = begin else { return Ok(()) };
+    let start = journals.store.read(move |reader| reader.pending_task_journal(&wanted)).await?;
+    let Some(begin) = start else { return Ok(()) };
     let mut events = RunEvents::of(journals, &begin);
     let mut file = open(journals, &begin).await?;
     let mut projection = Projection::new(begin);
@@ -137,9 +137,9 @@ struct RunEvents {
 }
 
 impl RunEvents {
-    fn of(journals: &TaskJournals, begin: &PendingTaskJournal) -> Self {
-        let (run, seen) = (begin.run.run_id.clone(), begin.first_event_id.saturating_sub(1));
-        let scope = Scope::Run { trace: begin.run.trace_id.clone(), run: run.clone() };
+    fn of(journals: &TaskJournals, start: &PendingTaskJournal) -> Self {
+        let (run, seen) = (start.run.run_id.clone(), start.first_event_id.saturating_sub(1));
+        let scope = Scope::Run { trace: start.run.trace_id.clone(), run: run.clone() };
         let stream = EventStream::open(Arc::clone(&journals.bus), journals.store.clone(), scope, seen);
         Self { stream, run, seen }
     }
@@ -183,31 +183,31 @@ impl RunEvents {
 
 /// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
 /// home is continued there.
-async fn open(journals: &TaskJournals, begin: &PendingTaskJournal) -> Result<JournalFile, ErrorInfo> {
+async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<JournalFile, ErrorInfo> {
     let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
-    let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
+    let (run, project) = (start.run.clone(), PathBuf::from(&start.project_dir));
     blocking(move || {
         let (session, name) = (&run.session_id, place::file_name(&run));
-        let at_home = place::home_tasks(&home).join(session.as_str()).join(&name);
+        let home_path = place::home_tasks(&home).join(session.as_str()).join(&name);
         let mut reason = "nothing is to be written to the project".to_owned();
-        if !in_home && !at_home.exists() {
+        if !in_home && !home_path.exists() {
             let in_project = || {
                 let folder = place::create_project_folder(&project, session)?;
                 JournalFile::open(folder.join(&name), &run.run_id)
             };
             // A cleanup may remove the empty folder of the session between the two calls.
-            let again = |error: std::io::Error| match error.kind() {
+            let retry_if_removed = |error: std::io::Error| match error.kind() {
                 std::io::ErrorKind::NotFound => in_project(),
                 _ => Err(error),
             };
-            match in_project().or_else(again) {
+            match in_project().or_else(retry_if_removed) {
                 Err(error) if place::is_permanent_error(&error) => reason = error.to_string(),
                 opened => return opened,
             }
         } else if !in_home {
             reason = "it was begun there".to_owned();
         }
-        tracing::info!(run = %run.run_id, path = %at_home.display(), reason, "a task journal is kept under the home");
+        tracing::info!(run = %run.run_id, path = %home_path.display(), reason, "a task journal is kept under the home");
         JournalFile::open(place::create_home_folder(&home, session)?.join(&name), &run.run_id)
     })
     .await

@@ -22,7 +22,7 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
 use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, roots::PathPolicy, schema::schema_of};
 use crate::permission::session_scope;
-use soong_sandbox::{Confinement, confinement, confinement::reachable_in_words, find_program};
+use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
 
 /// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
 /// the timeout of the command itself, and then needs time to kill the remaining processes.
@@ -91,26 +91,26 @@ impl Tool for Bash {
     }
 
     fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let wanted: Arguments = arguments(value.clone())?;
-        self.setting.timeout_of(&wanted)?;
+        let arguments: Arguments = arguments(value.clone())?;
+        self.setting.timeout_of(&arguments)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
-        let lacks = self.setting.confinement.lacks();
+        let lacks = self.setting.confinement.missing();
         let scope = match lacks {
             // Only a grant for unconfined commands covers it.
             Some(_) => Scope::Unconfined,
-            None => session_scope(&wanted.command, &directory),
+            None => session_scope(&arguments.command, &directory),
         };
         let note = lacks.map(|why| self.setting.unconfined_note(why) + "; ").unwrap_or_default();
-        let note = Some(note + &reachable_in_words());
-        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: lacks.is_some(), note }))
+        let note = Some(note + &describe_gaps());
+        Ok(Some(Demand { target: arguments.command, scope, is_sensitive: lacks.is_some(), note }))
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let setting = Arc::clone(&self.setting);
         async move {
-            let wanted: Arguments = arguments(value)?;
-            let limit = setting.timeout_of(&wanted)?;
-            run::run(&setting, &context, &wanted.command, limit).await
+            let arguments: Arguments = arguments(value)?;
+            let limit = setting.timeout_of(&arguments)?;
+            run::run(&setting, &context, &arguments.command, limit).await
         }
         .boxed()
     }
@@ -118,26 +118,26 @@ impl Tool for Bash {
 
 impl BashState {
     /// Checks what the schema cannot express, and returns the time limit of the command.
-    fn timeout_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
+    fn timeout_of(&self, arguments: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let tools = &self.surroundings.tools;
-        let asked_ms = wanted.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
+        let asked_ms = arguments.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
         if asked_ms == 0 || asked_ms > tools.max_timeout_ms {
             let most_ms = tools.max_timeout_ms;
             return refuse(format!(
                 "timeout_ms is {asked_ms}: ask for 1 to {most_ms} ms, and split up what takes longer"
             ));
         }
-        if wanted.command.trim().is_empty() {
+        if arguments.command.trim().is_empty() {
             return refuse("the command is empty: say what is to be run".to_owned());
         }
-        if wanted.command.contains('\0') {
+        if arguments.command.contains('\0') {
             return refuse("the command holds a NUL character: no program can be given one".to_owned());
         }
-        if wanted.command.len() > MAX_COMMAND_BYTES {
+        if arguments.command.len() > MAX_COMMAND_BYTES {
             return refuse(format!(
                 "the command is {} bytes long: write what is beyond {MAX_COMMAND_BYTES} bytes into a file first",
-                wanted.command.len()
+                arguments.command.len()
             ));
         }
         Ok(Duration::from_millis(asked_ms))

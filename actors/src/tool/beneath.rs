@@ -31,9 +31,9 @@ pub(super) struct WriteMode {
 }
 
 /// Opens a regular file and rejects everything else.
-pub(super) fn open_file(place: &ResolvedPath) -> Result<(File, Metadata), ErrorInfo> {
-    let name = place.display_name();
-    let file = unix::open(place).map_err(|error| write_error(place, &error))?;
+pub(super) fn open_file(resolved: &ResolvedPath) -> Result<(File, Metadata), ErrorInfo> {
+    let name = resolved.display_name();
+    let file = unix::open(resolved).map_err(|error| write_error(resolved, &error))?;
     if kernel_files::file_system_of(&file).is_some() {
         return Err(kernel_file_error(&name));
     }
@@ -59,17 +59,17 @@ pub(crate) fn read_text(
     path: &str,
     max_bytes: u64,
 ) -> Result<(String, bool), ErrorInfo> {
-    let place = roots.resolve_existing(project, path)?;
-    if !place.is_project || roots.read_access(&place).is_some() {
-        let message = format!("`{}` is not read without being asked for", place.display_name());
+    let resolved = roots.resolve_existing(project, path)?;
+    if !resolved.is_project || roots.read_access(&resolved).is_some() {
+        let message = format!("`{}` is not read without being asked for", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
     }
-    let (file, metadata) = open_file(&place)?;
+    let (file, metadata) = open_file(&resolved)?;
     if has_other_names(&metadata) {
-        return Err(path_changed_error(&place));
+        return Err(path_changed_error(&resolved));
     }
     let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&place.display_name(), &error))?;
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&resolved.display_name(), &error))?;
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let is_whole = bytes.len() <= most;
     let text = match is_whole {
@@ -78,7 +78,7 @@ pub(crate) fn read_text(
         false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
     };
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        let message = format!("`{}` is UTF-16 text: save it as UTF-8", place.display_name());
+        let message = format!("`{}` is UTF-16 text: save it as UTF-8", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     // Some editors write a byte order mark before the text.
@@ -88,8 +88,8 @@ pub(crate) fn read_text(
 
 /// Returns the names in a folder of a project; empty if there is no such folder.
 pub(crate) fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<String> {
-    let place = roots.resolve_existing(project, folder).ok().filter(|place| place.is_project);
-    let entries = place.and_then(|place| std::fs::read_dir(place.path).ok());
+    let resolved = roots.resolve_existing(project, folder).ok().filter(|place| place.is_project);
+    let entries = resolved.and_then(|place| std::fs::read_dir(place.path).ok());
     entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
@@ -99,44 +99,44 @@ pub(crate) fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -
 /// `is_same` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
 /// file is replaced.
 pub(super) fn write_file(
-    place: &ResolvedPath,
+    resolved: &ResolvedPath,
     content: &[u8],
     mode: WriteMode,
     cancel: &CancellationToken,
-    is_same: impl FnOnce(&Metadata) -> bool,
+    may_replace: impl FnOnce(&Metadata) -> bool,
 ) -> Result<bool, ErrorInfo> {
-    let Some(file_name) = place.path.file_name() else {
+    let Some(file_name) = resolved.path.file_name() else {
         return Err(ErrorInfo::new(ErrorCode::ValidationError, "the path names no file"));
     };
-    let folder = unix::open_parent_dir(place, mode.create_dirs).map_err(|error| write_error(place, &error))?;
-    let before = unix::entry_stat(&folder, file_name).map_err(|error| write_error(place, &error))?;
+    let folder = unix::open_parent_dir(resolved, mode.create_dirs).map_err(|error| write_error(resolved, &error))?;
+    let before = unix::entry_stat(&folder, file_name).map_err(|error| write_error(resolved, &error))?;
     if let Some(kind) = before.as_ref().filter(|kind| !kind.is_file) {
         let what = if kind.is_folder { "a folder" } else { "no regular file" };
-        let message = format!("`{}` is {what}: choose another path", place.display_name());
+        let message = format!("`{}` is {what}: choose another path", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
     if before.is_some() && !mode.overwrite {
         let message = format!(
             "`{}` exists already: read it and use edit, or write it with overwrite=true to replace all of it",
-            place.display_name()
+            resolved.display_name()
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
     let mut draft = unix::TempFile::create(&folder, before.as_ref().map(|known| known.mode))
-        .map_err(|error| write_error(place, &error))?;
+        .map_err(|error| write_error(resolved, &error))?;
     let written = draft.file().write_all(content).and_then(|()| draft.file().sync_all());
-    written.map_err(|error| write_error(place, &error))?;
+    written.map_err(|error| write_error(resolved, &error))?;
     check_cancelled(cancel)?;
     if mode.overwrite && before.is_some() {
-        let now = open_file(place)?.1;
-        if !is_same(&now) {
-            return Err(path_changed_error(place));
+        let now = open_file(resolved)?.1;
+        if !may_replace(&now) {
+            return Err(path_changed_error(resolved));
         }
     }
     let placed = draft.persist(file_name, mode.overwrite && before.is_some());
     placed.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => path_changed_error(place),
-        _ => write_error(place, &error),
+        io::ErrorKind::AlreadyExists => path_changed_error(resolved),
+        _ => write_error(resolved, &error),
     })?;
     Ok(before.is_none())
 }
@@ -221,8 +221,8 @@ mod unix {
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
     pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
         let mut at = open_root(place)?;
-        let Some(above) = place.relative.parent() else { return Ok(at) };
-        for part in above {
+        let Some(parent) = place.relative.parent() else { return Ok(at) };
+        for part in parent {
             let next = match openat(&at, part, FOLDER, Mode::empty()) {
                 Err(rustix::io::Errno::NOENT) if create => {
                     match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {

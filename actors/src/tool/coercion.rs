@@ -35,8 +35,8 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
         (Some(_), Some(path)) if path.to_ascii_lowercase().ends_with(".json") => Some(true),
         (Some(_), _) => None,
     };
-    for place in is_indented.iter().flat_map(|_| &spec.json_as_text) {
-        let (name, inner) = place.split_once('/').unwrap_or((place, ""));
+    for parameter in is_indented.iter().flat_map(|_| &spec.json_as_text) {
+        let (name, inner) = parameter.split_once('/').unwrap_or((parameter, ""));
         let Some(value) = changed.get_mut(name) else { continue };
         let takes_list = properties.get(name).is_some_and(takes_array);
         if convert_to_text(value, inner, takes_list, is_indented == Some(true)) {
@@ -112,7 +112,7 @@ mod tests {
 
     fn spec(json_as_text: &[&str], properties: Value) -> ToolSpec {
         let schema = json!({"type": "object", "properties": properties});
-        let json_as_text = json_as_text.iter().map(|place| (*place).to_owned()).collect();
+        let json_as_text = json_as_text.iter().map(|parameter| (*parameter).to_owned()).collect();
         ToolSpec { json_as_text, ..ToolSpec::read("x", "X", "Does it.", schema) }
     }
 

@@ -8,12 +8,12 @@ const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 /// Returns the unified diff of two texts; `None` if too many lines differ.
 pub(super) fn unified_diff(old: &str, new: &str) -> Option<String> {
     // Line ends are included, because `create_patch` compares them too.
-    let equal_before = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
-    let lines_behind = |text| lines(text).skip(equal_before).count();
-    let (old_lines, new_lines) = (lines_behind(old), lines_behind(new));
-    let from_behind = lines(old).rev().take(old_lines).zip(lines(new).rev().take(new_lines));
-    let equal_behind = from_behind.take_while(|(old, new)| old == new).count();
-    let differ = old_lines + new_lines - 2 * equal_behind;
+    let common_prefix = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
+    let lines_after_prefix = |text| lines(text).skip(common_prefix).count();
+    let (old_lines, new_lines) = (lines_after_prefix(old), lines_after_prefix(new));
+    let reversed_pairs = lines(old).rev().take(old_lines).zip(lines(new).rev().take(new_lines));
+    let common_suffix = reversed_pairs.take_while(|(old, new)| old == new).count();
+    let differ = old_lines + new_lines - 2 * common_suffix;
     (differ <= MAX_LINES).then(|| diffy::create_patch(old, new).to_string())
 }
 

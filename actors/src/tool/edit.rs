@@ -69,10 +69,10 @@ impl Edit {
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }
 
-    fn resolve(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
-        let place = self.roots.resolve_existing(&context.project_dir, &wanted.path)?;
-        let demand = self.roots.write_access(&place);
-        Ok((place, demand))
+    fn resolve(&self, context: &ToolContext, arguments: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+        let resolved = self.roots.resolve_existing(&context.project_dir, &arguments.path)?;
+        let demand = self.roots.write_access(&resolved);
+        Ok((resolved, demand))
     }
 }
 
@@ -82,9 +82,9 @@ impl Tool for Edit {
     }
 
     fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let wanted: Arguments = arguments(value.clone())?;
-        wanted.change()?;
-        Ok(Some(self.resolve(context, &wanted)?.1))
+        let arguments: Arguments = arguments(value.clone())?;
+        arguments.change()?;
+        Ok(Some(self.resolve(context, &arguments)?.1))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -92,39 +92,40 @@ impl Tool for Edit {
     }
 
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
-        let wanted: Arguments = arguments(value.clone()).ok()?;
-        let (place, _) = self.resolve(context, &wanted).ok()?;
+        let arguments: Arguments = arguments(value.clone()).ok()?;
+        let (resolved, _) = self.resolve(context, &arguments).ok()?;
         // The request is stored, so it must not contain text that requires permission to read.
-        if self.roots.read_access(&place).is_some() {
+        if self.roots.read_access(&resolved).is_some() {
             return None;
         }
-        let (text, _) = read_editable_text(&place).ok()?;
-        let new = wanted.change().ok()?.apply(&text, &place.display_name()).ok()?;
+        let (text, _) = read_editable_text(&resolved).ok()?;
+        let new = arguments.change().ok()?.apply(&text, &resolved.display_name()).ok()?;
         preview(&text, &new)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         async move {
-            let ((place, demand), wanted) = placed?;
+            let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
-                return Err(path_changed_error(&place));
+                return Err(path_changed_error(&resolved));
             }
             blocking(context, move |_, cancel| {
-                let (text, before) = read_editable_text(&place)?;
-                let new = wanted.change()?.apply(&text, &place.display_name())?;
+                let (text, before) = read_editable_text(&resolved)?;
+                let new = wanted.change()?.apply(&text, &resolved.display_name())?;
                 if new == text {
-                    let message = format!("`{}` would stay as it is: the edits change nothing", place.display_name());
+                    let message =
+                        format!("`{}` would stay as it is: the edits change nothing", resolved.display_name());
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
                 let mode = WriteMode { overwrite: true, create_dirs: false };
-                let as_it_was = |now: &std::fs::Metadata| {
+                let is_unchanged = |now: &std::fs::Metadata| {
                     same_file(&before, now)
                         && now.len() == before.len()
                         && now.modified().ok() == before.modified().ok()
                 };
-                write_file(&place, new.as_bytes(), mode, cancel, as_it_was)?;
-                Ok(edit_output(&place, &text, &new))
+                write_file(&resolved, new.as_bytes(), mode, cancel, is_unchanged)?;
+                Ok(edit_output(&resolved, &text, &new))
             })
             .await
         }

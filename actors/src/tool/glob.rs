@@ -64,8 +64,8 @@ impl Tool for Glob {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let roots = Arc::clone(&self.roots);
         async move {
-            let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| find(&roots, context, &wanted, cancel)).await
+            let arguments: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| find(&roots, context, &arguments, cancel)).await
         }
         .boxed()
     }
@@ -81,23 +81,23 @@ pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
     Ok(glob.compile_matcher())
 }
 
-fn find(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let matcher = matcher(&wanted.pattern)?;
-    let place =
-        roots.resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
-    if !place.path.is_dir() {
+fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
+    let matcher = matcher(&arguments.pattern)?;
+    let resolved =
+        roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
+    if !resolved.path.is_dir() {
         let message =
-            format!("`{}` is no folder: give the folder as path and the name as pattern", place.display_name());
+            format!("`{}` is no folder: give the folder as path and the name as pattern", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let mut page = OutputPage::new(context.output_limit_bytes);
     let (mut found, mut listed) = (0_u64, 0_u64);
-    let end = walk(roots, &place, true, cancel, |entry, path| {
+    let end = walk(roots, &resolved, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());
-        let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
+        let below = entry.path().strip_prefix(&resolved.path).unwrap_or(path);
         if !is_folder && matcher.is_match(below) {
             found += 1;
-            if listed < MAX_PATHS && page.push_line(&place.display_name_of(path)) {
+            if listed < MAX_PATHS && page.push_line(&resolved.display_name_of(path)) {
                 listed += 1;
             }
         }

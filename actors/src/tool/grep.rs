@@ -87,11 +87,11 @@ impl Tool for Grep {
     }
 
     fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let wanted: Arguments = arguments(value.clone())?;
-        let place = self
+        let arguments: Arguments = arguments(value.clone())?;
+        let resolved = self
             .roots
-            .resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
-        Ok(if place.path.is_dir() { None } else { self.roots.read_access(&place) })
+            .resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
+        Ok(if resolved.path.is_dir() { None } else { self.roots.read_access(&resolved) })
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -101,23 +101,23 @@ impl Tool for Grep {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let roots = Arc::clone(&self.roots);
         async move {
-            let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| grep(&roots, context, &wanted, cancel)).await
+            let arguments: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| grep(&roots, context, &arguments, cancel)).await
         }
         .boxed()
     }
 }
 
-fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher =
-        RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&wanted.pattern);
+        RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
         let message = format!("the pattern is no usable regular expression: {error}. Escape what is meant literally.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
-    let only = wanted.glob.as_deref().map(FileFilter::new).transpose()?;
-    let place =
-        roots.resolve_existing(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let only = arguments.glob.as_deref().map(FileFilter::new).transpose()?;
+    let resolved =
+        roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
     let mut search = Search {
         matcher,
         searcher: SearcherBuilder::new()
@@ -126,19 +126,19 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
             .line_number(true)
             .build(),
         page: OutputPage::new(context.output_limit_bytes),
-        limit: wanted.limit.clamp(1, MAX_MATCHES),
+        limit: arguments.limit.clamp(1, MAX_MATCHES),
         matches: 0,
         is_truncated: false,
         searched_files: 0,
         skipped_files: 0,
         sensitive_files: 0,
     };
-    let end = if place.path.is_dir() {
-        walk(roots, &place, true, cancel, |entry, path| {
-            let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
+    let end = if resolved.path.is_dir() {
+        walk(roots, &resolved, true, cancel, |entry, path| {
+            let below = entry.path().strip_prefix(&resolved.path).unwrap_or(path);
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             if is_file && only.as_ref().is_none_or(|only| only.matches(below)) {
-                let found = place.with_relative(path);
+                let found = resolved.with_relative(path);
                 // A search requires no permission, so files that require it are left out.
                 match roots.read_access(&found) {
                     None => search.file(&found, cancel),
@@ -148,12 +148,12 @@ fn grep(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &
             if search.is_truncated { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?
     } else {
-        if roots.read_access(&place) != context.granted_access {
-            return Err(path_changed_error(&place));
+        if roots.read_access(&resolved) != context.granted_access {
+            return Err(path_changed_error(&resolved));
         }
         // Returns the error if the file cannot be opened.
-        open_file(&place)?;
-        search.file(&place, cancel);
+        open_file(&resolved)?;
+        search.file(&resolved, cancel);
         WalkEnd::default()
     };
     check_cancelled(cancel)?;
@@ -196,8 +196,8 @@ struct Search {
 }
 
 impl Search {
-    fn file(&mut self, place: &ResolvedPath, cancel: &CancellationToken) {
-        let file = match open_file(place) {
+    fn file(&mut self, resolved: &ResolvedPath, cancel: &CancellationToken) {
+        let file = match open_file(resolved) {
             // A sparse file can report any size.
             Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
             _ => {
@@ -206,7 +206,7 @@ impl Search {
             }
         };
         self.searched_files += 1;
-        let name = place.display_name();
+        let name = resolved.display_name();
         let mut rows = MatchCollector {
             name: &name,
             page: &mut self.page,

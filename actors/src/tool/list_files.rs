@@ -75,28 +75,28 @@ impl Tool for ListFiles {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let roots = Arc::clone(&self.roots);
         async move {
-            let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| list(&roots, context, &wanted, cancel)).await
+            let arguments: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| list(&roots, context, &arguments, cancel)).await
         }
         .boxed()
     }
 }
 
-fn list(roots: &PathPolicy, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let asked = if wanted.path.is_empty() { "." } else { &wanted.path };
-    let place = roots.resolve_existing(&context.project_dir, asked)?;
-    let name = place.display_name();
-    if !place.path.is_dir() {
+fn list(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
+    let asked = if arguments.path.is_empty() { "." } else { &arguments.path };
+    let resolved = roots.resolve_existing(&context.project_dir, asked)?;
+    let name = resolved.display_name();
+    if !resolved.path.is_dir() {
         let message = format!("`{name}` is no folder: use read to see a file");
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
-    let mut listing = Listing::new(context.output_limit_bytes, wanted.limit.clamp(1, MAX_ENTRIES));
-    let end = walk(roots, &place, wanted.recursive, cancel, |entry, path| {
-        listing.add_entry(entry, &place.display_name_of(path));
+    let mut listing = Listing::new(context.output_limit_bytes, arguments.limit.clamp(1, MAX_ENTRIES));
+    let end = walk(roots, &resolved, arguments.recursive, cancel, |entry, path| {
+        listing.add_entry(entry, &resolved.display_name_of(path));
         ControlFlow::Continue(())
     })?;
     let title = format!("{} entries in `{name}`", listing.shown);
-    Ok(ToolOutput::text(title, listing.finish(&place, &end)))
+    Ok(ToolOutput::text(title, listing.finish(&resolved, &end)))
 }
 
 /// The listing while it is built.
@@ -140,10 +140,10 @@ impl Listing {
         }
     }
 
-    fn finish(self, place: &ResolvedPath, end: &WalkEnd) -> String {
+    fn finish(self, resolved: &ResolvedPath, end: &WalkEnd) -> String {
         let total = self.files + self.folders + self.others;
         let mut note = match total {
-            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", place.display_name()),
+            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", resolved.display_name()),
             _ => format!("{} files, {} folders, {} bytes", self.files, self.folders, self.bytes),
         };
         if self.others > 0 {

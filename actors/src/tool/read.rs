@@ -86,8 +86,8 @@ impl Tool for ReadTool {
     }
 
     fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let wanted: Arguments = arguments(value.clone())?;
-        Ok(self.roots.read_access(&self.roots.resolve_existing(&context.project_dir, &wanted.path)?))
+        let arguments: Arguments = arguments(value.clone())?;
+        Ok(self.roots.read_access(&self.roots.resolve_existing(&context.project_dir, &arguments.path)?))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -97,13 +97,13 @@ impl Tool for ReadTool {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let roots = Arc::clone(&self.roots);
         async move {
-            let wanted: Arguments = arguments(value)?;
+            let arguments: Arguments = arguments(value)?;
             blocking(context, move |context, cancel| {
-                let place = roots.resolve_existing(&context.project_dir, &wanted.path)?;
-                if roots.read_access(&place) != context.granted_access {
-                    return Err(path_changed_error(&place));
+                let resolved = roots.resolve_existing(&context.project_dir, &arguments.path)?;
+                if roots.read_access(&resolved) != context.granted_access {
+                    return Err(path_changed_error(&resolved));
                 }
-                read(&place, &wanted, context, cancel)
+                read(&resolved, &arguments, context, cancel)
             })
             .await
         }
@@ -111,7 +111,7 @@ impl Tool for ReadTool {
     }
 }
 
-fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
+fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
     let name = place.display_name();
     let (mut file, metadata) = open_file(place)?;
     if has_other_names(&metadata) && context.granted_access.is_none() {
@@ -122,12 +122,12 @@ fn read(place: &ResolvedPath, wanted: &Arguments, context: &ToolContext, cancel:
         let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
-    let mut shown = LinePage::new(wanted, context.output_limit_bytes);
+    let mut shown = LinePage::new(arguments, context.output_limit_bytes);
     let lines = each_line(file, cancel, |line| shown.add_line(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
         LineError::Cancelled(error) => error,
     })?;
-    let first = wanted.start_line;
+    let first = arguments.start_line;
     if size == 0 && first == 1 {
         return Ok(ToolOutput::text(format!("`{name}` (empty)"), "[the file is empty: 0 bytes]"));
     }

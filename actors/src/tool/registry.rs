@@ -164,44 +164,47 @@ impl ToolRegistry {
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
         // The error repeats the text, because the conversation shows invalid arguments to the model as an empty object.
-        let written = || format!("It was called with: {}", truncated(raw.trim()));
+        let quoted_arguments = || format!("It was called with: {}", truncated(raw.trim()));
         let unwrapped = unwrap_json_string(raw);
         let arguments = match unwrapped.as_deref().unwrap_or(raw).trim() {
             "" => Value::Object(Map::new()),
             text => match serde_json::from_str(text) {
                 Ok(value) => value,
-                Err(error) => return refuse(format!("they are no JSON ({error}). {}", written())),
+                Err(error) => return refuse(format!("they are no JSON ({error}). {}", quoted_arguments())),
             },
         };
         if !arguments.is_object() {
-            return refuse(format!("they must be a JSON object, such as {{\"name\": \"value\"}}. {}", written()));
+            return refuse(format!(
+                "they must be a JSON object, such as {{\"name\": \"value\"}}. {}",
+                quoted_arguments()
+            ));
         }
-        let told = violations(&entry.validator, &arguments);
-        if told.is_empty() {
+        let violations = violations(&entry.validator, &arguments);
+        if violations.is_empty() {
             return Ok((arguments, None));
         }
         let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator.is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
             return Ok((arguments, Some(note)));
         }
-        refuse(told.join("; "))
+        refuse(violations.join("; "))
     }
 }
 
 /// Returns the violations, each with its location: at most three, then "and more" if there are others.
 pub(crate) fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
     let mut all = validator.iter_errors(arguments).map(|error| {
-        let place = match error.instance_path().as_str() {
+        let pointer = match error.instance_path().as_str() {
             "" => "/",
             path => path,
         };
-        format!("at {}: {}", truncated(place), truncated(&error.to_string()))
+        format!("at {}: {}", truncated(pointer), truncated(&error.to_string()))
     });
-    let mut told: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
+    let mut violations: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
     if all.next().is_some() {
-        told.push("and more".to_owned());
+        violations.push("and more".to_owned());
     }
-    told
+    violations
 }
 
 fn truncated(text: &str) -> String {

@@ -39,7 +39,7 @@ impl PathPolicy {
     /// Makes the roots of a runtime. A pattern that is not a valid glob is matched literally.
     pub(crate) fn new(surroundings: &ToolEnvironment) -> Self {
         let tools = &surroundings.tools;
-        let below_user = |text: &str| surroundings.environment.below_user(text);
+        let below_user = |text: &str| surroundings.environment.expand_home(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for pattern in &tools.sensitive_paths {
@@ -78,9 +78,9 @@ impl PathPolicy {
         let literal = self.resolve(project, asked, Path::new(asked));
         if let Err(error) = &literal
             && error.code == ErrorCode::FileNotFound
-            && let Some(meant) = unescape_path(asked)
+            && let Some(unescaped_path) = unescape_path(asked)
         {
-            return self.resolve(project, asked, &meant).or(literal);
+            return self.resolve(project, asked, &unescaped_path).or(literal);
         }
         literal
     }
@@ -91,8 +91,8 @@ impl PathPolicy {
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
             // The relative path of a root is empty, so a write would create a file of the same name inside the root.
-            Ok(place) if place.relative.as_os_str().is_empty() => {
-                let message = format!("`{}` is a folder: choose another path", place.display_name());
+            Ok(resolved) if resolved.relative.as_os_str().is_empty() => {
+                let message = format!("`{}` is a folder: choose another path", resolved.display_name());
                 return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
             }
             _ => return found,
@@ -102,18 +102,18 @@ impl PathPolicy {
             let message = format!("`{}` names no file: {why}", escape_path(path));
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
-        let (mut above, mut missing) = (path, Vec::new());
+        let (mut parent, mut missing) = (path, Vec::new());
         loop {
-            let Some(Component::Normal(name)) = above.components().next_back() else {
+            let Some(Component::Normal(name)) = parent.components().next_back() else {
                 return refuse("what does not exist yet is named without `..`");
             };
             missing.push(name.to_owned());
-            above = above.parent().unwrap_or(Path::new(""));
+            parent = parent.parent().unwrap_or(Path::new(""));
             // `symlink_metadata` also succeeds for a broken symlink.
             if project.join(path).symlink_metadata().is_ok() {
                 return refuse("it is a link that leads nowhere");
             }
-            let base = self.resolve_existing(project, &above.to_string_lossy());
+            let base = self.resolve_existing(project, &parent.to_string_lossy());
             match base {
                 Ok(mut place) => {
                     if !place.path.is_dir() {
@@ -126,7 +126,7 @@ impl PathPolicy {
                     return Ok(place);
                 }
                 Err(error) if error.code == ErrorCode::FileNotFound => {
-                    if project.join(above).symlink_metadata().is_ok() {
+                    if project.join(parent).symlink_metadata().is_ok() {
                         return refuse("a part of its path is a link that leads nowhere");
                     }
                 }
@@ -139,7 +139,10 @@ impl PathPolicy {
     /// argument.
     pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
         let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
-        self.resolve_existing(project, asked).or_else(|_| self.resolve_new(project, asked)).ok().map(|place| place.path)
+        self.resolve_existing(project, asked)
+            .or_else(|_| self.resolve_new(project, asked))
+            .ok()
+            .map(|resolved| resolved.path)
     }
 
     fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<ResolvedPath, ErrorInfo> {
@@ -209,34 +212,34 @@ impl PathPolicy {
     }
 
     /// Returns whether a path requires permission even though reading is free and writing is allowed.
-    pub(super) fn is_sensitive(&self, place: &ResolvedPath) -> bool {
-        self.sensitive_paths.is_match(&place.path)
-            || place.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
+    pub(super) fn is_sensitive(&self, resolved: &ResolvedPath) -> bool {
+        self.sensitive_paths.is_match(&resolved.path)
+            || resolved.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
     }
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
     /// links.
-    pub(super) fn read_access(&self, place: &ResolvedPath) -> Option<Demand> {
-        let other_names = place.has_other_hard_links();
-        if !self.is_sensitive(place) && !other_names {
+    pub(super) fn read_access(&self, resolved: &ResolvedPath) -> Option<Demand> {
+        let other_names = resolved.has_other_hard_links();
+        if !self.is_sensitive(resolved) && !other_names {
             return None;
         }
         let note = other_names.then(|| "the file has other names (hard links), which may lie outside".to_owned());
-        Some(Demand { is_sensitive: true, note, ..self.file_access(place) })
+        Some(Demand { is_sensitive: true, note, ..self.file_access(resolved) })
     }
 
     /// Returns the permission that is required to write a file.
-    pub(super) fn write_access(&self, place: &ResolvedPath) -> Demand {
-        let root = place.path.ancestors().nth(place.relative.components().count()).unwrap_or(&place.path);
-        let at_home = self.user_home.as_ref().and_then(|home| place.path.strip_prefix(home).ok());
-        let is_guarded = is_guarded(root, &place.relative) || at_home.is_some_and(is_guarded_in_home);
+    pub(super) fn write_access(&self, resolved: &ResolvedPath) -> Demand {
+        let root = resolved.path.ancestors().nth(resolved.relative.components().count()).unwrap_or(&resolved.path);
+        let path_in_user_home = self.user_home.as_ref().and_then(|home| resolved.path.strip_prefix(home).ok());
+        let is_guarded = is_guarded(root, &resolved.relative) || path_in_user_home.is_some_and(is_guarded_in_home);
         let note = is_guarded.then(|| "other programs run this file, or do as it says".to_owned());
-        Demand { is_sensitive: is_guarded || self.is_sensitive(place), note, ..self.file_access(place) }
+        Demand { is_sensitive: is_guarded || self.is_sensitive(resolved), note, ..self.file_access(resolved) }
     }
 
-    fn file_access(&self, place: &ResolvedPath) -> Demand {
-        let path = place.path.parent().unwrap_or(&place.path).display().to_string();
-        let target = place.path.display().to_string();
+    fn file_access(&self, resolved: &ResolvedPath) -> Demand {
+        let path = resolved.path.parent().unwrap_or(&resolved.path).display().to_string();
+        let target = resolved.path.display().to_string();
         Demand { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
     }
 }

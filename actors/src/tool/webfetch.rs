@@ -80,16 +80,16 @@ impl Tool for WebFetch {
     }
 
     fn required_access(&self, _: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        let wanted: Arguments = arguments(value.clone())?;
-        policy::required_access(&self.permissions, &policy::parse_url(&wanted.url)?)
+        let arguments: Arguments = arguments(value.clone())?;
+        policy::required_access(&self.permissions, &policy::parse_url(&arguments.url)?)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let (permissions, client) = (Arc::clone(&self.permissions), Arc::clone(&self.client));
         let conversions = Arc::clone(&self.conversions);
         async move {
-            let wanted: Arguments = arguments(value)?;
-            let url = policy::parse_url(&wanted.url)?;
+            let arguments: Arguments = arguments(value)?;
+            let url = policy::parse_url(&arguments.url)?;
             context.progress.report(format!("fetching {}", display_url(&url)));
             match client.get(url, |from, to| policy::may_follow(&permissions, from, to)).await? {
                 FetchOutcome::Response(page) => read(*page, &conversions, &context.cancel).await,

@@ -56,12 +56,12 @@ impl Write {
         Self { spec: spec.with_json_as_text(&["content"]), roots }
     }
 
-    fn resolve(&self, context: &ToolContext, wanted: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
-        let place = self.roots.resolve_new(&context.project_dir, &wanted.path)?;
-        let mut demand = self.roots.write_access(&place);
-        let is_there = place.path.symlink_metadata().is_ok();
-        demand.note = is_there.then(|| "the file is there already, and would be replaced".to_owned());
-        Ok((place, demand))
+    fn resolve(&self, context: &ToolContext, arguments: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+        let resolved = self.roots.resolve_new(&context.project_dir, &arguments.path)?;
+        let mut demand = self.roots.write_access(&resolved);
+        let exists = resolved.path.symlink_metadata().is_ok();
+        demand.note = exists.then(|| "the file is there already, and would be replaced".to_owned());
+        Ok((resolved, demand))
     }
 }
 
@@ -80,30 +80,30 @@ impl Tool for Write {
     }
 
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
-        let wanted: Arguments = arguments(value.clone()).ok()?;
-        let (place, demand) = self.resolve(context, &wanted).ok()?;
+        let arguments: Arguments = arguments(value.clone()).ok()?;
+        let (resolved, demand) = self.resolve(context, &arguments).ok()?;
         // The request is stored, so it must not contain text that requires permission to read.
-        if self.roots.read_access(&place).is_some() {
+        if self.roots.read_access(&resolved).is_some() {
             return None;
         }
         // The note is set if the file exists.
-        let old = if demand.note.is_some() { edit::read_editable_text(&place).ok()?.0 } else { String::new() };
-        preview(&old, &wanted.content)
+        let old = if demand.note.is_some() { edit::read_editable_text(&resolved).ok()?.0 } else { String::new() };
+        preview(&old, &arguments.content)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         async move {
-            let ((place, demand), wanted) = placed?;
+            let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
-                return Err(path_changed_error(&place));
+                return Err(path_changed_error(&resolved));
             }
             blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
-                let is_new = write_file(&place, wanted.content.as_bytes(), mode, cancel, |_| true)?;
+                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, |_| true)?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
-                let title = format!("`{}` {what}", place.display_name());
+                let title = format!("`{}` {what}", resolved.display_name());
                 let output = format!("{title}: {lines} lines, {bytes} bytes");
                 Ok(ToolOutput::text(title, output))
             })

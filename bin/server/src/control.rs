@@ -88,7 +88,7 @@ impl ControlSocket {
     /// Waits up to one second for clients to read their responses, then removes the socket file, so that later clients
     /// cannot connect.
     pub async fn drain(&self) {
-        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.traffic.quiet()).await;
+        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.traffic.wait_until_quiet()).await;
         self.file.remove();
     }
 
@@ -106,8 +106,8 @@ impl ControlSocket {
     /// Rejects further changes, ends streams, waits for clients to read their responses, removes the socket file, and
     /// stops serving. Takes about four seconds at most.
     pub async fn close(self) {
-        self.api.gate.leave();
-        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.api.gate.passed()).await;
+        self.api.gate.begin_shutdown();
+        let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.api.gate.wait_until_empty()).await;
         self.streams_open.send_replace(false);
         self.drain().await;
         let watching = self.api.websockets.clone();

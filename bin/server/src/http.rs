@@ -49,7 +49,7 @@ use axum::{
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
 use encoded::EventCache;
-pub use error::{ApiError, ErrorBody, refuse};
+pub use error::{ApiError, ErrorBody, validation_error};
 pub use health::Ready;
 pub use memory::SkillView;
 pub use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
@@ -112,7 +112,7 @@ impl Api {
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
-    fn enter(&self) -> Result<GateGuard, ApiError> {
+    fn begin_change(&self) -> Result<GateGuard, ApiError> {
         // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
         if let Some(failure) = self.runtime.failure().filter(|_| !self.runtime.can_write()) {
             return Err(failure.into());
@@ -155,25 +155,25 @@ impl ShutdownGate {
     }
 
     /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the gate is shut.
-    pub fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
+    pub fn close_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         state.open = state.open && (state.in_progress > 0 || !is_idle());
         !state.open
     }
 
     /// Shuts the gate.
-    pub fn shut(&self) {
+    pub fn close(&self) {
         self.state().open = false;
     }
 
     /// Shuts the gate permanently because the owner is shutting down.
-    pub fn leave(&self) {
+    pub fn begin_shutdown(&self) {
         let mut state = self.state();
         (state.open, state.is_shutting_down) = (false, true);
     }
 
     /// Waits until no start or change is in progress.
-    pub async fn passed(&self) {
+    pub async fn wait_until_empty(&self) {
         while self.state().in_progress > 0 {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -202,7 +202,7 @@ pub fn router(api: Api) -> Router {
         .routes(routes!(trace::messages))
         .routes(routes!(stream::events))
         .routes(routes!(watch::trace))
-        .routes(routes!(run::go_on))
+        .routes(routes!(run::resume))
         .routes(routes!(run::stop))
         .routes(routes!(run::reflect))
         .routes(routes!(run::show))
@@ -235,8 +235,8 @@ pub fn router(api: Api) -> Router {
         .routes(routes!(health::ready))
         .routes(routes!(metrics::show))
         .split_for_parts();
-    document::complete(&mut document);
-    let document = Arc::new(document::written(&document));
+    document::add_common_parts(&mut document);
+    let document = Arc::new(document::to_json(&document));
     router
         .route("/openapi.json", get(async move || Json(document)))
         .route("/", get(page::show))
@@ -254,7 +254,7 @@ async fn no_route(method: Method, uri: Uri) -> ApiError {
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} takes no {method}: see the header Allow, or /openapi.json", uri.path());
-    refuse(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
+    validation_error(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 #[cfg(test)]
@@ -265,10 +265,10 @@ mod tests {
     fn gate_closes_only_without_requests_and_then_admits_none() {
         let gate = ShutdownGate::open();
         let passing = gate.pass();
-        assert!(passing.is_some() && !gate.shut_if(|| true), "somebody is on the way");
+        assert!(passing.is_some() && !gate.close_if(|| true), "somebody is on the way");
         drop(passing);
-        assert!(!gate.shut_if(|| false));
-        assert!(gate.shut_if(|| true));
-        assert!(gate.pass().is_none() && gate.shut_if(|| false), "it stays shut");
+        assert!(!gate.close_if(|| false));
+        assert!(gate.close_if(|| true));
+        assert!(gate.pass().is_none() && gate.close_if(|| false), "it stays shut");
     }
 }

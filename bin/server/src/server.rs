@@ -81,11 +81,11 @@ impl Server {
         let guard = Guard::new(addr, config, tokens.clone());
         let (stop, stopped) = watch::channel(false);
         let connections = Connections::new(config);
-        let watching = tokio::spawn(tokens.watch());
-        let router = guarded(router, guard);
+        let token_watcher = tokio::spawn(tokens.watch());
+        let router = with_guard(router, guard);
         let done = tokio::spawn(async move {
             accept(listener, router, connections, stopped).await;
-            watching.abort();
+            token_watcher.abort();
         });
         Ok(Self { addr, stop, done })
     }
@@ -96,19 +96,19 @@ impl Server {
     }
 
     /// Stops accepting connections. Requests in progress are completed.
-    pub fn leave(&self) {
+    pub fn stop_accepting(&self) {
         self.stop.send_replace(true);
     }
 
     /// Stops the server and waits up to two seconds for requests in progress. Remaining requests are not aborted.
     pub async fn stop(self) {
-        self.leave();
+        self.stop_accepting();
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.done).await;
     }
 }
 
 /// Adds the checks that every request passes before the routes.
-fn guarded(router: Router, guard: Guard) -> Router {
+fn with_guard(router: Router, guard: Guard) -> Router {
     let origins = guard.origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
     // Pages of the configured origins may send requests; their browsers send a preflight request first.
     let cors = CorsLayer::new()
@@ -118,11 +118,11 @@ fn guarded(router: Router, guard: Guard) -> Router {
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .max_age(Duration::from_secs(600));
     router
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(CatchPanicLayer::custom(panic_response))
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
-        .layer(middleware::from_fn_with_state(guard.clone(), guard::token))
+        .layer(middleware::from_fn_with_state(guard.clone(), guard::check_token))
         .layer(cors)
-        .layer(middleware::from_fn_with_state(guard, guard::place))
+        .layer(middleware::from_fn_with_state(guard, guard::check_place))
         .layer(middleware::from_fn(finish_body))
 }
 
@@ -140,12 +140,12 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
                     continue;
                 }
             },
-            () = is_true(&mut stopped) => break,
+            () = stop_requested(&mut stopped) => break,
         };
         if let Some(connection) = connections.admit(peer.ip()) {
             tasks.spawn(serve(stream, connection, router.clone(), stopped.clone()));
         } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
-            tasks.spawn(turn_away(stream).map(move |()| drop(permit)));
+            tasks.spawn(reject_connection(stream).map(move |()| drop(permit)));
         }
     }
     drop(listener);
@@ -153,9 +153,9 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
     tasks.wait().await;
 }
 
-async fn is_true(told: &mut watch::Receiver<bool>) {
+async fn stop_requested(told: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, which also stops the server.
-    let _ = told.wait_for(|told| *told).await;
+    let _ = told.wait_for(|stop| *stop).await;
 }
 
 /// Serves one connection. When the server stops, the current request is the last one.
@@ -165,7 +165,7 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = Stream::new(stream, Arc::clone(&connection));
     let requests = Arc::clone(&connection);
-    let service = service_fn(move |request| answer(Arc::clone(&requests), router.clone(), request));
+    let service = service_fn(move |request| handle_request(Arc::clone(&requests), router.clone(), request));
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
         // A client that has sent its request may close its side and still read the response.
@@ -177,8 +177,8 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
         ended = http.as_mut() => ended,
-        () = connection.is_over() => return,
-        () = is_true(&mut stopped) => {
+        () = connection.closed() => return,
+        () = stop_requested(&mut stopped) => {
             http.as_mut().graceful_shutdown();
             http.await
         }
@@ -190,13 +190,13 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
 }
 
 /// Handles one request. The connection is in use until the response is written, or as long as it is a WebSocket.
-async fn answer(
+async fn handle_request(
     connection: Arc<Connection>,
     router: Router,
     mut request: hyper::Request<hyper::body::Incoming>,
 ) -> Result<Response, Infallible> {
     if !connection.begin() {
-        return Ok(no_place());
+        return Ok(too_many_connections());
     }
     request.extensions_mut().insert(Arc::clone(&connection));
     let Ok(response) = router.oneshot(request).await;
@@ -222,7 +222,7 @@ impl Drop for ResponseGuard {
 }
 
 /// Rejects a request on a reserved connection.
-fn no_place() -> Response {
+fn too_many_connections() -> Response {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let mut response = ApiError::from(error).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -231,7 +231,7 @@ fn no_place() -> Response {
 }
 
 /// Rejects a connection with a response, within a short time limit.
-async fn turn_away(mut stream: TcpStream) {
+async fn reject_connection(mut stream: TcpStream) {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let body = serde_json::to_string(&ErrorBody::from(error)).unwrap_or_default();
     let answer = format!(
@@ -249,7 +249,7 @@ async fn turn_away(mut stream: TcpStream) {
 }
 
 /// Responds to a request whose handler panicked. A panic affects only this request.
-fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+fn panic_response(_: Box<dyn std::any::Any + Send>) -> Response {
     ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "a defect of soong: see the logs of the server"))
         .into_response()
 }

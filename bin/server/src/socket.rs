@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::serve::Listener;
-use soong::process::is_confined_peer;
+use soong::process::is_tool_process;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Name of the socket in the home.
@@ -66,7 +66,7 @@ impl Listener for GuardedListener {
             let (stream, address) = Listener::accept(&mut self.0).await;
             let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
             match pid {
-                Some(pid) if is_confined_peer(pid) => {
+                Some(pid) if is_tool_process(pid) => {
                     tracing::warn!(pid, "a command that a tool had started was refused at the control socket");
                 }
                 // Systems that report no process id have no confinement either.

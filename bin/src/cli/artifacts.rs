@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use super::{duration, number};
+use super::{duration, number_parser};
 
 /// Session whose artifacts a command uses.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ Examples:
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// Stored version [default: the current content, including unsaved edits]
-        #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
+        #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
         version: Option<u64>,
         /// Write to this file
         #[arg(short, long, value_name = "FILE")]
@@ -165,7 +165,7 @@ Examples:
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
         /// Only the least recently changed artifacts, so that the rest has at most N bytes
-        #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
+        #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
         max_bytes: Option<u64>,
         /// Only artifacts of this session
         #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, ValueEnum};
 use soong::protocol::{RunMode, Usd};
 
-use super::{duration, number, pace};
+use super::{duration, number_parser, short_duration};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -27,10 +27,10 @@ pub(crate) struct Demo {
     #[arg(long)]
     pub(crate) here: bool,
     /// Explore with exactly N children [default: one per main folder, 4 to 8]
-    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=200))]
+    #[arg(long, value_name = "N", value_parser = number_parser::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
     /// Time that the offline model takes per answer [default: none; with --monitor 1s]
-    #[arg(long, value_name = "S", value_parser = pace)]
+    #[arg(long, value_name = "S", value_parser = short_duration)]
     pub(crate) pace: Option<Duration>,
     /// Show the monitor during the run; q closes it
     #[arg(long, conflicts_with = "json")]
@@ -90,7 +90,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
     /// Go back to this message first; without a prompt, call the model again from there
-    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number::<u64>(1..=u64::MAX))]
+    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
     pub(crate) after: Option<u64>,
     /// Upload a file to the session before the run; can be given several times
     #[arg(long, value_name = "FILE")]
@@ -111,7 +111,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
     /// Maximum model calls of the run itself [default: the agent type's, else runtime.max_turns]
-    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u32::MAX.into()))]
+    #[arg(long, value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,
     /// Allow a tool without asking, optionally only for a directory, host or program
     #[arg(long, value_name = "TOOL[:SCOPE]")]
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
     /// Maximum tokens of the run and all its sub-agents together [default: from [budget]]
-    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
     pub(crate) budget_tokens: Option<u64>,
     /// Maximum cost in USD, such as 0.50; requires model prices [default: from [budget]]
     #[arg(long, value_name = "X")]

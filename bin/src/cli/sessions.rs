@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::{duration, number};
+use super::{duration, number_parser};
 
 /// Options of `sessions`.
 #[derive(Debug, Subcommand)]
@@ -33,7 +33,7 @@ Examples:
         /// Id of the session, as `soong sessions list` shows it
         id: String,
         /// Last message to copy, on the main path or off it [default: the head]
-        #[arg(long, value_name = "SEQ", value_parser = number::<u64>(0..=u64::MAX))]
+        #[arg(long, value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
         at: Option<u64>,
         /// Id of the copy [default: a new id]
         #[arg(long = "session", value_name = "NEWID")]
@@ -55,7 +55,7 @@ Examples:
         /// Id of the session, as `soong sessions list` shows it
         id: String,
         /// Number of the message, as `soong traces messages ID --all` shows it
-        #[arg(value_name = "SEQ", value_parser = number::<u64>(0..=u64::MAX))]
+        #[arg(value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
         sequence: u64,
     },
     /// Delete a session: its traces, messages, events and artifacts

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::number;
+use super::number_parser;
 
 /// Options of `traces`.
 #[derive(Debug, Subcommand)]
@@ -49,7 +49,7 @@ Examples:
         /// Id of the trace; a session id means its main trace
         id: String,
         /// Only events after this event id
-        #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>(0..=u64::MAX))]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = number_parser::<u64>(0..=u64::MAX))]
         since: u64,
         /// Keep printing new events until the trace's last run has ended; Ctrl-C stops
         #[arg(long)]

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 pub(crate) use soong_server::duration::duration;
 
 /// Returns a parser for whole numbers in a range.
-pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(super) fn number_parser<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (range.start(), range.end()) {
@@ -17,7 +17,7 @@ pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&st
 
 /// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of
 /// [`duration`].
-pub(super) fn pace(text: &str) -> Result<Duration, String> {
+pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
     let (number, unit_s) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
@@ -40,20 +40,24 @@ mod tests {
         for (text, millis) in
             [("3", 3_000), ("3s", 3_000), ("1.5", 1_500), ("1.5s", 1_500), ("500ms", 500), ("0", 0), ("2m", 120_000)]
         {
-            assert_eq!(pace(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(short_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for bad in ["", "-1", "1e3", "inf", "NaN", "ms", "1.5m", "3601", "fast"] {
-            assert!(pace(bad).is_err(), "{bad}");
+            assert!(short_duration(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn invalid_number_error_names_the_range() {
-        assert_eq!((number::<u64>(0..=u64::MAX)("7"), number::<u16>(1..=200)("200")), (Ok(7), Ok(200)));
+        assert_eq!((number_parser::<u64>(0..=u64::MAX)("7"), number_parser::<u16>(1..=200)("200")), (Ok(7), Ok(200)));
         for bad in ["", "x", "-1", "1.5", "0", "201"] {
-            assert_eq!(number::<u16>(1..=200)(bad).unwrap_err(), "expected a whole number from 1 to 200", "{bad}");
+            assert_eq!(
+                number_parser::<u16>(1..=200)(bad).unwrap_err(),
+                "expected a whole number from 1 to 200",
+                "{bad}"
+            );
         }
-        assert_eq!(number::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number from 1 on");
+        assert_eq!(number_parser::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number from 1 on");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use soong::{
 use soong_server::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
 use tokio::sync::oneshot;
 
-use super::{Client, JSON, REQUEST_TIMEOUT, gone, json, piece, read, silent, whole};
+use super::{Client, JSON, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, unresponsive};
 
 /// Stream of a request body.
 pub(crate) type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
@@ -37,7 +37,7 @@ pub(crate) struct Download {
 
 /// Builds the path of an artifact; `more` is appended.
 pub(crate) fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
-    format!("/api/sessions/{}/artifacts/{}{more}", piece(session), piece(name))
+    format!("/api/sessions/{}/artifacts/{}{more}", path_segment(session), path_segment(name))
 }
 
 impl Client {
@@ -50,11 +50,11 @@ impl Client {
     /// Opens a response body as a stream.
     pub(crate) async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
         let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent()))?;
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
         let body = response.into_body().into_data_stream();
-        let body = body.map(|piece| piece.map_err(|error| gone(&error))).boxed();
+        let body = body.map(|piece| piece.map_err(|error| connection_lost(&error))).boxed();
         Ok(Download { content_type, body })
     }
 
@@ -66,8 +66,8 @@ impl Client {
         content_type: &str,
         bytes: UploadStream,
     ) -> Result<Stored, ErrorInfo> {
-        let answer = self.push(Method::PUT, &artifact_path(session, name, ""), content_type, bytes).await?;
-        read(&whole(answer).await?)
+        let answer = self.send_content(Method::PUT, &artifact_path(session, name, ""), content_type, bytes).await?;
+        read(&read_body(answer).await?)
     }
 
     /// Uploads a file under its own name or a name derived from it.
@@ -91,19 +91,19 @@ impl Client {
         let bytes = text(head).chain(bytes).chain(text(tail)).boxed();
         let content_type = format!("multipart/form-data; boundary={boundary}");
         let path = artifact_path(session, "upload", "");
-        let answer = self.push(Method::POST, &path, &content_type, bytes).await?;
-        let uploaded: Uploaded = read(&whole(answer).await?)?;
+        let answer = self.send_content(Method::POST, &path, &content_type, bytes).await?;
+        let uploaded: Uploaded = read(&read_body(answer).await?)?;
         Ok(uploaded.first)
     }
 
     /// Replaces a passage of an artifact's text.
     pub(crate) async fn edit(&self, session: &SessionId, name: &str, wish: &EditBody) -> Result<EditView, ErrorInfo> {
-        read(&self.ask(Method::PATCH, &artifact_path(session, name, ""), json(wish)?).await?)
+        read(&self.request(Method::PATCH, &artifact_path(session, name, ""), json(wish)?).await?)
     }
 
     /// Deletes an artifact with all its versions.
     pub(crate) async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
-        self.ask(Method::DELETE, &artifact_path(session, name, ""), Body::empty()).await.map(drop)
+        self.request(Method::DELETE, &artifact_path(session, name, ""), Body::empty()).await.map(drop)
     }
 
     /// Lists the artifacts that can be deleted, or deletes them.
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Sends content without a time limit, then waits for the response.
-    async fn push(
+    async fn send_content(
         &self,
         method: Method,
         path: &str,
@@ -128,7 +128,7 @@ impl Client {
         let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            _ = sent => tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(silent())),
+            _ = sent => tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive())),
         };
         // If the content could not be read, that is the reason to report.
         match failed.try_recv() {

@@ -15,9 +15,9 @@ use soong_server::http::{EventPage, PING};
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
-    Client,
+    Client, connection_lost,
     frames::{FrameParser, SseFrame},
-    gone, piece,
+    path_segment,
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
@@ -41,7 +41,7 @@ impl Position {
     /// Returns the path of the route that continues at this position.
     pub(super) fn path(&self) -> String {
         let cursor = if self.tree { "tree=true&since_session_seq" } else { "since_event_id" };
-        format!("/api/traces/{}/events?{cursor}={}", piece(&self.trace), self.since)
+        format!("/api/traces/{}/events?{cursor}={}", path_segment(&self.trace), self.since)
     }
 
     fn advance(&mut self, item: &StreamItem) {
@@ -139,7 +139,7 @@ impl EventStream {
                         frames.push(&bytes);
                     }
                 }
-                Err(error) => return Some(Err(gone(&error))),
+                Err(error) => return Some(Err(connection_lost(&error))),
             }
         }
     }

@@ -43,11 +43,11 @@ impl Remote {
     }
 
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
-        Ok(Response::<reqwest::Body>::from(self.ask(request).await?).map(Body::new))
+        Ok(Response::<reqwest::Body>::from(self.send_request(request).await?).map(Body::new))
     }
 
     /// Sends a request; the response keeps its connection.
-    pub(super) async fn ask(&self, request: Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
+    pub(super) async fn send_request(&self, request: Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = self
@@ -59,16 +59,16 @@ impl Remote {
         request.send().await.map_err(|error| {
             let url = &self.url;
             if error.is_connect() {
-                let message = format!("no server answers at {url}: {}", last(&error));
+                let message = format!("no server answers at {url}: {}", root_cause(&error));
                 return ErrorInfo::new(ErrorCode::Closing, message);
             }
-            ErrorInfo::new(ErrorCode::Closing, format!("the server at {url} broke off: {}", last(&error)))
+            ErrorInfo::new(ErrorCode::Closing, format!("the server at {url} broke off: {}", root_cause(&error)))
         })
     }
 }
 
 /// Returns the root cause of an error.
-fn last(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(source) = at.source() {
         at = source;

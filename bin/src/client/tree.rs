@@ -21,7 +21,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Client, REQUEST_TIMEOUT, Remote, Transport, broken, gone, refused, silent, socket_connection};
+use super::{
+    Client, REQUEST_TIMEOUT, Remote, Transport, connection_lost, invalid_request, response_error, socket_connection,
+    unresponsive,
+};
 
 /// Maximum time without a message: an owner sends a ping at least every 15 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -42,14 +45,14 @@ pub(crate) enum TreeWatcher {
 impl Client {
     /// Watches the supervision tree.
     pub(crate) async fn watch_tree(&self) -> Result<TreeWatcher, ErrorInfo> {
-        let line = match &self.transport {
+        let stream = match &self.transport {
             Transport::InProcess(_, runtime) => return Ok(TreeWatcher::InProcess(Box::new(runtime.watch_tree()))),
             Transport::Socket(home) => tokio::time::timeout(REQUEST_TIMEOUT, over_socket(home)).await,
             Transport::Server(remote) => tokio::time::timeout(REQUEST_TIMEOUT, over_http(remote)).await,
             #[cfg(test)]
-            Transport::Router(_) => return Err(silent()),
+            Transport::Router(_) => return Err(unresponsive()),
         };
-        let line = line.unwrap_or_else(|_| Err(silent()))?;
+        let line = stream.unwrap_or_else(|_| Err(unresponsive()))?;
         // The whole tree is one message, which may have any size.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         Ok(TreeWatcher::Remote(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
@@ -65,38 +68,39 @@ fn request() -> Result<Request<Body>, ErrorInfo> {
         .header(header::UPGRADE, "websocket")
         .header(header::SEC_WEBSOCKET_VERSION, "13")
         .header(header::SEC_WEBSOCKET_KEY, generate_key());
-    request.body(Body::empty()).map_err(|error| broken(&error))
+    request.body(Body::empty()).map_err(|error| invalid_request(&error))
 }
 
 async fn over_socket(home: &Path) -> Result<Box<dyn ByteStream>, ErrorInfo> {
     let mut request = request()?;
     request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
     let mut sender = socket_connection(home).await?;
-    let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
+    let response = sender.send_request(request).await.map_err(|error| connection_lost(&error))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(response.map(Body::new)).await);
+        return Err(response_error(response.map(Body::new)).await);
     }
-    Ok(Box::new(TokioIo::new(hyper::upgrade::on(response).await.map_err(|error| gone(&error))?)))
+    Ok(Box::new(TokioIo::new(hyper::upgrade::on(response).await.map_err(|error| connection_lost(&error))?)))
 }
 
 async fn over_http(remote: &Remote) -> Result<Box<dyn ByteStream>, ErrorInfo> {
-    let response = remote.ask(request()?).await?;
+    let response = remote.send_request(request()?).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(Response::<reqwest::Body>::from(response).map(Body::new)).await);
+        return Err(response_error(Response::<reqwest::Body>::from(response).map(Body::new)).await);
     }
-    Ok(Box::new(response.upgrade().await.map_err(|error| gone(&error))?))
+    Ok(Box::new(response.upgrade().await.map_err(|error| connection_lost(&error))?))
 }
 
 impl TreeWatcher {
     /// Returns the next event. An error contains the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
-        let line = match self {
-            Self::InProcess(watch) => return watch.next().await.ok_or_else(|| left("it has closed")),
+        let stream = match self {
+            Self::InProcess(watch) => return watch.next().await.ok_or_else(|| owner_left("it has closed")),
             Self::Remote(line) => line,
         };
         loop {
-            let heard = tokio::time::timeout(IDLE_TIMEOUT, line.next()).await;
-            let heard = heard.map_err(|_| gone(&format!("nothing was heard for {} s", IDLE_TIMEOUT.as_secs())))?;
+            let received = tokio::time::timeout(IDLE_TIMEOUT, stream.next()).await;
+            let heard = received
+                .map_err(|_| connection_lost(&format!("nothing was heard for {} s", IDLE_TIMEOUT.as_secs())))?;
             match heard {
                 Some(Ok(Message::Text(text))) => {
                     return serde_json::from_str(&text).map_err(|error| {
@@ -110,17 +114,17 @@ impl TreeWatcher {
                     return Err(if is_refused {
                         ErrorInfo::new(ErrorCode::Unauthorized, "the server has taken the token back")
                     } else {
-                        left(reason)
+                        owner_left(reason)
                     });
                 }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(gone(&error)),
-                None => return Err(left("without a word")),
+                Some(Err(error)) => return Err(connection_lost(&error)),
+                None => return Err(owner_left("without a word")),
             }
         }
     }
 }
 
-fn left(reason: &str) -> ErrorInfo {
+fn owner_left(reason: &str) -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Closing, format!("the process that owned the home has left: {reason}"))
 }

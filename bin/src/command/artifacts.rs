@@ -4,7 +4,7 @@
 
 mod show;
 
-pub(super) use show::{DIRTY_NOTE, number};
+pub(super) use show::{DIRTY_NOTE, version_label};
 
 use std::{cell::Cell, io::Write, path::Path};
 
@@ -19,7 +19,7 @@ use soong::{
 use super::{
     host::builder,
     run::folder,
-    work::{RuntimeSession, last_of},
+    work::{RuntimeSession, last_session_of},
 };
 use crate::{
     cli,
@@ -38,7 +38,7 @@ use crate::{
 use soong_server::http::{self, EditBody, LOCAL, Versions};
 
 /// Executes the subcommands that only read.
-pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     match options {
         A::List { of } => {
@@ -60,26 +60,26 @@ pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Res
             let content = open(context, of, Some(name)).await?.content(name, *version).await?;
             match output {
                 Some(path) => save(context, name, path, content).await?,
-                None => pour(context, name, content).await?,
+                None => write_to_stdout(context, name, content).await?,
             }
         }
         A::Export { name, output, of } => {
             let is_docx = output.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("docx"));
             if !is_docx {
                 let what = format!("{} does not end in .docx, which is all that can be written", output.display());
-                let advice = format!("The bytes as they are: soong artifacts get {} -o FILE", text::line(name));
+                let advice = format!("The bytes as they are: soong artifacts get {} -o FILE", text::safe_line(name));
                 return Err(Failure::usage(what, advice));
             }
             let content = open(context, of, Some(name)).await?.docx(name).await?;
             save(context, name, output, content).await?;
         }
         A::Cleanup { .. } => {
-            let (settings, source) = enter(context).await?;
-            let wish = wish(options)?;
+            let (settings, source) = open_source(context).await?;
+            let wish = cleanup_request(options)?;
             if let Some(session) = &wish.session_id {
                 source.session(session.as_str()).await?;
             }
-            let report = shelf::may_go(&source, &settings, &context.environment, &wish).await?;
+            let report = shelf::cleanup_candidates(&source, &settings, &context.environment, &wish).await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
@@ -88,12 +88,12 @@ pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Res
 }
 
 /// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
-pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
-    let (settings, source) = enter(context).await?;
+    let (settings, source) = open_source(context).await?;
     let session = match options {
         A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
-            Some(choose(&source, of, Some(name)).await?.session_id)
+            Some(select_session(&source, of, Some(name)).await?.session_id)
         }
         A::Cleanup { session: Some(id), .. } => Some(source.session(id).await?.session_id),
         _ => None,
@@ -105,13 +105,13 @@ pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> R
     }
     drop(source);
     let home = context.home()?;
-    let mut place = RuntimeSession::slip_in(context, &home, || builder(context, &home, &settings)).await?;
-    let done = changed(context, &mut place, options, session).await;
-    place.leave().await;
+    let mut owner = RuntimeSession::connect_quiet(context, &home, || builder(context, &home, &settings)).await?;
+    let done = execute_change(context, &mut owner, options, session).await;
+    owner.close().await;
     done
 }
 
-async fn changed(
+async fn execute_change(
     context: &Context<'_>,
     place: &mut RuntimeSession<'_>,
     options: &cli::Artifacts,
@@ -122,21 +122,23 @@ async fn changed(
     match (options, session) {
         (A::Put { name, file, content_type, .. }, Some(session)) => {
             let guessed = || {
-                file::content_type(file).or_else(|| file::content_type(name)).unwrap_or_else(|| file::looked_at(file))
+                file::content_type(file)
+                    .or_else(|| file::content_type(name))
+                    .unwrap_or_else(|| file::detect_content_type(file))
             };
             let content_type = content_type.as_deref().unwrap_or_else(guessed);
             let input = Cell::new(Some(tokio::io::stdin()));
             let stored = place
-                .ask(async |client| {
+                .request(async |client| {
                     let bytes = match (file == Path::new("-"), input.take()) {
-                        (true, Some(input)) => file::pieces(input),
+                        (true, Some(input)) => file::read_chunks(input),
                         // The first attempt has consumed standard input, so the upload cannot be repeated.
                         (true, None) => {
                             return Err(ErrorInfo::new(ErrorCode::Closing, "the owner of the home has left"));
                         }
-                        (false, _) => {
-                            file::pieces(tokio::fs::File::open(file).await.map_err(|error| lost(file, &error))?)
-                        }
+                        (false, _) => file::read_chunks(
+                            tokio::fs::File::open(file).await.map_err(|error| unreadable_file(file, &error))?,
+                        ),
                     };
                     client.put(&session, name, content_type, bytes).await
                 })
@@ -148,7 +150,7 @@ async fn changed(
         }
         (A::Edit { name, old, new, .. }, Some(session)) => {
             let wish = EditBody { old: old.clone(), new: new.clone() };
-            let edited = place.ask(async |client| client.edit(&session, name, &wish).await).await?;
+            let edited = place.request(async |client| client.edit(&session, name, &wish).await).await?;
             match json {
                 true => print::json(&edited)?,
                 false => show::edited(name, &edited)?,
@@ -157,7 +159,7 @@ async fn changed(
         (A::Delete { name, .. }, Some(session)) => {
             let (list, versions) = (artifact_path(&session, "", ""), artifact_path(&session, name, "/versions"));
             let (artifact, versions) = place
-                .ask(async |client| {
+                .request(async |client| {
                     // The text is not read: it may be the part that is missing.
                     let versions: Versions = client.get(&versions).await?;
                     let all: http::Artifacts = client.get(list.trim_end_matches('/')).await?;
@@ -169,8 +171,8 @@ async fn changed(
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, _) => {
-            let wish = wish(options)?;
-            let report = place.ask(async |client| client.clean_up(&wish).await).await?;
+            let wish = cleanup_request(options)?;
+            let report = place.request(async |client| client.clean_up(&wish).await).await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
                 let what = format!("{} could not be deleted", report.failed.len());
@@ -182,13 +184,13 @@ async fn changed(
     Ok(Exit::Success)
 }
 
-fn lost(path: &Path, error: &std::io::Error) -> ErrorInfo {
+fn unreadable_file(path: &Path, error: &std::io::Error) -> ErrorInfo {
     let message = format!("{} cannot be read: {error}", path.display());
     ErrorInfo::new(ErrorCode::FileNotFound, message)
 }
 
 /// Reads the configuration, which says where artifact bytes are stored, and opens the source of the records.
-async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
+async fn open_source(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
     let settings = config::read(&context.global, &context.home()?)?;
     Ok((settings, context.source().await?))
 }
@@ -196,21 +198,21 @@ async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
 /// Opens the artifacts of the selected session. Prints which session it is if neither a session nor an artifact was
 /// named.
 async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactSource, Failure> {
-    let (settings, source) = enter(context).await?;
-    let place = choose(&source, of, name).await?;
+    let (settings, source) = open_source(context).await?;
+    let owner = select_session(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
-        let line = match place.session_id.as_str() {
+        let line = match owner.session_id.as_str() {
             ArtifactOwner::NO_SESSION => "there is no session: only what is yours".to_owned(),
             session => format!("session {session}, the last one of this project"),
         };
-        print::aside(context.terminal, Hue::Dim, &line)?;
+        print::line_or_stderr(context.terminal, Hue::Dim, &line)?;
     }
-    ArtifactSource::open(&source, place, &settings, &context.environment)
+    ArtifactSource::open(&source, owner, &settings, &context.environment)
 }
 
 /// Selects the session: the named one, else the last one of the project. For an artifact of the user, any session
 /// will do, and none is needed if there are no sessions.
-async fn choose(source: &Source, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactOwner, Failure> {
+async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactOwner, Failure> {
     let of_session = |session: Session| ArtifactOwner { session_id: session.session_id, uid: session.uid };
     if let Some(id) = &of.session {
         return source.session(id).await.map(of_session);
@@ -222,14 +224,14 @@ async fn choose(source: &Source, of: &cli::SessionArg, name: Option<&str>) -> Re
         return Ok(ArtifactOwner::of_user(LOCAL));
     }
     let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
-    last_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
+    last_session_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
         let what = format!("no session of the project {} has run in this home", project.display());
         Failure::new(Exit::NotFound, what, "Name one with --session ID; `soong sessions list` lists them.")
     })
 }
 
 /// Builds the cleanup request from the options.
-fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
+fn cleanup_request(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
     let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, session } = options else {
         return Ok(Cleanup::default());
     };
@@ -260,18 +262,18 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download)
 }
 
 /// Writes bytes to standard output: unchanged to a pipe or file, and only text to a terminal.
-async fn pour(context: &Context<'_>, name: &str, mut content: Download) -> Result<(), Failure> {
+async fn write_to_stdout(context: &Context<'_>, name: &str, mut content: Download) -> Result<(), Failure> {
     if context.terminal.has_stdout {
         if !is_text(&content.content_type) {
             let what = format!("{name} is no text but {}: it is not printed on a terminal", content.content_type);
             return Err(Failure::usage(what, "Say where it goes: -o FILE, or > FILE."));
         }
         let pieces: Vec<bytes::Bytes> = content.body.try_collect().await?;
-        return print::line(text::block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'));
+        return print::line(text::safe_block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'));
     }
     let mut out = std::io::stdout();
     while let Some(piece) = content.body.next().await {
-        out.write_all(&piece?).map_err(|error| print::lost(&error))?;
+        out.write_all(&piece?).map_err(|error| print::stdout_failure(&error))?;
     }
-    out.flush().map_err(|error| print::lost(&error))
+    out.flush().map_err(|error| print::stdout_failure(&error))
 }

@@ -22,8 +22,8 @@ pub(super) struct Attachments {
     stored: Vec<Stored>,
 }
 
-fn declared(path: &Path) -> &'static str {
-    file::content_type(path).unwrap_or_else(|| file::looked_at(path))
+fn content_type_of(path: &Path) -> &'static str {
+    file::content_type(path).unwrap_or_else(|| file::detect_content_type(path))
 }
 
 impl Attachments {
@@ -32,7 +32,7 @@ impl Attachments {
         for path in &files {
             let opened = file::open(path)?;
             let size = opened.metadata().map_or(0, |known| known.len());
-            let (limit, key) = match is_text(declared(path)) {
+            let (limit, key) = match is_text(content_type_of(path)) {
                 true => (limits.max_text_bytes, "max_text_bytes"),
                 false => (limits.max_blob_bytes, "max_blob_bytes"),
             };
@@ -62,17 +62,17 @@ impl Attachments {
             let opened = tokio::fs::File::open(path).await.map_err(|error| {
                 ErrorInfo::new(ErrorCode::FileNotFound, format!("{} cannot be read: {error}", path.display()))
             })?;
-            self.stored.push(client.upload(&session, path, declared(path), file::pieces(opened)).await?);
+            self.stored.push(client.upload(&session, path, content_type_of(path), file::read_chunks(opened)).await?);
         }
         Ok(session)
     }
 
     /// Prints the name of each attached file, and its artifact name if that differs.
-    pub(super) fn tell(&self) {
+    pub(super) fn print(&self) {
         for (path, stored) in self.files.iter().zip(&self.stored) {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let other = if file == stored.name { String::new() } else { format!(" (as {})", stored.name) };
-            print::error_line(&text::line(&format!("attached {file}{other}")));
+            print::error_line(&text::safe_line(&format!("attached {file}{other}")));
         }
     }
 }

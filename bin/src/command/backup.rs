@@ -34,7 +34,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     if context.global.json {
         print::json(&report)?;
     } else {
-        told(context, &report)?;
+        print_report(context, &report)?;
     }
     match report.missing.len() {
         0 => Ok(Exit::Success),
@@ -47,9 +47,9 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     }
 }
 
-fn told(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
+fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
     let count = |n: u64, one: &str, many: &str| figure::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
-    print::line(&text::line_as_is(&format!(
+    print::line(&text::safe_line_keep_spaces(&format!(
         "the home {} was copied to {}",
         report.home.display(),
         report.dir.display()
@@ -70,16 +70,16 @@ fn told(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
     }
     if !report.left_out.is_empty() {
         let left_out = format!("left out, as neither files nor folders: {}", report.left_out.join(", "));
-        print::line(&text::line_as_is(&left_out))?;
+        print::line(&text::safe_line_keep_spaces(&left_out))?;
     }
     if report.store != "file" {
         let line =
             format!("the bytes of artifacts are in {}, and stay there: only their records were copied", report.store);
-        print::line(&text::line_as_is(&line))?;
+        print::line(&text::safe_line_keep_spaces(&line))?;
     }
     for file in &report.missing {
-        print::line(&text::line_as_is(&format!("MISSING: {}: {}", file.path, file.reason)))?;
+        print::line(&text::safe_line_keep_spaces(&format!("MISSING: {}: {}", file.path, file.reason)))?;
     }
     let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir), None));
-    print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
+    print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&hint))
 }

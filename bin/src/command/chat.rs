@@ -6,8 +6,8 @@ use soong_server::http::{ForkBody, StartBody};
 use super::{
     host::builder,
     run::{last_model, project, reset},
-    sessions::{refused, stands},
-    work::{RuntimeSession, last_session},
+    sessions::{describe_head, refused},
+    work::{RuntimeSession, fetch_last_session},
 };
 use crate::{
     cli,
@@ -83,7 +83,7 @@ impl ChatInput {
             },
             // A path, or anything else that merely looks like a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
-            _ => Self::Invalid(format!("there is no /{}; /help lists what there is", text::line(command))),
+            _ => Self::Invalid(format!("there is no /{}; /help lists what there is", text::safe_line(command))),
         }
     }
 }
@@ -100,14 +100,14 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
         settings.check_model(model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
-    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let session_id = match options.session {
         None if options.resume => {
-            last_session(place.client(), project.as_deref()).await.map(|found| Some(found.session_id.to_string()))
+            fetch_last_session(place.client(), project.as_deref()).await.map(|found| Some(found.session_id.to_string()))
         }
         session => Ok(session),
     };
-    let talked = match session_id {
+    let result = match session_id {
         Ok(session_id) => {
             let mut next = StartBody {
                 session_id,
@@ -116,18 +116,18 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 agent_type: options.agent_type.map(Some),
                 project_dir: project,
                 allow_home_project: options.here,
-                unattended: context.global.json || !people::is_somebody_there(),
+                unattended: context.global.json || !people::is_interactive(),
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
             let mut talk = Conversation { context, input, next_request: next };
-            let talked = talk.go_on(&mut place).await;
-            talk.bye().and(talked)
+            let talked = talk.run(&mut place).await;
+            talk.print_resume_hint().and(talked)
         }
         Err(failure) => Err(failure),
     };
-    place.leave().await;
-    talked
+    place.close().await;
+    result
 }
 
 /// A conversation: its input and the request body of the next run.
@@ -140,21 +140,21 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     /// Runs the conversation until the user quits. If input is piped in, a failed run ends it with that run's exit
     /// code.
-    async fn go_on(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
+    async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
             let about = match &self.next_request.session_id {
                 Some(session) => format!("session {session} goes on"),
                 None => "a new session".to_owned(),
             };
-            self.aside(&format!("soong chat: {about}; /help lists what you can do"))?;
+            self.print_dim(&format!("soong chat: {about}; /help lists what you can do"))?;
         }
         let prompt = if self.context.terminal.unicode { "› " } else { "> " };
         loop {
-            place.calm();
+            place.reset_interrupt();
             let said = tokio::select! {
                 said = self.input.next(prompt) => said?,
-                () = place.ended() => return Ok(Exit::Interrupted),
+                () = place.wait_for_end_signal() => return Ok(Exit::Interrupted),
             };
             let wish = match said {
                 InputLine::Line(line) => ChatInput::of(&line),
@@ -166,15 +166,15 @@ impl Conversation<'_> {
                 ChatInput::Retry => None,
                 ChatInput::Quit => return Ok(Exit::Success),
                 ChatInput::Rewind(_) | ChatInput::Fork(_) => {
-                    match self.go_elsewhere(place, &wish).await {
-                        Err(failure) if !is_person || failure.is_unread() => return Err(failure),
+                    match self.move_head(place, &wish).await {
+                        Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                         Err(failure) => drop(print::failure(&failure, self.context.terminal)),
                         Ok(()) => {}
                     }
                     continue;
                 }
                 other => {
-                    change(&mut self.next_request, other)?;
+                    apply(&mut self.next_request, other)?;
                     continue;
                 }
             };
@@ -182,8 +182,8 @@ impl Conversation<'_> {
                 Ok(done) => {
                     self.next_request.session_id = Some(done.session.to_string());
                     if !self.context.global.json {
-                        report::refused_calls(&done.denied);
-                        let advice = report::allowing_options(&done.denied);
+                        report::print_denied_calls(&done.denied);
+                        let advice = report::allow_advice(&done.denied);
                         if !advice.is_empty() {
                             print::error_line(&advice);
                         }
@@ -200,7 +200,7 @@ impl Conversation<'_> {
                 }
                 // If the output is no longer read, the conversation cannot continue. If input is piped in, every
                 // failure ends it.
-                Err(failure) if !is_person || failure.is_unread() => return Err(failure),
+                Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                 Err(failure) => {
                     print::failure(&failure, self.context.terminal);
                 }
@@ -209,14 +209,14 @@ impl Conversation<'_> {
     }
 
     /// Continues from another message, in the same session or in a copy of it.
-    async fn go_elsewhere(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
+    async fn move_head(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
         let Some(session) = self.next_request.session_id.clone() else {
             return print::line("nothing has been said yet");
         };
         if let ChatInput::Rewind(sequence) = wish {
             let head =
                 place.client().switch_head(&session, *sequence).await.map_err(|error| refused(&session, error))?;
-            return stands(&session, &head).iter().try_for_each(|line| print::line(line));
+            return describe_head(&session, &head).iter().try_for_each(|line| print::line(line));
         }
         let at_sequence = if let ChatInput::Fork(at) = wish { *at } else { None };
         let body = ForkBody { at_sequence, ..ForkBody::default() };
@@ -227,22 +227,22 @@ impl Conversation<'_> {
     }
 
     /// Prints how to continue the session later.
-    fn bye(&self) -> Result<(), Failure> {
+    fn print_resume_hint(&self) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
-                self.aside(&format!("session {session}; `soong chat --continue` goes on with it"))
+                self.print_dim(&format!("session {session}; `soong chat --continue` goes on with it"))
             }
             _ => Ok(()),
         }
     }
 
-    fn aside(&self, line: &str) -> Result<(), Failure> {
+    fn print_dim(&self, line: &str) -> Result<(), Failure> {
         print::line(&self.context.terminal.stdout.paint(Hue::Dim, line))
     }
 }
 
 /// Handles input that starts no run.
-fn change(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
+fn apply(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
     match wish {
         ChatInput::Help => {
             for line in HELP.lines() {
@@ -259,7 +259,7 @@ fn change(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
             print::line(&format!("mode {} from now on", mode.as_str()))
         }
         ChatInput::Model(model) => {
-            print::line(&format!("model {} from now on", text::line(&model)))?;
+            print::line(&format!("model {} from now on", text::safe_line(&model)))?;
             next.model = Some(Some(model));
             Ok(())
         }

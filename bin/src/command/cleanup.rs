@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::{context::Context, exit::Failure, print, terminal::Hue};
 
 /// Prints the candidates. Returns whether there are any.
-pub(super) fn list(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {
+pub(super) fn print_candidates(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {
     match rows.is_empty() {
         true => print::line("nothing may go")?,
         false => print::table(head, rows)?,
@@ -30,5 +30,5 @@ pub(super) fn close(
         None => format!("{all}{size}: nothing was deleted; --yes deletes"),
         Some(deleted) => format!("{deleted} of {all} deleted"),
     };
-    print::aside(context.terminal, Hue::Bold, &line)
+    print::line_or_stderr(context.terminal, Hue::Bold, &line)
 }

@@ -39,7 +39,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let project = folder(Some(&options.path))?;
     let demo_home = DemoHome::choose(context)?;
     let home = demo_home.path().to_owned();
-    panic::report_to(&home);
+    panic::set_home(&home);
     let mut settings = config::read(&context.global, &home)?;
     // The demo calls only the offline model, so the user's presets and model profiles are dropped.
     settings.config.presets.clear();
@@ -65,15 +65,15 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
     let build = || {
         let builder = builder(context, &home, &settings).without_home_files().offline();
-        builder.register_provider("offline", Arc::new(Offline::at_pace(pace))).task_journals(TaskPlace::Home)
+        builder.register_provider("offline", Arc::new(Offline::with_answer_time(pace))).task_journals(TaskPlace::Home)
     };
-    let ended = match RuntimeSession::own(context, &home, build).await {
+    let ended = match RuntimeSession::exclusive(context, &home, build).await {
         Ok(mut place) => {
             let ended = place.run(wish, shown).await;
             if matches!(demo_home, DemoHome::Cached(_)) {
-                place.keep_sessions(MAX_SESSIONS).await;
+                place.delete_old_sessions(MAX_SESSIONS).await;
             }
-            place.leave().await;
+            place.close().await;
             ended
         }
         Err(failure) => Err(failure),
@@ -93,11 +93,11 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
             "Another demo is using its home, so this one ran in a temporary home, which is removed now. `--home DIR` keeps it.",
         )?,
         DemoHome::Cached(_) => {
-            report::look_closer(context, Some(&home), &session, &stored)?;
+            report::print_detail_commands(context, Some(&home), &session, &stored)?;
             let kept = format!("{} keeps the last {MAX_SESSIONS} demos.", home.display());
-            print::aside(context.terminal, Hue::Dim, &text::line_as_is(&kept))?;
+            print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&kept))?;
         }
-        DemoHome::Named(_) => report::look_closer(context, Some(&home), &session, &stored)?,
+        DemoHome::Named(_) => report::print_detail_commands(context, Some(&home), &session, &stored)?,
     }
     exit
 }
@@ -155,7 +155,7 @@ fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), F
         print::line("")?;
         print::line(&paint.paint(Hue::Bold, "The report begins:"))?;
         print::line("")?;
-        let lines = report::indented(&report, context.terminal, 2);
+        let lines = report::render_indented(&report, context.terminal, 2);
         for line in lines.iter().take(REPORT_LINES) {
             print::line(&format!("  {line}"))?;
         }

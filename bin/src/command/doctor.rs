@@ -22,7 +22,7 @@ use serde_json::json;
 use soong::{Config, ErrorCode, preset::KnownPreset};
 use soong_server::http::Ready;
 
-use super::reading;
+use super::block_on_current_thread;
 use crate::{
     builtin_tools, cli,
     client::{Client, Discovery},
@@ -114,9 +114,9 @@ impl Report<'_> {
     fn print(&self, check: &Check) -> Result<(), Failure> {
         let (word, hue) = check.status.word();
         let word = self.context.terminal.stdout.paint(hue, &text::pad(word, 7));
-        print::line(&format!("{word}  {}: {}", check.name, text::line(&check.finding)))?;
+        print::line(&format!("{word}  {}: {}", check.name, text::safe_line(&check.finding)))?;
         let mut advice = check.advice.iter().flat_map(|advice| advice.lines());
-        advice.try_for_each(|line| print::line(&format!("         {}", text::line_as_is(line))))
+        advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
     }
 
     fn count(&self, status: Status) -> usize {
@@ -145,7 +145,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     let mut texts = None;
     match home {
         Ok(home) => {
-            panic::report_to(&home);
+            panic::set_home(&home);
             findings.add(home::checks(&home))?;
             findings.add(owner(context, &home)?)?;
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
@@ -171,7 +171,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
 
 /// Checks the state of the home's owner. Returns `None` if it works or there is no owner.
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
-    let ready = match reading(async { Ok(Client::find(&context.address(home)).await) })? {
+    let ready = match block_on_current_thread(async { Ok(Client::find(&context.address(home)).await) })? {
         Discovery::Owner(_, ready) => ready,
         Discovery::Unresponsive => {
             let advice = "If it was stopped (Ctrl-Z), continue it (fg); otherwise end it.";

@@ -43,12 +43,12 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
         let row = |known: &&Experience| {
             vec![
                 known.id.to_string(),
-                text::line(&known.category),
+                text::safe_line(&known.category),
                 known.tags.intent.join(" "),
                 known.tags.state.join(" "),
                 known.metrics.helpful.to_string(),
                 known.metrics.harmful.to_string(),
-                text::cut(&text::line(&known.text), TEXT_COLUMNS, "…"),
+                text::cut(&text::safe_line(&known.text), TEXT_COLUMNS, "…"),
             ]
         };
         let head = ["ID", "CATEGORY", "INTENT", "STATE", "HELPFUL", "HARMFUL", "TEXT"];
@@ -56,7 +56,7 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
     }
     for fault in book.faults() {
         let what = if fault.is_left_out { "left out" } else { "note" };
-        print::error_line(&format!("{what}: {}", text::line(&fault.to_string())));
+        print::error_line(&format!("{what}: {}", text::safe_line(&fault.to_string())));
     }
     Ok(Exit::Success)
 }
@@ -70,14 +70,14 @@ fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, 
         return Ok(Exit::Success);
     }
     let mut lines = vec![
-        format!("{} · {}", known.id, text::line(&known.category)),
+        format!("{} · {}", known.id, text::safe_line(&known.category)),
         format!("intent: {}", known.tags.intent.join(", ")),
         format!("state: {}", known.tags.state.join(", ")),
         format!("helpful {}, harmful {}", known.metrics.helpful, known.metrics.harmful),
     ];
-    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in {}", text::line(trace.as_str()))));
+    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in {}", text::safe_line(trace.as_str()))));
     lines.extend(known.created_at.map(|at| format!("on {at}")));
-    lines.extend([String::new(), text::block(&known.text)]);
+    lines.extend([String::new(), text::safe_block(&known.text)]);
     print::line(&lines.join("\n"))?;
     Ok(Exit::Success)
 }

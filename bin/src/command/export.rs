@@ -21,5 +21,5 @@ pub(super) async fn export(context: &Context<'_>, source: &Source, id: &str, dir
             return Err(Failure::new(Exit::Interrupted, what, "Try again."));
         }
     };
-    if context.global.json { print::json(&exported) } else { print::line(&exported.said()) }
+    if context.global.json { print::json(&exported) } else { print::line(&exported.summary()) }
 }

@@ -10,7 +10,7 @@ use crate::{
 
 pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, Failure> {
     if let Some(page) = options.topic.as_deref().and_then(page) {
-        for line in report::drawn(page.text, terminal) {
+        for line in report::render(page.text, terminal) {
             print::line(&line)?;
         }
         return Ok(Exit::Success);
@@ -19,6 +19,6 @@ pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, F
     for page in PAGES {
         print::line(&format!("{:width$}  {}", page.topic, page.title()))?;
     }
-    print::aside(terminal, crate::terminal::Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
+    print::line_or_stderr(terminal, crate::terminal::Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
     Ok(Exit::Success)
 }

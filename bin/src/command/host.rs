@@ -39,8 +39,9 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     let settings = config::read(&context.global, &home)?;
     log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
-    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
-    let Some(owner) = reached.own() else { return Ok(Exit::Success) };
+    let reached =
+        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let Some(owner) = reached.into_owner() else { return Ok(Exit::Success) };
     let mut busy = Instant::now();
     loop {
         tokio::select! {
@@ -62,18 +63,18 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
 }
 
 /// Connects to the owner of the home, or starts a host if there is none.
-pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
+pub(super) async fn connect_or_spawn(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
     let mut host = None;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match Client::find(&context.address(home)).await {
             Discovery::Owner(client, _) => return Ok(client),
-            Discovery::Unresponsive => return Err(client::silent().into()),
+            Discovery::Unresponsive => return Err(client::unresponsive().into()),
             Discovery::Unreachable(error) => return Err(error.into()),
             Discovery::None => {}
         }
         match &mut host {
-            None => host = Some(begin(context, home)?),
+            None => host = Some(spawn(context, home)?),
             // If the host exited because another process owns the home, that owner will answer soon.
             Some(host) => match host.try_wait() {
                 Ok(Some(status)) if !status.success() => break,
@@ -93,7 +94,7 @@ fn log_file(home: &Path) -> std::path::PathBuf {
     crate::panic::log_folder(home).join("host.log")
 }
 
-fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
+fn spawn(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| {
         let what = format!("no background process can be started: {error}");
         Failure::new(Exit::Failed, what, "Leave --detach out: the run then works in this terminal.")
@@ -117,9 +118,9 @@ pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -
         .home(home)
         .config(settings.config.clone())
         .load_config()
-        .refuse_home_projects()
+        .reject_home_projects()
         .faults_from_env();
     // Permissions are decided by the user at a terminal or with `soong permissions`. A run that has neither is
     // started as unattended.
-    builder.environment(context.environment.clone()).permissions_by_people()
+    builder.environment(context.environment.clone()).permissions_by_users()
 }

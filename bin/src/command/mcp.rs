@@ -12,7 +12,7 @@ use soong::{
     protocol::{McpConfig, ToolEffect},
 };
 
-use super::at_work;
+use super::block_on_multi_thread;
 use crate::{
     cli,
     context::Context,
@@ -137,7 +137,7 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
         print::line(NO_SERVERS)?;
         return Ok(Exit::Success);
     }
-    let tested = at_work(async {
+    let tested = block_on_multi_thread(async {
         let interrupt = Interrupt::listen();
         let each = wanted.into_iter().map(|(name, server)| async move {
             let probed = mcp::probe(name, server, &config.tools, &context.environment).await;
@@ -151,7 +151,7 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     if context.global.json {
         print::json(&tested)?;
     } else {
-        tested.iter().try_for_each(tell)?;
+        tested.iter().try_for_each(print_test)?;
     }
     let all_work = tested.iter().all(|tested| tested.is_usable);
     Ok(if all_work { Exit::Success } else { Exit::Failed })
@@ -189,14 +189,14 @@ fn without_secrets(text: &str) -> String {
     secret::redacted(text).into_owned()
 }
 
-fn tell(tested: &ServerTest) -> Result<(), Failure> {
+fn print_test(tested: &ServerTest) -> Result<(), Failure> {
     let name = &tested.name;
     if let Some(error) = &tested.error {
-        print::line(&format!("{name}: does not work: {}", text::line(&error.message)))?;
+        print::line(&format!("{name}: does not work: {}", text::safe_line(&error.message)))?;
         return print::line(&format!("  {}\n", tested.advice.unwrap_or_default()));
     }
     let tools = figure::plural(tested.tools.len(), "tool", "tools");
-    print::line(&format!("{name}: {tools}, after {}", figure::span(tested.took_ms.unwrap_or_default())))?;
+    print::line(&format!("{name}: {tools}, after {}", figure::duration(tested.took_ms.unwrap_or_default())))?;
     let row = |tool: &ToolRow| {
         let effect = match tool.effect {
             ToolEffect::Read => "reads, it says",
@@ -208,7 +208,7 @@ fn tell(tested: &ServerTest) -> Result<(), Failure> {
         print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &tested.tools.iter().map(row).collect::<Vec<_>>())?;
     }
     for why in &tested.left_out {
-        print::line(&format!("left out: {}", text::line(why)))?;
+        print::line(&format!("left out: {}", text::safe_line(why)))?;
     }
     print::line("")
 }

@@ -74,7 +74,7 @@ fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environmen
             base_url: secret::hide_in_address(&reach.base_url),
             api_key_env: model.api_key_env.clone(),
             is_set: reach.has_key,
-            is_usable: reach.is_possible(),
+            is_usable: reach.is_usable(),
         }
     });
     ModelRow {

@@ -29,7 +29,7 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     // Report permanent errors immediately instead of waiting in the monitor.
     match (Client::find(&address).await, &address) {
         (Discovery::Unreachable(error), _) => return Err(error.into()),
-        (Discovery::None, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Success),
+        (Discovery::None, Address::Home(_)) if context.print_if_unused(&[(); 0])? => return Ok(Exit::Success),
         (Discovery::None, Address::Home(home)) => drop(OfflineStore::open(home)?),
         _ => {}
     }

@@ -32,16 +32,16 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a permission request and its decision, if any.
 fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
-    let age = figure::span(crate::screen::now().millis_since(asked.created_at));
+    let age = figure::duration(crate::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-    for row in people::fitted(people::described(asked), people::list_columns()) {
+    for row in people::wrap_rows(people::permission_rows(asked), people::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
-        let why = asked.reason.as_deref().map(|reason| format!(": {}", text::line(reason))).unwrap_or_default();
-        print::line(&format!("  {} by {}{why}", decision.as_str(), text::line(by)))?;
+        let why = asked.reason.as_deref().map(|reason| format!(": {}", text::safe_line(reason))).unwrap_or_default();
+        print::line(&format!("  {} by {}{why}", decision.as_str(), text::safe_line(by)))?;
     }
     Ok(())
 }
@@ -58,14 +58,14 @@ pub(super) async fn decide(
     if asked.status != PermissionStatus::Pending {
         return Err(already_decided_error(&asked).into());
     }
-    let taker = questions::reach(context, &asked.session_id).await?;
+    let taker = questions::connect(context, &asked.session_id).await?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let decided = async {
         let asked = taker.client().decide(&asked.permission_id, decision, reason).await?;
-        let more = questions::still_open(taker.client(), &asked.session_id, &soong).await?;
+        let more = questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;
         Ok::<_, Failure>((asked, more))
     };
-    let (decided, outlook) = (decided.await, taker.outlook());
+    let (decided, outlook) = (decided.await, taker.resume_description());
     taker.close().await;
     let (asked, more) = decided?;
     if context.global.json {
@@ -74,7 +74,7 @@ pub(super) async fn decide(
     }
     let what = if decision.allows() { "allowed" } else { "refused" };
     print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
-    print::aside(
+    print::line_or_stderr(
         context.terminal,
         Hue::Dim,
         &format!("follow it: {soong} traces events {} --follow", asked.session_id),

@@ -42,7 +42,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
         })
         .collect();
     for warning in texts.warnings.iter().filter(|warning| !texts.skills.warnings().contains(warning)) {
-        print::error_line(&format!("warning: {}", text::line(&warning.to_string())));
+        print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
     }
     print::table(&["PRESET", "ORIGIN", "MODEL", "MAX TURNS", "DESCRIPTION", "TOOLS"], &rows)?;
     Ok(Exit::Success)

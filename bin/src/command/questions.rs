@@ -41,13 +41,13 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a question and its answer.
 fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
-    let age = figure::span(crate::screen::now().millis_since(question.created_at));
-    let whom = question.to.as_deref().map(|to| format!(", for {}", text::line(to))).unwrap_or_default();
+    let age = figure::duration(crate::screen::now().millis_since(question.created_at));
+    let whom = question.to.as_deref().map(|to| format!(", for {}", text::safe_line(to))).unwrap_or_default();
     let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
     let indented = |text: &str| {
-        let text = text::block(text);
+        let text = text::safe_block(text);
         text.lines().try_for_each(|line| print::line(&format!("  {line}")))
     };
     indented(&question.question)?;
@@ -75,7 +75,7 @@ impl DecisionTarget {
     }
 
     /// Describes when the run resumes.
-    pub(super) fn outlook(&self) -> &'static str {
+    pub(super) fn resume_description(&self) -> &'static str {
         match self {
             Self::Owner(_) => "goes on",
             Self::Temporary(_) => "goes on with the next `soong run --session` or `soong serve` that has a model",
@@ -93,7 +93,7 @@ impl DecisionTarget {
 /// model that the session needs is not available, this process becomes the owner instead.
 ///
 /// Fails with `home_locked` if the owner has no control socket.
-pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
+pub(super) async fn connect(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
     let home = context.home()?;
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         if let Some(pid) = records::owner(&home) {
@@ -102,18 +102,22 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
             return Err(Failure::new(Exit::of(code), what, "That program decides and answers itself."));
         }
         let settings = config::read(&context.global, &home)?;
-        let models = OfflineStore::open(&home)?.models_at_work(session)?;
+        let models = OfflineStore::open(&home)?.unfinished_models(session)?;
         if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
             let owner = Owner::open(host::builder(context, &home, &settings), RecoveryPolicy::Nothing).await?;
             return Ok(DecisionTarget::Temporary(owner));
         }
     }
-    host::reach(context, &home).await.map(DecisionTarget::Owner)
+    host::connect_or_spawn(context, &home).await.map(DecisionTarget::Owner)
 }
 
 /// Describes how many other requests of the session are still open.
-pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
-    let open = people::open(client, Some(session)).await?.requests;
+pub(super) async fn describe_open_requests(
+    client: &Client,
+    session: &SessionId,
+    soong: &str,
+) -> Result<String, Failure> {
+    let open = people::fetch_open_requests(client, Some(session)).await?.requests;
     let of = |is: fn(&UserRequest) -> bool, one: &str, many: &str, list: &str| match open
         .iter()
         .filter(|ask| is(ask))
@@ -147,14 +151,14 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     if question.status != QuestionStatus::Pending {
         return Err(already_decided(&question).into());
     }
-    let taker = reach(context, &question.session_id).await?;
+    let taker = connect(context, &question.session_id).await?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let answered = async {
         let question = taker.client().answer(id, &answer).await?;
-        let more = still_open(taker.client(), &question.session_id, &soong).await?;
+        let more = describe_open_requests(taker.client(), &question.session_id, &soong).await?;
         Ok::<_, Failure>((question, more))
     };
-    let (answered, outlook) = (answered.await, taker.outlook());
+    let (answered, outlook) = (answered.await, taker.resume_description());
     taker.close().await;
     let (question, more) = answered?;
     if context.global.json {
@@ -163,7 +167,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     }
     let (run, session) = (&question.run_id, &question.session_id);
     print::line(&format!("answered; run {run} of session {session} {outlook}{more}"))?;
-    print::aside(
+    print::line_or_stderr(
         context.terminal,
         Hue::Dim,
         &format!("follow it: {soong} traces events {} --follow", question.session_id),

@@ -15,7 +15,7 @@ use soong_server::http::{Accepted, SettingUpdate, StartBody};
 use super::{
     attach::Attachments,
     host::{self, builder},
-    work::{RuntimeSession, last_of, last_session},
+    work::{RuntimeSession, fetch_last_session, last_session_of},
 };
 use crate::{
     cli,
@@ -43,12 +43,12 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
-        let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
+        let resumed_trace = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
         let session = (options.session.as_deref(), options.trace.as_deref(), options.resume);
-        let kept = || last_model(&home, session, project.as_deref());
+        let last_model = || last_model(&home, session, project.as_deref());
         let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-        let model = options.model.clone().or_else(|| if is_reset { None } else { kept() });
-        check_models(context, &settings, &home, model.as_deref(), goes_on)?;
+        let model = options.model.clone().or_else(|| if is_reset { None } else { last_model() });
+        check_credentials(context, &settings, &home, model.as_deref(), resumed_trace)?;
     }
     let fails_on_denied = options.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
@@ -56,22 +56,22 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     if options.detach {
         return detach(context, &home, options, (prompt, schema), project, attached).await;
     }
-    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
-    let wished = async |place: &mut RuntimeSession<'_>| {
-        let wish = wish(place.client(), options, (prompt, schema), project, context.global.json).await?;
+    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let build_request = async |place: &mut RuntimeSession<'_>| {
+        let wish = start_request(place.client(), options, (prompt, schema), project, context.global.json).await?;
         attach(context, place, attached, wish).await
     };
-    let done = match wished(&mut place).await {
+    let done = match build_request(&mut place).await {
         Ok(wish) => place.run(wish, shown).await,
         Err(failure) => Err(failure),
     };
-    place.leave().await;
+    place.close().await;
     let done = done?;
     let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
-    let advice = report::allowing_options(&done.denied);
+    let advice = report::allow_advice(&done.denied);
     if !context.global.json && !done.output_closed {
-        report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
-        report::refused_calls(&done.denied);
+        report::print_detail_commands(context, context.global.home.as_deref(), &done.session, &done.stored)?;
+        report::print_denied_calls(&done.denied);
         if !has_failed && !advice.is_empty() {
             print::error_line(&advice);
         }
@@ -87,16 +87,16 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
 
 /// Fails if the credentials of a required model are missing. When an interrupted run is resumed, its models are
 /// required, else `model`.
-fn check_models(
+fn check_credentials(
     context: &Context<'_>,
     settings: &Settings,
     home: &Path,
     model: Option<&str>,
-    goes_on: Option<&str>,
+    resumed_trace: Option<&str>,
 ) -> Result<(), Failure> {
-    let trace = goes_on.and_then(|id| OfflineStore::open(home).ok().map(|records| (records.trace(id), records)));
+    let trace = resumed_trace.and_then(|id| OfflineStore::open(home).ok().map(|records| (records.trace(id), records)));
     if let Some((Ok(trace), records)) = trace {
-        let models = records.models_at_work(&trace.session_id)?;
+        let models = records.unfinished_models(&trace.session_id)?;
         // A trace that is complete cannot be resumed: let the owner reject it with that reason, not with a missing
         // key.
         if !models.is_empty() || trace.status == TraceStatus::Completed {
@@ -116,7 +116,7 @@ pub(super) fn last_model(
     let records = OfflineStore::open(home).ok()?;
     let session = match session.or(trace) {
         Some(id) => records.session(id).ok(),
-        None if is_last => last_of(records.sessions().ok()?, project?),
+        None if is_last => last_session_of(records.sessions().ok()?, project?),
         None => None,
     };
     records.last_model(&session?.session_id)
@@ -153,16 +153,16 @@ async fn attach(
     if attached.is_empty() {
         return Ok(wish);
     }
-    let session = place.ask(async |client| attached.upload(client, &wish).await).await?;
+    let session = place.request(async |client| attached.upload(client, &wish).await).await?;
     wish.session_id = Some(session.to_string());
     if !context.global.json {
-        attached.tell();
+        attached.print();
     }
     Ok(wish)
 }
 
 /// Builds the request body of the run from the options.
-async fn wish(
+async fn start_request(
     client: &Client,
     options: cli::Run,
     (prompt, expected_output_schema): (Option<String>, Option<Value>),
@@ -186,7 +186,9 @@ async fn wish(
             }
             Some(session.session_id.to_string())
         }
-        (None, None) if options.resume => Some(last_session(client, project.as_deref()).await?.session_id.to_string()),
+        (None, None) if options.resume => {
+            Some(fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
+        }
         (None, None) => None,
     };
     let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
@@ -205,7 +207,7 @@ async fn wish(
         after_sequence: options.after,
         allow: options.allow,
         deny: options.deny,
-        unattended: !options.detach && (is_json || !people::is_somebody_there()),
+        unattended: !options.detach && (is_json || !people::is_interactive()),
         ..StartBody::default()
     };
     reset(&mut body, &options.reset);
@@ -264,11 +266,11 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the prompt from the command line or from standard input, or `None` to resume without one.
-fn prompt(given: Option<&str>, may_go_on: bool) -> Result<Option<String>, Failure> {
+fn prompt(given: Option<&str>, may_resume: bool) -> Result<Option<String>, Failure> {
     let example = "Say what is to be done: `soong run \"Summarise README.md\"`, or pipe it in.";
     let text = match given {
         Some(text) if text != "-" => text.to_owned(),
-        None if may_go_on => return Ok(None),
+        None if may_resume => return Ok(None),
         None if std::io::stdin().is_terminal() => return Err(Failure::usage("there is no prompt", example)),
         _ => input::read_all()?,
     };
@@ -287,17 +289,17 @@ async fn detach(
     project: Option<PathBuf>,
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
-    let mut client = host::reach(context, home).await?;
-    let mut wish = wish(&client, options, asked, project, context.global.json).await?;
+    let mut client = host::connect_or_spawn(context, home).await?;
+    let mut wish = start_request(&client, options, asked, project, context.global.json).await?;
     if !attached.is_empty() {
         let mut uploaded = attached.upload(&client, &wish).await;
         if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
-            client = host::reach(context, home).await?;
+            client = host::connect_or_spawn(context, home).await?;
             uploaded = attached.upload(&client, &wish).await;
         }
         wish.session_id = Some(uploaded?.to_string());
         if !context.global.json {
-            attached.tell();
+            attached.print();
         }
     }
     let run = client.start(&wish).await?;

@@ -45,7 +45,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         Failure::new(Exit::Failed, what, "See what is in the way, and start again.")
     };
     config::make_home(&home).map_err(no_token)?;
-    let (token, note) = token::prepare(&home).map_err(no_token)?;
+    let (token, note) = token::prepare_home_token(&home).map_err(no_token)?;
     let environment = context.environment.with(TOKEN_SECRET_NAME, &token);
     let tokens = Tokens::read(&home, &settings.config, &environment).map_err(|missing| {
         let what = format!("server.tokens: {} has no token: {}", missing.uid, missing.why);
@@ -76,7 +76,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         print::error_line(&format!("ending: {parked}; Ctrl-C again leaves at once"));
     }
     // Accept no new connections; open requests may finish.
-    served.leave();
+    served.stop_accepting();
     owner.close().await;
     served.stop().await;
     Ok(Exit::Success)
@@ -99,6 +99,6 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
         0 => String::new(),
         runs => format!("; {} on", figure::plural(runs, "run goes", "runs go")),
     };
-    print::line(&format!("serving {} on {url}{resumed}", text::line(&home)))?;
-    print::line(&format!("the token is in {}", text::line(&format!("{home}/server.token"))))
+    print::line(&format!("serving {} on {url}{resumed}", text::safe_line(&home)))?;
+    print::line(&format!("the token is in {}", text::safe_line(&format!("{home}/server.token"))))
 }

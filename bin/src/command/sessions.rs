@@ -5,12 +5,12 @@ mod cleanup;
 
 use std::collections::HashSet;
 
-pub(super) use branch::{refused, stands};
+pub(super) use branch::{describe_head, refused};
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 
 use super::{
-    artifacts::{DIRTY_NOTE, number},
+    artifacts::{DIRTY_NOTE, version_label},
     host::builder,
     traces,
 };
@@ -31,7 +31,7 @@ use crate::{
 use soong_server::http::ForkBody;
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
-    if matches!(options, cli::Sessions::List) && context.says_no_sessions(&[(); 0])? {
+    if matches!(options, cli::Sessions::List) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
     let source = context.source().await?;
@@ -58,16 +58,22 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
     drop(source);
-    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached =
+        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let deleted = reached.client().delete_session(&session.session_id).await;
-    if let Some(owner) = reached.own() {
+    if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }
     deleted?;
-    told(context, &session, &traces, &artifacts)
+    print_deleted(context, &session, &traces, &artifacts)
 }
 
-fn told(context: &Context<'_>, session: &Session, traces: &[Trace], artifacts: &[Artifact]) -> Result<Exit, Failure> {
+fn print_deleted(
+    context: &Context<'_>,
+    session: &Session,
+    traces: &[Trace],
+    artifacts: &[Artifact],
+) -> Result<Exit, Failure> {
     let messages: u64 = traces.iter().map(|trace| trace.total_messages).sum();
     if context.global.json {
         print::json(&json!({
@@ -98,7 +104,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         print::line("no sessions")?;
         return Ok(Exit::Success);
     }
-    let open = source.open(None).await?;
+    let open = source.open_requests(None).await?;
     let asks: HashSet<&SessionId> = open.iter().map(UserRequest::session_id).collect();
     let rows: Vec<Vec<String>> = sessions
         .iter()
@@ -107,7 +113,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
                 session.session_id.to_string(),
                 figure::time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
-                text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
+                text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
                 session.project_dir.clone(),
             ]
         })
@@ -139,16 +145,16 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         return Ok(Exit::Success);
     }
     print::line(&format!("session   {}", session.session_id))?;
-    print::line(&format!("name      {}", text::line(session.name.as_deref().unwrap_or(""))))?;
-    print::line(&format!("project   {}", text::line(&session.project_dir)))?;
+    print::line(&format!("name      {}", text::safe_line(session.name.as_deref().unwrap_or(""))))?;
+    print::line(&format!("project   {}", text::safe_line(&session.project_dir)))?;
     print::line(&format!("created   {} UTC", figure::time(session.created_at)))?;
     print::line(&format!("updated   {} UTC", figure::time(session.updated_at)))?;
     print::line(&format!(
         "runs      {}",
         figure::plural(session.live_runs as usize, "has not ended", "have not ended")
     ))?;
-    for ask in source.open(Some(&session.session_id)).await? {
-        print::line(&format!("asks      {}", ask.line()))?;
+    for ask in source.open_requests(Some(&session.session_id)).await? {
+        print::line(&format!("asks      {}", ask.summary()))?;
     }
     print::line("")?;
     traces::table(&all, context)?;
@@ -161,7 +167,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
                 let file = records.file(&artifact.artifact_id, artifact.stored_version);
                 vec![
                     artifact.key(),
-                    number(artifact),
+                    version_label(artifact),
                     figure::bytes(artifact.size),
                     file.map(|file| file.display().to_string()).unwrap_or_default(),
                 ]
@@ -169,11 +175,11 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             .collect();
         print::table(&["ARTIFACT", "VERSION", "SIZE", "FILE"], &rows)?;
         if artifacts.iter().any(|artifact| artifact.dirty) {
-            print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+            print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
         let hint = format!("Look closer: {soong} artifacts show NAME --session {}", session.session_id);
-        print::aside(context.terminal, Hue::Dim, &hint)?;
+        print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
     }
     Ok(Exit::Success)
 }

@@ -67,7 +67,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
         print::line(&format!(
             "{}  {}  {}",
             paint.paint(Hue::Bold, name),
-            text::line_as_is(value),
+            text::safe_line_keep_spaces(value),
             paint.paint(Hue::Dim, origin)
         ))
     };
@@ -81,7 +81,8 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     if !faults.is_empty() {
         print::line("")?;
     }
-    let fault = |fault: &String| print::line(&format!("{}  {}", paint.paint(Hue::Red, "broken"), text::line(fault)));
+    let fault =
+        |fault: &String| print::line(&format!("{}  {}", paint.paint(Hue::Red, "broken"), text::safe_line(fault)));
     faults.iter().try_for_each(fault)
 }
 
@@ -121,10 +122,10 @@ fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Re
                 None => "",
             };
             let room = COLUMNS.saturating_sub(text::width(note));
-            let left = text::line_as_is(&format!("{} = {value}", setting.key));
+            let left = text::safe_line_keep_spaces(&format!("{} = {value}", setting.key));
             let left = text::cut(&left, room, context.terminal.ellipsis()) + note;
             let origin = match (setting.line, file) {
-                (Some(line), Some(file)) => text::line_as_is(&format!("{}:{line}", file.display())),
+                (Some(line), Some(file)) => text::safe_line_keep_spaces(&format!("{}:{line}", file.display())),
                 _ => setting.origin.clone(),
             };
             (left, origin)

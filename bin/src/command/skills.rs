@@ -28,15 +28,16 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
     if context.global.json {
         print::json(&shown)?;
     } else {
-        let row =
-            |skill: &SkillView| vec![text::line(&skill.name), skill.origin.clone(), text::line(&skill.description)];
+        let row = |skill: &SkillView| {
+            vec![text::safe_line(&skill.name), skill.origin.clone(), text::safe_line(&skill.description)]
+        };
         print::table(&["SKILL", "ORIGIN", "DESCRIPTION"], &shown.iter().map(row).collect::<Vec<_>>())?;
     }
     for warning in skills.warnings() {
-        print::error_line(&format!("warning: {}", text::line(&warning.to_string())));
+        print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
     }
     for fault in faults {
-        print::error_line(&format!("left out: {}", text::line(&fault)));
+        print::error_line(&format!("left out: {}", text::safe_line(&fault)));
     }
     Ok(Exit::Success)
 }
@@ -44,13 +45,13 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
 fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, Failure> {
     let (skills, _) = look(context, path)?;
     let skill = skills.get(name).ok_or_else(|| {
-        let known: Vec<String> = skills.list().map(|skill| text::line(&skill.name)).collect();
+        let known: Vec<String> = skills.list().map(|skill| text::safe_line(&skill.name)).collect();
         let what = format!("there is no skill {name:?}; there is: {}", known.join(", "));
         Failure::new(Exit::NotFound, what, "See `soong skills list`.")
     })?;
     match context.global.json {
         true => print::json(&SkillView { text: Some(skill.text.clone()), ..SkillView::of(skill) })?,
-        false => print::line(&text::block(&skill.text))?,
+        false => print::line(&text::safe_block(&skill.text))?,
     }
     Ok(Exit::Success)
 }

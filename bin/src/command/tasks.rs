@@ -60,17 +60,17 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
             task.status.as_str().to_owned(),
             task.lines.to_string(),
             figure::time(task.modified_at),
-            text::cut(&text::line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
+            text::cut(&text::safe_line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
             task.path.display().to_string(),
         ]
     };
     let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
     print::table(&["SESSION", "STATUS", "LINES", "WRITTEN (UTC)", "MISSION", "FILE"], &rows)?;
     if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
-        print::aside(context.terminal, Hue::Dim, "unfinished: its run is at work, or was cut off")?;
+        print::line_or_stderr(context.terminal, Hue::Dim, "unfinished: its run is at work, or was cut off")?;
     }
     if tasks.iter().any(|task| task.kept_in == TaskPlace::Home) {
-        print::aside(context.terminal, Hue::Dim, "some lie in the home: the project was not written to")?;
+        print::line_or_stderr(context.terminal, Hue::Dim, "some lie in the home: the project was not written to")?;
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
             vec![figure::time(candidate.modified_at), reason, candidate.path.display().to_string()]
         })
         .collect();
-    if !cleanup::list(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)? {
+    if !cleanup::print_candidates(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)? {
         return Ok(());
     }
     let all = figure::plural(report.candidates.len(), "task journal", "task journals");

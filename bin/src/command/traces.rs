@@ -26,7 +26,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     if let cli::Traces::Stop { id } = options {
         return stop(context, id).await;
     }
-    if matches!(options, cli::Traces::List) && context.says_no_sessions(&[(); 0])? {
+    if matches!(options, cli::Traces::List) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
     let source = context.source().await?;
@@ -45,18 +45,18 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let mut place = RuntimeSession::enter(context, &home, || builder(context, &home, &settings)).await?;
-    let wished = async |place: &mut RuntimeSession<'_>| {
+    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let build_request = async |place: &mut RuntimeSession<'_>| {
         let session = session_of(place.client(), id).await?;
         let reflection = Reflection { focus: focus.map(str::to_owned) };
         let session_id = Some(session.session_id.to_string());
         Ok::<_, Failure>(StartBody { session_id, reflects: Some(reflection), ..StartBody::default() })
     };
-    let done = match wished(&mut place).await {
+    let done = match build_request(&mut place).await {
         Ok(wish) => place.run(wish, RunDisplay::Once).await,
         Err(failure) => Err(failure),
     };
-    place.leave().await;
+    place.close().await;
     done?.exit
 }
 
@@ -83,7 +83,7 @@ pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failu
                 figure::time(trace.created_at),
                 trace.total_messages.to_string(),
                 figure::count(trace.total_tokens),
-                text::cut(&text::line(&trace.task), 60, context.terminal.ellipsis()),
+                text::cut(&text::safe_line(&trace.task), 60, context.terminal.ellipsis()),
             ]
         })
         .collect();
@@ -117,18 +117,18 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
                 "{} tokens, {}, {}",
                 figure::count(trace.total_tokens),
                 figure::cost(trace.total_cost),
-                figure::span(trace.total_duration_ms)
+                figure::duration(trace.total_duration_ms)
             ),
         ),
     ];
     facts.extend(trace.error_message.iter().map(|error| ("error", error.clone())));
     for (name, fact) in facts {
-        print::line(&format!("{name:<9} {}", text::line(&fact)))?;
+        print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
     if let Some(result) = &trace.result_summary {
         print::line("")?;
         print::line(&context.terminal.stdout.paint(Hue::Bold, "Result"))?;
-        report::drawn(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
+        report::render(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
     }
     if !goal_tree.goals.is_empty() {
         print::line("")?;
@@ -137,7 +137,7 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
             let depth = goal.number.matches('.').count();
             let status = serde_json::to_value(goal.status).ok();
             let status = status.as_ref().and_then(|status| status.as_str()).unwrap_or_default();
-            let line = format!("{} {} [{status}]", goal.number, text::line(&goal.description));
+            let line = format!("{} {} [{status}]", goal.number, text::safe_line(&goal.description));
             print::line(&format!("  {}{line}", "  ".repeat(depth)))?;
         }
     }
@@ -166,13 +166,13 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
     let answers = message.tool_call_id.as_ref().map_or_else(String::new, |id| format!(" answers {id}"));
     let partial = if message.partial { " (cut off)" } else { "" };
     let head = format!("#{} {}{answers}{partial}{mark}", message.sequence, message.role.as_str());
-    print::line(&context.terminal.stdout.paint(Hue::Bold, &text::line(&head)))?;
+    print::line(&context.terminal.stdout.paint(Hue::Bold, &text::safe_line(&head)))?;
     if !message.content.is_empty() {
-        print::line(&text::block(message.content.trim_end()))?;
+        print::line(&text::safe_block(message.content.trim_end()))?;
     }
     for call in &message.tool_calls {
         let line = format!("-> {} {} [{}]", call.name, call.arguments, call.id);
-        print::line(&text::line(&line))?;
+        print::line(&text::safe_line(&line))?;
     }
     print::line("")
 }
@@ -188,20 +188,22 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         return Ok(Exit::Success);
     }
     let Source::Owner(client, ready) = source else {
-        return if trace.status.is_open() { Err(cut_off(id, cursor)) } else { Ok(Exit::Success) };
+        return if trace.status.is_open() { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
     };
     // Check again after printing: if the run is still active now, its end will arrive on the stream.
-    match is_at_work(client, id).await? {
+    match is_active(client, id).await? {
         Some(true) => {}
         Some(false) => {
             let cursor = print_stored(context, source, &trace.trace_id, cursor).await?;
             let is_open = source.trace(id).await?.trace.status.is_open();
-            return if is_open { Err(cut_off(id, cursor)) } else { Ok(Exit::Success) };
+            return if is_open { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
         }
-        None => return last_words(context, id, cursor, ready.pid).await,
+        None => return finish_following(context, id, cursor, ready.pid).await,
     }
     let mut events = match client.trace_events(&trace.trace_id, cursor).await {
-        Err(error) if error.code == ErrorCode::Closing => return last_words(context, id, cursor, ready.pid).await,
+        Err(error) if error.code == ErrorCode::Closing => {
+            return finish_following(context, id, cursor, ready.pid).await;
+        }
         events => events?,
     };
     let mut is_polled = false;
@@ -216,26 +218,26 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
                 cursor = record.event_id;
                 print_event(context, &record)?;
                 // Another run of the trace may be queued.
-                if record.event.is_terminal() && is_at_work(client, id).await? != Some(true) {
-                    return last_words(context, id, cursor, ready.pid).await;
+                if record.event.is_terminal() && is_active(client, id).await? != Some(true) {
+                    return finish_following(context, id, cursor, ready.pid).await;
                 }
             }
             Some(Ok(StreamItem::Delta(_))) => {}
             Some(Ok(StreamItem::Lost(lost))) => return Err(lost.error.clone().into()),
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
-            Some(Err(_)) | None => return last_words(context, id, cursor, ready.pid).await,
+            Some(Err(_)) | None => return finish_following(context, id, cursor, ready.pid).await,
         }
     }
 }
 
 /// Returns the failure for a trace with a run that has not ended and that no process executes.
-fn cut_off(id: &str, cursor: u64) -> Failure {
+fn interrupted(id: &str, cursor: u64) -> Failure {
     let what = format!("trace {id} was interrupted at event {cursor}, and no process continues it");
     Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
 }
 
 /// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
-async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
+async fn is_active(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
     match client.trace(id).await {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
         found => {
@@ -252,7 +254,7 @@ async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> 
 
 /// Called when the run has ended or the owner process is gone: prints the events after the cursor, and fails if the
 /// trace is still open.
-async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
+async fn finish_following(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
     let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;
@@ -283,12 +285,12 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
     if let Source::Owner(client, ready) = &source {
-        return end(context, client, ready.pid, &trace).await;
+        return stop_run(context, client, ready.pid, &trace).await;
     }
     let is_root = trace.parent_trace_id.is_none();
     // A reflection run does not change the status of its trace.
-    let looks_back = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
-    if !trace.status.is_open() && !looks_back {
+    let is_reflecting = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
+    if !trace.status.is_open() && !is_reflecting {
         let what = format!("no run is at work on trace {id} (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
     }
@@ -296,16 +298,17 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
-    let ended = end(context, reached.client(), std::process::id(), &trace).await;
-    if let Some(owner) = reached.own() {
+    let reached =
+        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let ended = stop_run(context, reached.client(), std::process::id(), &trace).await;
+    if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }
     ended
 }
 
 /// Stops the run of a trace and waits until it has ended. `pid` is the process id of the owner.
-async fn end(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) -> Result<Exit, Failure> {
+async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) -> Result<Exit, Failure> {
     let id = &trace.trace_id;
     let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
     let stopped = client.stop(id.as_str()).await?;
@@ -340,6 +343,6 @@ fn print_event(context: &Context<'_>, record: &EventRecord) -> Result<(), Failur
     }
     let ts = record.ts.to_string();
     let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
-    let data = text::cut(&text::line(record.event.data_json().as_str()), 160, context.terminal.ellipsis());
-    print::line(&format!("{:>5}  {time}  {:<22}  {data}", record.event_id, text::line(record.event.kind())))
+    let data = text::cut(&text::safe_line(record.event.data_json().as_str()), 160, context.terminal.ellipsis());
+    print::line(&format!("{:>5}  {time}  {:<22}  {data}", record.event_id, text::safe_line(record.event.kind())))
 }

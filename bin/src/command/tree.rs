@@ -19,7 +19,7 @@ use crate::{
         self,
         board::{RunRow, RunTable},
         lines::{PictureFormat, lines},
-        totals::money,
+        totals::format_usd,
     },
     source::Source,
     terminal::Hue,
@@ -34,7 +34,7 @@ const ACTIVITY_COLUMNS: usize = 27;
 pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
     match context.source().await? {
         Source::Owner(client, ready) => live(context, &client.tree().await?, &ready)?,
-        Source::Disk(records) => recorded(context, &records)?,
+        Source::Disk(records) => print_recorded(context, &records)?,
     }
     Ok(Exit::Success)
 }
@@ -48,15 +48,15 @@ fn live(context: &Context<'_>, root: &ActorView, ready: &Ready) -> Result<(), Fa
         return print::json(&json);
     }
     for line in drawn(root, &frame(context)) {
-        print::line(line.painted(context.terminal.stdout).trim_end())?;
+        print::line(line.to_ansi(context.terminal.stdout).trim_end())?;
     }
     Ok(())
 }
 
 fn frame(context: &Context<'_>) -> PictureFormat {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    let is_told = context.terminal.has_stdout && columns > 0;
-    let width = if is_told { usize::from(columns) - 1 } else { COLUMNS };
+    let is_known = context.terminal.has_stdout && columns > 0;
+    let width = if is_known { usize::from(columns) - 1 } else { COLUMNS };
     PictureFormat { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
 }
 
@@ -97,7 +97,7 @@ fn name(view: &ActorView) -> String {
         }
         None => format!("{kind} {}", view.id),
     };
-    text::line(&name)
+    text::safe_line(&name)
 }
 
 fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
@@ -114,7 +114,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
     if let Some(run) = &view.run {
         facts.push(format!("turn {}", run.turn));
         facts.push(format!("{} tok", figure::count(run.tokens)));
-        facts.extend(run.cost.filter(|cost| *cost > Usd::default()).map(money));
+        facts.extend(run.cost.filter(|cost| *cost > Usd::default()).map(format_usd));
         facts.extend((run.asks > 0).then(|| figure::plural(run.asks as usize, "answer awaited", "answers awaited")));
         let quiet = run.last_progress.filter(|_| run.stuck).map(|at| age(at, frame.now));
         facts.extend(quiet.map(|quiet| format!("stuck: nothing has come of it for {quiet}")));
@@ -125,14 +125,14 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
     if view.mailbox > 0 {
         facts.push(format!("{} in mailbox", view.mailbox));
     }
-    facts.extend(view.last_error.as_ref().map(|error| format!("last error: {}", text::line(error))));
+    facts.extend(view.last_error.as_ref().map(|error| format!("last error: {}", text::safe_line(error))));
     // The activity says more than the state `running`.
     let doing = match (&*view.state, view.activity.as_str()) {
         (state, "") => state.to_owned(),
         ("running", activity) => activity.to_owned(),
         (state, activity) => format!("{state}: {activity}"),
     };
-    let doing = text::pad(&text::cut(&text::line(&doing), ACTIVITY_COLUMNS, frame.ellipsis()), ACTIVITY_COLUMNS);
+    let doing = text::pad(&text::cut(&text::safe_line(&doing), ACTIVITY_COLUMNS, frame.ellipsis()), ACTIVITY_COLUMNS);
     StyledLine::of(Hue::Dim, branch.as_str())
         .and(hue, name)
         .and(Hue::Dim, format!("  {doing}  {}", facts.join("  ")))
@@ -140,11 +140,11 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
 }
 
 fn age(since: Timestamp, now: Timestamp) -> String {
-    figure::span(now.millis_since(since))
+    figure::duration(now.millis_since(since))
 }
 
 /// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
-fn recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure> {
+fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure> {
     let found = unfinished(&records.reader)?;
     let sessions = by_session(records, found.interrupted.iter().chain(&found.awaiting_input))?;
     if context.global.json {
@@ -171,13 +171,13 @@ fn recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure
     }
     let frame = frame(context);
     for (session, runs) in &sessions {
-        let name = text::line(session.name.as_deref().unwrap_or(""));
+        let name = text::safe_line(session.name.as_deref().unwrap_or(""));
         let head =
             text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
         print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
         let board = RunTable { entries: runs.iter().copied().map(RunRow::from).collect() };
         for line in lines(&board, &frame) {
-            print::line(line.painted(context.terminal.stdout).trim_end())?;
+            print::line(line.to_ansi(context.terminal.stdout).trim_end())?;
         }
     }
     Ok(())

@@ -14,10 +14,10 @@ use crate::{
 };
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
-    if context.says_no_sessions(&UsageReport::default())? {
+    if context.print_if_unused(&UsageReport::default())? {
         return Ok(Exit::Success);
     }
-    let since = options.since.map(ago);
+    let since = options.since.map(time_before);
     let report = context.source().await?.usage(options.by.into(), since).await?;
     match context.global.json {
         true => print::json(&report)?,
@@ -27,7 +27,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
 }
 
 /// Returns the time at which a span ending now started.
-fn ago(span: Duration) -> Timestamp {
+fn time_before(span: Duration) -> Timestamp {
     let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now().as_millis().saturating_sub(millis))
 }
@@ -47,7 +47,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
         let hint = "a price is known where config.toml had one, [prices.\"MODEL\"], when the model was called";
-        print::aside(context.terminal, Hue::Dim, hint)?;
+        print::line_or_stderr(context.terminal, Hue::Dim, hint)?;
     }
     Ok(())
 }

@@ -61,7 +61,7 @@ pub(super) struct RunReport {
 impl<'a> RuntimeSession<'a> {
     /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints notes about the
     /// owner.
-    pub(super) async fn enter(
+    pub(super) async fn connect(
         context: &'a Context<'a>,
         home: &'a Path,
         build: impl Fn() -> RuntimeBuilder + 'a,
@@ -69,14 +69,14 @@ impl<'a> RuntimeSession<'a> {
         let interrupt = prepare(context, home);
         let address = context.address(home);
         let reached = tokio::select! {
-            reached = HomeConnection::find(&address, &build) => reached?,
-            () = interrupt.first() => return Err(left()),
+            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
+        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
     }
 
     /// Like [`RuntimeSession::enter`], but prints no note about another owner. For short operations.
-    pub(super) async fn slip_in(
+    pub(super) async fn connect_quiet(
         context: &'a Context<'a>,
         home: &'a Path,
         build: impl Fn() -> RuntimeBuilder + 'a,
@@ -84,18 +84,18 @@ impl<'a> RuntimeSession<'a> {
         let interrupt = prepare(context, home);
         let address = context.address(home);
         let reached = tokio::select! {
-            reached = HomeConnection::find(&address, &build) => reached?,
-            () = interrupt.first() => return Err(left()),
+            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        let place = Self { context, home, build: Box::new(build), owner: reached, interrupt };
-        if matches!(place.owner, HomeConnection::Own(_)) {
-            place.introduce();
+        let session = Self { context, home, build: Box::new(build), owner: reached, interrupt };
+        if matches!(session.owner, HomeConnection::Own(_)) {
+            session.print_owner_note();
         }
-        Ok(place)
+        Ok(session)
     }
 
     /// Becomes the owner of the home. Fails with `home_locked` if another process owns it.
-    pub(super) async fn own(
+    pub(super) async fn exclusive(
         context: &'a Context<'a>,
         home: &'a Path,
         build: impl Fn() -> RuntimeBuilder + 'a,
@@ -103,26 +103,26 @@ impl<'a> RuntimeSession<'a> {
         let interrupt = prepare(context, home);
         let owner = tokio::select! {
             owner = Owner::open(build(), RecoveryPolicy::Nothing) => owner?,
-            () = interrupt.first() => return Err(left()),
+            () = interrupt.first() => return Err(interrupted_before_start()),
         };
         let reached = HomeConnection::Own(owner);
-        Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
+        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
     }
 
-    fn begin(
+    fn opened(
         context: &'a Context<'a>,
         home: &'a Path,
         build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
         reached: HomeConnection,
         interrupt: Interrupt,
     ) -> Self {
-        let place = Self { context, home, build, owner: reached, interrupt };
-        place.introduce();
-        place
+        let session = Self { context, home, build, owner: reached, interrupt };
+        session.print_owner_note();
+        session
     }
 
     /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.
-    fn introduce(&self) {
+    fn print_owner_note(&self) {
         if self.context.global.json {
             return;
         }
@@ -153,10 +153,10 @@ impl<'a> RuntimeSession<'a> {
                 let own = env!("CARGO_PKG_VERSION");
                 let version = match ready.version.as_str() {
                     same if same == own => String::new(),
-                    other => format!(" (version {}, this is {own})", text::line(other)),
+                    other => format!(" (version {}, this is {own})", text::safe_line(other)),
                 };
                 if let Some(remote) = &self.context.remote {
-                    let url = text::line(remote.url());
+                    let url = text::safe_line(remote.url());
                     print::error_line(&format!(
                         "note: the server at {url}{version} does the work, with its own settings"
                     ));
@@ -175,8 +175,8 @@ impl<'a> RuntimeSession<'a> {
         match self.client().start_and_watch(wish).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
-                self.owner = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
-                self.introduce();
+                self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+                self.print_owner_note();
                 Ok(self.client().start_and_watch(wish).await?)
             }
             other => Ok(other?),
@@ -185,7 +185,7 @@ impl<'a> RuntimeSession<'a> {
 
     /// Sends a request to the owner. If the owner is shutting down, retries with the next owner, or in this process
     /// after it has become the owner. Ctrl-C ends the wait.
-    pub(super) async fn ask<T>(
+    pub(super) async fn request<T>(
         &mut self,
         mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
     ) -> Result<T, Failure> {
@@ -202,7 +202,7 @@ impl<'a> RuntimeSession<'a> {
                 // The owner certainly did not accept the request.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
                     tokio::time::sleep(POLL_INTERVAL).await;
-                    self.owner = HomeConnection::find(&self.context.address(self.home), &self.build).await?;
+                    self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
                 }
                 other => return Ok(other?),
             }
@@ -214,17 +214,17 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Waits for a signal that ends the process, other than Ctrl-C.
-    pub(super) async fn ended(&self) {
-        self.interrupt.ended().await;
+    pub(super) async fn wait_for_end_signal(&self) {
+        self.interrupt.wait_for_end().await;
     }
 
     /// Resets the interrupt after a Ctrl-C that was meant for a run that has ended.
-    pub(super) fn calm(&self) {
-        self.interrupt.calm();
+    pub(super) fn reset_interrupt(&self) {
+        self.interrupt.reset();
     }
 
     /// Returns the maximum time to wait for the end of a cancelled run.
-    fn patience(&self) -> Duration {
+    fn end_timeout(&self) -> Duration {
         match &self.owner {
             HomeConnection::Own(owner) => {
                 Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
@@ -234,26 +234,26 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
-    pub(super) async fn run(&mut self, wish: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
+    pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
         let context = self.context;
-        let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
-        let kind = match (wish.agent_type.as_ref().and_then(Option::as_ref), wish.mode.flatten()) {
+        let task = request.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
+        let kind = match (request.agent_type.as_ref().and_then(Option::as_ref), request.mode.flatten()) {
             (Some(kind), _) => kind.clone(),
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
             (None, _) => "default".to_owned(),
         };
-        let (run, mut events) = self.start(&wish).await?;
+        let (run, mut events) = self.start(&request).await?;
         let client = self.client().clone();
         if shown == RunDisplay::Monitored {
             events = self.monitor(&client, &run, events).await?;
         }
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let watched = watch(&client, &run, events, progress, &self.interrupt, self.patience()).await?;
-        self.interrupt.calm();
+        let watched = watch(&client, &run, events, progress, &self.interrupt, self.end_timeout()).await?;
+        self.interrupt.reset();
         let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
         let exit = report::exit(context, &watched);
         if !watched.output_closed {
-            report::tell(context, self.home, &watched, &stored)?;
+            report::print_result(context, self.home, &watched, &stored)?;
         }
         Ok(RunReport {
             session: run.session_id,
@@ -287,7 +287,7 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.
-    pub(super) async fn keep_sessions(&self, most: usize) {
+    pub(super) async fn delete_old_sessions(&self, most: usize) {
         let HomeConnection::Own(owner) = &self.owner else { return };
         let runtime = owner.runtime();
         let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
@@ -299,14 +299,14 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
-    pub(super) async fn leave(self) {
-        let Some(owner) = self.owner.own() else { return };
-        linger(&owner, &self.interrupt).await;
+    pub(super) async fn close(self) {
+        let Some(owner) = self.owner.into_owner() else { return };
+        wait_idle(&owner, &self.interrupt).await;
         owner.close().await;
     }
 }
 
-fn left() -> Failure {
+fn interrupted_before_start() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted before anything was started", "Nothing is lost: try again.")
 }
 
@@ -316,7 +316,7 @@ fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     Interrupt::listen()
 }
 
-async fn linger(owner: &Owner, interrupt: &Interrupt) {
+async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
     // This process's own run may take a moment to leave the registry of live runs.
     for _ in 0..2 {
         if owner.shut_if_idle() {
@@ -324,7 +324,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    match owner.runtime().user_runs_at_work() {
+    match owner.runtime().active_user_runs() {
         0 => {
             print::error_line("note: another terminal is still storing something; this process stays until it is done")
         }
@@ -333,7 +333,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
             figure::plural(runs, "run is", "runs are")
         )),
     }
-    let (mut cancelled, mut leave_at) = (false, Instant::now());
+    let (mut cancelled, mut exit_at) = (false, Instant::now());
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {
@@ -346,9 +346,9 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
                 print::error_line("cancelling; Ctrl-C again leaves at once");
                 // `cancel_all` waits for the runs to end, but no longer than the cancel timeout.
                 owner.cancel_all().await;
-                leave_at = Instant::now() + CANCEL_MARGIN;
+                exit_at = Instant::now() + CANCEL_MARGIN;
             }
-            () = tokio::time::sleep_until(leave_at), if cancelled => {
+            () = tokio::time::sleep_until(exit_at), if cancelled => {
                 print::error_line("note: not every run has ended; `soong run --trace SESSION` resumes what is left");
                 return;
             }
@@ -357,19 +357,19 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
 }
 
 /// Returns the most recently updated session of a project folder.
-pub(super) fn last_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
+pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
     let project = project.display().to_string();
     let last = sessions.into_iter().filter(|session| session.project_dir == project);
     last.max_by_key(|session| session.updated_at)
 }
 
 /// Fetches the most recently updated session of a project folder. Fails if there is none.
-pub(super) async fn last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
+pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
     let project = project.ok_or_else(|| {
         let advice = "Name the session with --session ID, or the folder on the server's machine with --path DIR.";
         Failure::usage("which session is to go on at the server is not known", advice)
     })?;
-    last_of(client.sessions().await?, project).ok_or_else(|| {
+    last_session_of(client.sessions().await?, project).ok_or_else(|| {
         let what = format!("no session of the project {} can be continued", project.display());
         Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")
     })

@@ -70,7 +70,7 @@ impl Writer {
     }
 
     /// Handles the text between two top-level blocks: definitions of link references are shown.
-    pub(super) fn between(&mut self, source: &str) {
+    pub(super) fn text_between_blocks(&mut self, source: &str) {
         if source.trim_start().starts_with('[') {
             self.inline.open(Hue::Dim);
             source.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| self.inline.push_line(line));
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     /// Handles the next event.
-    pub(super) fn take(&mut self, event: Event<'_>) {
+    pub(super) fn handle_event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) if is_block(&tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
@@ -91,10 +91,10 @@ impl Writer {
             Event::Rule => {
                 self.flush();
                 let dash = if self.page.unicode { "─" } else { "-" };
-                self.emit(&StyledLine::of(Hue::Dim, dash.repeat(self.room())));
+                self.emit(&StyledLine::of(Hue::Dim, dash.repeat(self.content_columns())));
                 self.end_block();
             }
-            inline => self.inline.take(&inline),
+            inline => self.inline.handle_event(&inline),
         }
     }
 
@@ -131,7 +131,7 @@ impl Writer {
             }
             TagEnd::Item => self.end_item(),
             TagEnd::CodeBlock => self.end_code(),
-            TagEnd::TableCell => self.table.end_cell(self.inline.hand_over()),
+            TagEnd::TableCell => self.table.end_cell(self.inline.take_flow()),
             TagEnd::TableHead => {
                 self.inline.close();
                 self.table.end_row();
@@ -139,10 +139,10 @@ impl Writer {
             TagEnd::TableRow => self.table.end_row(),
             TagEnd::Table => {
                 let table = std::mem::take(&mut self.table);
-                table.lines(self.room(), &self.page).iter().for_each(|line| self.emit(line));
+                table.lines(self.content_columns(), &self.page).iter().for_each(|line| self.emit(line));
                 self.end_block();
             }
-            inline => self.inline.take(&Event::End(inline)),
+            inline => self.inline.handle_event(&Event::End(inline)),
         }
     }
 
@@ -187,11 +187,11 @@ impl Writer {
     }
 
     fn end_code(&mut self) {
-        let code = text::block(&self.raw.take().unwrap_or_default());
+        let code = text::safe_block(&self.raw.take().unwrap_or_default());
         self.containers.push(Container::Code);
-        let room = self.room();
+        let room = self.content_columns();
         for line in code.lines() {
-            for part in text::broken(line, room) {
+            for part in text::break_line(line, room) {
                 self.emit(&StyledLine::of(Hue::Cyan, part));
             }
         }
@@ -209,19 +209,19 @@ impl Writer {
     /// Emits the pending inline text.
     fn flush(&mut self) {
         if !self.inline.is_empty() {
-            let flow = self.inline.hand_over();
-            flow.wrapped(self.room()).iter().for_each(|line| self.emit(line));
+            let flow = self.inline.take_flow();
+            flow.wrapped(self.content_columns()).iter().for_each(|line| self.emit(line));
         }
     }
 
     /// Returns the number of columns after the prefix of a line.
-    fn room(&self) -> usize {
-        let before: usize = self.kept(self.containers.len()).iter().map(Container::width).sum();
+    fn content_columns(&self) -> usize {
+        let before: usize = self.prefix_containers(self.containers.len()).iter().map(Container::width).sum();
         self.page.width - before
     }
 
     /// Returns those of the outer `depth` containers that are part of the prefix.
-    fn kept(&self, depth: usize) -> &[Container] {
+    fn prefix_containers(&self, depth: usize) -> &[Container] {
         let containers = &self.containers[..depth.min(self.containers.len())];
         let mut before = 0;
         let too_many = containers.iter().rposition(|container| {
@@ -232,9 +232,9 @@ impl Writer {
     }
 
     /// Returns the prefix of a line; `is_blank` selects the prefix of a blank line.
-    fn before(&self, depth: usize, is_blank: bool) -> StyledLine {
+    fn prefix(&self, depth: usize, is_blank: bool) -> StyledLine {
         let mut before = StyledLine::default();
-        for container in self.kept(depth) {
+        for container in self.prefix_containers(depth) {
             match container {
                 Container::Quote => before.push(Hue::Dim, if self.page.unicode { "│ " } else { "| " }),
                 Container::Item { marker, is_drawn: false } if !is_blank => before.push(Hue::Plain, marker),
@@ -246,11 +246,11 @@ impl Writer {
 
     fn emit(&mut self, line: &StyledLine) {
         if let Some(depth) = self.gap.take().filter(|_| !self.lines.is_empty()) {
-            let mut blank = self.before(depth, true);
+            let mut blank = self.prefix(depth, true);
             blank.trim_end();
             self.lines.push(blank);
         }
-        let mut whole = self.before(self.containers.len(), false);
+        let mut whole = self.prefix(self.containers.len(), false);
         whole.append(line);
         whole.trim_end();
         self.lines.push(whole);

@@ -33,7 +33,7 @@ impl Flow {
 
     /// Appends foreign text on the current line.
     pub(super) fn push(&mut self, hue: Hue, foreign: &str) {
-        self.add(hue, &text::line_as_is(foreign));
+        self.add(hue, &text::safe_line_keep_spaces(foreign));
     }
 
     /// Begins a new line.
@@ -125,7 +125,7 @@ impl<'a> LineBreaker<'a> {
         }
         self.spaces.clear();
         for (hue, cluster, wide) in std::mem::take(&mut self.word) {
-            let (cluster, wide) = text::fitted((cluster, wide), self.columns);
+            let (cluster, wide) = text::fit_cluster((cluster, wide), self.columns);
             if self.used + wide > self.columns {
                 self.next_line();
             }
@@ -159,7 +159,7 @@ mod tests {
             }
             flow.push(Hue::Plain, part);
         }
-        flow.wrapped(columns).iter().map(|line| line.painted(Paint { on: false })).collect()
+        flow.wrapped(columns).iter().map(|line| line.to_ansi(Paint { on: false })).collect()
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Inline {
     }
 
     /// Returns the text and resets it; styles stay open.
-    pub(super) fn hand_over(&mut self) -> Flow {
+    pub(super) fn take_flow(&mut self) -> Flow {
         std::mem::take(&mut self.flow)
     }
 
@@ -60,7 +60,7 @@ impl Inline {
     }
 
     /// Handles an event of inline text; ignores other events.
-    pub(super) fn take(&mut self, event: &Event<'_>) {
+    pub(super) fn handle_event(&mut self, event: &Event<'_>) {
         match event {
             Event::Start(Tag::Emphasis) => self.open(Hue::Italic),
             Event::Start(Tag::Strong) => self.open(Hue::Bold),
@@ -86,16 +86,16 @@ impl Inline {
 
     fn close_link(&mut self) {
         let Some(Link { url, is_image, from }) = self.links.pop() else { return };
-        let said = self.flow.since(from);
-        let says_it = said == url || url.strip_prefix("mailto:") == Some(said);
-        let says_nothing = said.is_empty();
+        let text = self.flow.since(from);
+        let equals_url = text == url || url.strip_prefix("mailto:") == Some(text);
+        let is_empty = text.is_empty();
         if is_image {
             self.push("]");
         }
-        if url.is_empty() || (says_it && !is_image) {
+        if url.is_empty() || (equals_url && !is_image) {
             return;
         }
-        if says_nothing && !is_image {
+        if is_empty && !is_image {
             return self.flow.push(Hue::Dim, &url);
         }
         self.push(" ");

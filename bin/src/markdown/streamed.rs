@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use pulldown_cmark::{Event, Tag};
 
-use super::{PageFormat, events, render, with_plain_breaks};
+use super::{PageFormat, events, normalize_line_breaks, render};
 use crate::{line::StyledLine, terminal::Hue};
 
 /// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
@@ -50,7 +50,7 @@ impl Streamed {
             piece.pop();
             self.ends_with_cr = true;
         }
-        let piece = with_plain_breaks(&piece);
+        let piece = normalize_line_breaks(&piece);
         if let Some(at) = piece.rfind('\n') {
             self.complete = self.rest.len() + at + 1;
         }
@@ -62,7 +62,7 @@ impl Streamed {
         if self.complete == 0 || self.complete < self.next_parse_at {
             return Vec::new();
         }
-        let cut = last_block(&self.rest[..self.complete]);
+        let cut = last_block_start(&self.rest[..self.complete]);
         let after = self.rest.split_off(cut);
         let done = std::mem::replace(&mut self.rest, after);
         self.complete -= cut;
@@ -76,7 +76,7 @@ impl Streamed {
     ///
     /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.
     pub(crate) fn tail(&self, page: &PageFormat, max_lines: usize) -> Vec<StyledLine> {
-        let mut lines = render(&last_part(&self.rest), page);
+        let mut lines = render(&tail_source(&self.rest), page);
         if self.has_lines && !lines.is_empty() {
             lines.insert(0, StyledLine::default());
         }
@@ -89,7 +89,7 @@ impl Streamed {
     /// If the complete text does not start with the settled text, the result is a note followed by the whole text.
     pub(crate) fn finish(&mut self, whole: &str, page: &PageFormat) -> Vec<StyledLine> {
         let mut before = std::mem::take(self);
-        let whole = &with_plain_breaks(whole);
+        let whole = &normalize_line_breaks(whole);
         // A provider may have trimmed the complete text.
         match whole.trim_start().strip_prefix(before.settled.trim_start()) {
             Some(_) if before.settled.is_empty() => render(whole, page),
@@ -106,7 +106,7 @@ impl Streamed {
     }
 
     /// Returns the remaining lines if the complete text is unknown.
-    pub(crate) fn finish_as_is(mut self, page: &PageFormat) -> Vec<StyledLine> {
+    pub(crate) fn finish_unchecked(mut self, page: &PageFormat) -> Vec<StyledLine> {
         let rest = std::mem::take(&mut self.rest);
         self.draw(&rest, page)
     }
@@ -124,7 +124,7 @@ impl Streamed {
 
 /// Returns the position of the last top-level block, including the indentation that it needs; 0 if there is only one
 /// block.
-fn last_block(text: &str) -> usize {
+fn last_block_start(text: &str) -> usize {
     let (mut depth, mut blocks) = (0_usize, 0);
     let mut last = 0;
     for (event, range) in events(text) {
@@ -145,7 +145,7 @@ fn last_block(text: &str) -> usize {
 
 /// Returns the end of a long text, from the start of a line. If the text is a fenced block, its fence is added in
 /// front.
-fn last_part(text: &str) -> Cow<'_, str> {
+fn tail_source(text: &str) -> Cow<'_, str> {
     if text.len() <= TAIL_BYTES {
         return text.into();
     }

@@ -147,8 +147,10 @@ impl Actor {
     /// Returns a display name.
     pub(crate) fn name(&self) -> String {
         match &self.view.run {
-            Some(run) => format!("{} {:?}", text::line(&run.agent_type), text::cut(&text::line(&run.task), 40, "...")),
-            None => text::line(&self.view.actor_id),
+            Some(run) => {
+                format!("{} {:?}", text::safe_line(&run.agent_type), text::cut(&text::safe_line(&run.task), 40, "..."))
+            }
+            None => text::safe_line(&self.view.actor_id),
         }
     }
 

@@ -31,7 +31,7 @@ impl PendingRequests {
     }
 
     /// Returns whether a read is due, and records that it starts.
-    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> bool {
+    pub(crate) fn start_due_read(&mut self, forest: &ActorIndex, now: Timestamp) -> bool {
         let asked = &forest.summary().pending_requests;
         if asked.is_empty() {
             (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
@@ -50,7 +50,7 @@ impl PendingRequests {
     }
 
     /// Stores the result of a read.
-    pub(crate) fn take(&mut self, read: Result<Vec<UserRequest>, ErrorInfo>) {
+    pub(crate) fn store_read(&mut self, read: Result<Vec<UserRequest>, ErrorInfo>) {
         self.is_pending = false;
         match read {
             Ok(list) => self.list = list,
@@ -65,31 +65,31 @@ impl PendingRequests {
     }
 
     /// Requests a new read, after an answer was accepted or has failed.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn mark_stale(&mut self) {
         self.is_stale = true;
     }
 
     /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
-    pub(crate) fn awaits(&mut self, forest: &ActorIndex) -> bool {
-        self.look_again();
+    pub(crate) fn await_requests(&mut self, forest: &ActorIndex) -> bool {
+        self.mark_stale();
         self.is_awaited = !forest.summary().pending_requests.is_empty();
         self.is_awaited
     }
 
     /// The user does something else instead of waiting.
-    pub(crate) fn awaits_no_more(&mut self) {
+    pub(crate) fn cancel_awaiting(&mut self) {
         self.is_awaited = false;
     }
 
     /// Returns true once when the requests that the user waits for have been read.
-    pub(crate) fn has_come(&mut self) -> bool {
+    pub(crate) fn take_arrived(&mut self) -> bool {
         let has_come = self.is_awaited && !self.list.is_empty();
         self.is_awaited &= !has_come;
         has_come
     }
 
     /// Drops the pending read, because it belongs to another process.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.is_pending, self.is_stale) = (false, true);
     }
 }
@@ -113,21 +113,24 @@ mod tests {
         };
         let mut asks = PendingRequests::default();
         forest.apply(tree(vec![asking(3)]), at(0));
-        assert!(asks.wants(&forest, at(0)) && !asks.wants(&forest, at(0)), "one read at a time");
-        asks.take(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
-        assert!(!asks.wants(&forest, at(500)) && asks.wants(&forest, at(1_500)), "not at once after a failure");
+        assert!(asks.start_due_read(&forest, at(0)) && !asks.start_due_read(&forest, at(0)), "one read at a time");
+        asks.store_read(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
+        assert!(
+            !asks.start_due_read(&forest, at(500)) && asks.start_due_read(&forest, at(1_500)),
+            "not at once after a failure"
+        );
         // The request was not stored yet, so it is read again after the interval.
-        asks.take(Ok(Vec::new()));
-        assert!(!asks.wants(&forest, at(1_600)) && asks.wants(&forest, at(2_600)));
-        asks.take(Ok(vec![crate::monitor::tests::permission()]));
-        assert!(!asks.wants(&forest, at(9_000)), "it agrees");
+        asks.store_read(Ok(Vec::new()));
+        assert!(!asks.start_due_read(&forest, at(1_600)) && asks.start_due_read(&forest, at(2_600)));
+        asks.store_read(Ok(vec![crate::monitor::tests::permission()]));
+        assert!(!asks.start_due_read(&forest, at(9_000)), "it agrees");
         // Another request replaces it; the number stays the same.
         forest.apply(changed(vec![asking(7)], &[]), at(9_001));
-        assert!(asks.wants(&forest, at(9_001)));
-        asks.take(Ok(vec![crate::monitor::tests::permission()]));
+        assert!(asks.start_due_read(&forest, at(9_001)));
+        asks.store_read(Ok(vec![crate::monitor::tests::permission()]));
         asks.answered("p1");
-        assert!(asks.list().is_empty() && asks.wants(&forest, at(9_002)));
+        assert!(asks.list().is_empty() && asks.start_due_read(&forest, at(9_002)));
         forest.apply(tree(vec![run("r", None)]), at(9_003));
-        assert!(!asks.wants(&forest, at(19_003)), "nothing is asked");
+        assert!(!asks.start_due_read(&forest, at(19_003)), "nothing is asked");
     }
 }

@@ -108,7 +108,7 @@ impl Default for Detail {
 
 impl Detail {
     /// Selects an actor; clears the data of another actor.
-    pub(crate) fn put(&mut self, key: Option<&Key>) {
+    pub(crate) fn set_subject(&mut self, key: Option<&Key>) {
         if self.subject.as_ref() != key {
             self.subject = key.cloned();
             self.clear();
@@ -126,12 +126,12 @@ impl Detail {
     pub(crate) fn show(&mut self, pane: Pane) {
         if self.pane != pane {
             (self.pane, self.scroll, self.at_end) = (pane, 0, true);
-            self.leave_preview();
+            self.close_preview();
         }
     }
 
     /// Moves to another pane: `by` is -1 for the previous, 1 for the next.
-    pub(crate) fn turn(&mut self, by: isize) {
+    pub(crate) fn switch_pane(&mut self, by: isize) {
         let at = Pane::ALL.iter().position(|pane| *pane == self.pane).unwrap_or(0);
         let panes = isize::try_from(Pane::ALL.len()).unwrap_or(1);
         let next = (isize::try_from(at).unwrap_or(0) + by).rem_euclid(panes);
@@ -164,7 +164,7 @@ impl Detail {
     }
 
     /// Opens the preview of the selected artifact; toggles whether events and messages are shown in full.
-    pub(crate) fn look_closer(&mut self) {
+    pub(crate) fn open_preview(&mut self) {
         self.show_full ^= matches!(self.pane, Pane::Events | Pane::Messages);
         let artifact = self.records.artifacts.as_deref().unwrap_or_default().get(self.chosen());
         if self.is_list()
@@ -177,7 +177,7 @@ impl Detail {
     }
 
     /// Closes the preview; returns whether one was open.
-    pub(crate) fn leave_preview(&mut self) -> bool {
+    pub(crate) fn close_preview(&mut self) -> bool {
         self.records.preview = None;
         self.records.version += 1;
         self.loads.remove(&RecordKind::Preview);
@@ -189,7 +189,7 @@ impl Detail {
     }
 
     /// Returns the read that is due, if any.
-    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> Option<ReadRequest> {
+    pub(crate) fn due_read(&mut self, forest: &ActorIndex, now: Timestamp) -> Option<ReadRequest> {
         let actor = forest.get(self.subject.as_ref()?)?;
         let need = self.need();
         let stamp = stamp(actor);
@@ -225,7 +225,7 @@ impl Detail {
     }
 
     /// Stores the result of a read.
-    pub(crate) fn take(&mut self, want: &ReadRequest, read: Result<ReadContent, ErrorInfo>) {
+    pub(crate) fn store_read(&mut self, want: &ReadRequest, read: Result<ReadContent, ErrorInfo>) {
         if want.generation != self.generation {
             return;
         }
@@ -300,21 +300,21 @@ mod tests {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None)]), at(0));
         let mut desk = Detail::default();
-        assert_eq!(desk.wants(&forest, at(0)), None, "nothing is selected");
-        desk.put(Some(&"run:m".into()));
+        assert_eq!(desk.due_read(&forest, at(0)), None, "nothing is selected");
+        desk.set_subject(Some(&"run:m".into()));
         desk.show(Pane::Events);
-        let want = desk.wants(&forest, at(0)).unwrap();
+        let want = desk.due_read(&forest, at(0)).unwrap();
         assert_eq!((want.need, want.since), (RecordKind::Events, None));
-        assert_eq!(desk.wants(&forest, at(9_000)), None, "it is on its way");
-        desk.take(&want, events(&[1], false));
-        assert_eq!(desk.wants(&forest, at(9_000)), None, "nothing has changed");
+        assert_eq!(desk.due_read(&forest, at(9_000)), None, "it is on its way");
+        desk.store_read(&want, events(&[1], false));
+        assert_eq!(desk.due_read(&forest, at(9_000)), None, "nothing has changed");
         forest.apply(handles(7), at(1));
-        assert_eq!(desk.wants(&forest, at(100)), None, "not at once");
-        let again = desk.wants(&forest, at(9_000)).unwrap();
+        assert_eq!(desk.due_read(&forest, at(100)), None, "not at once");
+        let again = desk.due_read(&forest, at(9_000)).unwrap();
         assert_eq!(again.since, Some(1));
-        desk.take(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        desk.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
         assert_eq!(desk.error(), Some("gone"));
-        assert!(desk.wants(&forest, at(9_500)).is_none() && desk.wants(&forest, at(12_000)).is_some());
+        assert!(desk.due_read(&forest, at(9_500)).is_none() && desk.due_read(&forest, at(12_000)).is_some());
     }
 
     #[test]
@@ -323,18 +323,18 @@ mod tests {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
         let mut desk = Detail::default();
-        desk.put(Some(&"run:m".into()));
+        desk.set_subject(Some(&"run:m".into()));
         desk.show(Pane::Events);
-        let first = desk.wants(&forest, at(0)).unwrap();
-        desk.put(Some(&"run:n".into()));
-        desk.put(Some(&"run:m".into()));
-        let second = desk.wants(&forest, at(0)).unwrap();
-        desk.take(&first, events(&[1, 2], false));
+        let first = desk.due_read(&forest, at(0)).unwrap();
+        desk.set_subject(Some(&"run:n".into()));
+        desk.set_subject(Some(&"run:m".into()));
+        let second = desk.due_read(&forest, at(0)).unwrap();
+        desk.store_read(&first, events(&[1, 2], false));
         assert!(desk.records.events.is_none(), "it was asked for before");
-        desk.take(&second, events(&[1, 2, 3], false));
+        desk.store_read(&second, events(&[1, 2, 3], false));
         forest.apply(handles(9), at(1));
-        let third = desk.wants(&forest, at(9_000)).unwrap();
-        desk.take(&third, events(&[2, 3, 4], true));
+        let third = desk.due_read(&forest, at(9_000)).unwrap();
+        desk.store_read(&third, events(&[2, 3, 4], true));
         let ids: Vec<u64> = desk.records.events.iter().flatten().map(|event| event.event_id).collect();
         assert_eq!(ids, [1, 2, 3, 4]);
     }
@@ -345,15 +345,15 @@ mod tests {
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
         let mut desk = Detail::default();
-        desk.put(Some(&"run:m".into()));
+        desk.set_subject(Some(&"run:m".into()));
         desk.show(Pane::Team);
-        let want = desk.wants(&forest, at(0)).unwrap();
-        desk.take(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
-        let want = desk.wants(&forest, at(2_000)).unwrap();
+        let want = desk.due_read(&forest, at(0)).unwrap();
+        desk.store_read(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        let want = desk.due_read(&forest, at(2_000)).unwrap();
         desk.loads.get_mut(&want.need).unwrap().error = None;
         desk.loads.get_mut(&want.need).unwrap().is_pending = false;
         let child = ActorView { handled: 3, ..run("n", Some("m")) };
         forest.apply(changed(vec![child], &[]), at(2_100));
-        assert!(desk.wants(&forest, at(3_000)).is_none() && desk.wants(&forest, at(4_000)).is_some());
+        assert!(desk.due_read(&forest, at(3_000)).is_none() && desk.due_read(&forest, at(4_000)).is_some());
     }
 }

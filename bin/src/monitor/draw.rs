@@ -20,7 +20,7 @@ use super::{
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{figure, line::StyledLine, screen::totals::cost, terminal::Hue, text};
+use crate::{figure, line::StyledLine, screen::totals::format_cost, terminal::Hue, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
@@ -68,7 +68,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
 
 /// Draws the current state of the monitor.
 pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
-    monitor.arrange();
+    monitor.update_rows();
     let area = *buffer.area();
     let ink = monitor.ink;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
@@ -90,7 +90,7 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     if areas.pane.height > 0 {
         self::pane(monitor, buffer, areas.pane, now);
     }
-    put(ink, buffer, areas.foot, 0, &foot(monitor, now, usize::from(area.width)));
+    put(ink, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
     if let Dialog::Filter(_) | Dialog::None = monitor.dialog {
         return;
     }
@@ -125,7 +125,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         Connection::Connected { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
         Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " gone"),
         Connection::Connected { pid, version } => {
-            StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::line(version)))
+            StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::safe_line(version)))
         }
         Connection::Lost(_) => StyledLine::of(Hue::Red, " gone, trying again"),
     };
@@ -142,7 +142,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     if !states.is_empty() {
         said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
     }
-    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", figure::count(tokens), cost(spent));
+    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", figure::count(tokens), format_cost(spent));
     said.push(StyledLine::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
@@ -152,7 +152,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     for (rate, unit, pick) in
         [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
     {
-        let beats: Vec<u64> = forest.usage_history.beats(now, 16).into_iter().map(pick).collect();
+        let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
         said.push(
             StyledLine::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
         );
@@ -178,14 +178,14 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
     if let Connection::Lost(why) = &monitor.connection {
-        return Some(StyledLine::of(Hue::Red, format!("! {}", text::line(why))));
+        return Some(StyledLine::of(Hue::Red, format!("! {}", text::safe_line(why))));
     }
     let forest = &monitor.actors;
     let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
         line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
     }
-    let Some((worst, first)) = forest.alarms().next() else { return (line.width() > 0).then_some(line) };
+    let Some((worst, first)) = forest.alerts().next() else { return (line.width() > 0).then_some(line) };
     let first = forest.get(first)?;
     for (alarm, hue, one, many) in [
         (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
@@ -193,7 +193,7 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         (Alert::Failed, Hue::Red, "has failed", "have failed"),
         (Alert::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
     ] {
-        let count = forest.alarms().filter(|(other, _)| *other == alarm).count();
+        let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
             line.push(Hue::Plain, if line.width() > 0 { ", " } else { "! " });
             line.push(hue, &figure::plural(count, one, many));
@@ -230,7 +230,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         now,
     };
     let why =
-        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
+        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::safe_line(why))));
     let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
     let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
         // Lines rendered from records alone are reused until the records change.
@@ -284,14 +284,14 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
+fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if let Dialog::Filter(typed) = &monitor.dialog {
         return StyledLine::of(Hue::Cyan, "/")
-            .and(Hue::Plain, text::line_as_is(&typed.text))
+            .and(Hue::Plain, text::safe_line_keep_spaces(&typed.text))
             .and(Hue::Dim, "_  (Enter keeps it, Esc shows all)");
     }
     if let Some((hue, note)) = monitor.note(now) {
-        return StyledLine::of(hue, text::line(note)).cut(columns, monitor.ink.ellipsis());
+        return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.ink.ellipsis());
     }
     let asks = monitor.asks.list().len();
     let answer = format!("answer ({asks})");
@@ -328,13 +328,13 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
         if line.width() + key.len() + what.len() + 3 > columns {
             break;
         }
-        hint(&mut line, key, Hue::Dim, what);
+        push_key_hint(&mut line, key, Hue::Dim, what);
     }
     line
 }
 
 /// Appends the description of a key to a line.
-fn hint(line: &mut StyledLine, key: &str, hue: Hue, what: &str) {
+fn push_key_hint(line: &mut StyledLine, key: &str, hue: Hue, what: &str) {
     line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
     line.push(Hue::Bold, key);
     line.push(hue, &format!(" {what}"));

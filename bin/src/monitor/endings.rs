@@ -27,7 +27,7 @@ pub(crate) struct FinishedRuns {
 
 impl FinishedRuns {
     /// Returns the runs whose records are to be read now, the newest first.
-    pub(crate) fn wants(&mut self, forest: &ActorIndex, now: Timestamp) -> Vec<RunId> {
+    pub(crate) fn due_reads(&mut self, forest: &ActorIndex, now: Timestamp) -> Vec<RunId> {
         if now.millis_since(self.asked_at) < BATCH_INTERVAL_MS {
             return Vec::new();
         }
@@ -45,7 +45,7 @@ impl FinishedRuns {
     }
 
     /// Stores whether a record could be read.
-    pub(crate) fn took(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
+    pub(crate) fn store_result(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
         self.pending.retain(|out| out != run);
         if !is_read {
             self.unreadable.retain(|_, at| now.millis_since(*at) < RETRY_DELAY_MS);
@@ -54,7 +54,7 @@ impl FinishedRuns {
     }
 
     /// Drops all pending reads, because they belong to another process.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 }
@@ -73,13 +73,13 @@ mod tests {
         let gone: Vec<String> = ids.iter().map(|id| format!("run:{id}")).collect();
         forest.apply(changed(vec![], &gone.iter().map(String::as_str).collect::<Vec<_>>()), at(1));
         let mut endings = FinishedRuns::default();
-        let first = endings.wants(&forest, at(1_000));
+        let first = endings.due_reads(&forest, at(1_000));
         assert_eq!(first, ["r5", "r4", "r3", "r2"].map(RunId::new));
-        endings.took(&first[0], false, at(1_002));
-        assert!(endings.wants(&forest, at(1_002)).is_empty(), "not one after the other as fast as it goes");
-        assert_eq!(endings.wants(&forest, at(1_200)), [RunId::new("r1")], "not the same again");
-        endings.took(&RunId::new("r1"), false, at(1_300));
-        endings.took(&RunId::new("r4"), false, at(1_300));
-        assert_eq!(endings.wants(&forest, at(40_000)), ["r5", "r4"].map(RunId::new), "after a while");
+        endings.store_result(&first[0], false, at(1_002));
+        assert!(endings.due_reads(&forest, at(1_002)).is_empty(), "not one after the other as fast as it goes");
+        assert_eq!(endings.due_reads(&forest, at(1_200)), [RunId::new("r1")], "not the same again");
+        endings.store_result(&RunId::new("r1"), false, at(1_300));
+        endings.store_result(&RunId::new("r4"), false, at(1_300));
+        assert_eq!(endings.due_reads(&forest, at(40_000)), ["r5", "r4"].map(RunId::new), "after a while");
     }
 }

@@ -22,7 +22,7 @@ use super::{
     state::{Connection, MonitorInput, MonitorRequest},
 };
 use crate::{
-    client::{Address, Client, Discovery, artifact_path, piece, silent},
+    client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive},
     export, figure, lineage, people,
     source::{PAGE_EVENTS, Source},
 };
@@ -59,7 +59,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn begin(whom: TreeSource) -> (Self, mpsc::Receiver<MonitorInput>) {
+    pub(crate) fn start(whom: TreeSource) -> (Self, mpsc::Receiver<MonitorInput>) {
         let (tell, news) = mpsc::channel(INPUT_QUEUE);
         let (reached, client) = watch::channel(None);
         let mut work = JoinSet::new();
@@ -74,7 +74,7 @@ impl Feed {
     }
 
     /// Executes a request; ignores requests that concern only the screen.
-    pub(crate) fn fulfil(&mut self, wish: MonitorRequest) {
+    pub(crate) fn execute(&mut self, wish: MonitorRequest) {
         // Removes finished tasks.
         while self.reads.try_join_next().is_some() {}
         while self.commands.try_join_next().is_some() {}
@@ -83,8 +83,8 @@ impl Feed {
         let tell = self.input_sender.clone();
         work.spawn(async move {
             let news = match client {
-                Some((client, ready)) => fulfilled(&Source::Owner(client.clone(), ready), &client, wish).await,
-                None => broken_off(wish),
+                Some((client, ready)) => execute_request(&Source::Owner(client.clone(), ready), &client, wish).await,
+                None => not_connected(wish),
             };
             if let Some(news) = news {
                 let _ = tell.send(news).await; // fails if the screen is closed
@@ -94,7 +94,7 @@ impl Feed {
 }
 
 /// Returns the input that reports that the home has no owner.
-fn broken_off(wish: MonitorRequest) -> Option<MonitorInput> {
+fn not_connected(wish: MonitorRequest) -> Option<MonitorInput> {
     let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
     Some(match wish {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
@@ -105,7 +105,7 @@ fn broken_off(wish: MonitorRequest) -> Option<MonitorInput> {
     })
 }
 
-async fn fulfilled(source: &Source, client: &Client, wish: MonitorRequest) -> Option<MonitorInput> {
+async fn execute_request(source: &Source, client: &Client, wish: MonitorRequest) -> Option<MonitorInput> {
     Some(match wish {
         MonitorRequest::Read(want) => {
             let content = read(source, client, &want).await;
@@ -116,9 +116,9 @@ async fn fulfilled(source: &Source, client: &Client, wish: MonitorRequest) -> Op
             MonitorInput::Record(run, Box::new(read))
         }
         MonitorRequest::ReadAsks => {
-            MonitorInput::PendingRequests(people::open(client, None).await.map(|open| open.requests))
+            MonitorInput::PendingRequests(people::fetch_open_requests(client, None).await.map(|open| open.requests))
         }
-        MonitorRequest::Execute(deed) => MonitorInput::CommandDone(done(source, client, deed).await),
+        MonitorRequest::Execute(deed) => MonitorInput::CommandDone(execute_command(source, client, deed).await),
         MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
@@ -128,7 +128,7 @@ async fn follow(whom: TreeSource, tell: mpsc::Sender<MonitorInput>, reached: wat
     let mut wait = RECONNECT_DELAY.0;
     loop {
         let why = match reach(&whom).await {
-            Ok((client, ready)) => match told((client, ready), &tell, &reached, &mut wait).await {
+            Ok((client, ready)) => match forward_tree((client, ready), &tell, &reached, &mut wait).await {
                 Some(error) => error.message,
                 None => return,
             },
@@ -158,7 +158,7 @@ async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
         },
         TreeSource::Address(address) => match Client::find(address).await {
             Discovery::Owner(client, ready) => Ok((client, ready)),
-            Discovery::Unresponsive => Err(silent().message),
+            Discovery::Unresponsive => Err(unresponsive().message),
             Discovery::Unreachable(error) => Err(error.message),
             Discovery::None => {
                 Err("nobody is at work in this home: waiting for `soong run`, `soong serve` or another".to_owned())
@@ -171,7 +171,7 @@ async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
 /// closed.
 ///
 /// An owner counts as connected only after its first tree event.
-async fn told(
+async fn forward_tree(
     (client, ready): (Client, Ready),
     tell: &mpsc::Sender<MonitorInput>,
     reached: &watch::Sender<Option<(Client, Ready)>>,
@@ -204,21 +204,22 @@ async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<Re
         }
         RecordKind::Events => events(source, client, want).await?,
         RecordKind::Messages => {
-            let read =
-                async |path| source.messages(want.trace.as_str(), path).await.map_err(|failure| lost(&failure.what));
+            let read = async |path| {
+                source.messages(want.trace.as_str(), path).await.map_err(|failure| read_error(&failure.what))
+            };
             let (all, path) = (read(MessagePath::All).await?, read(MessagePath::Main).await?);
             let marks = lineage::marks(&all, &path);
             ReadContent::Messages(all.into_iter().zip(marks).collect())
         }
         RecordKind::Artifacts => {
-            let path = format!("/api/sessions/{}/artifacts", piece(&want.session));
+            let path = format!("/api/sessions/{}/artifacts", path_segment(&want.session));
             ReadContent::Artifacts(client.get::<Artifacts>(&path).await?.artifacts)
         }
         RecordKind::Preview => {
             let name = want.artifact.clone().unwrap_or_default();
             let view: ArtifactView = client.get(&artifact_path(&want.session, &name, "")).await?;
             let lines = match view.content {
-                Some(text) => shown(&text),
+                Some(text) => preview_lines(&text),
                 None => vec![format!(
                     "this is no text: `soong artifacts get {name} --session {} -o FILE` writes it to a file",
                     want.session
@@ -242,7 +243,7 @@ async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<
     let mut follow = want.since.is_some();
     let mut records = Vec::new();
     loop {
-        let page = source.events(&want.trace, since).await.map_err(|failure| lost(&failure.what))?;
+        let page = source.events(&want.trace, since).await.map_err(|failure| read_error(&failure.what))?;
         let is_last = page.len() < PAGE_EVENTS;
         since = page.last().map_or(since, |last| last.event_id);
         records.extend(page);
@@ -259,7 +260,7 @@ async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<
 }
 
 /// Returns the part of a text that is shown.
-fn shown(text: &str) -> Vec<String> {
+fn preview_lines(text: &str) -> Vec<String> {
     let mut room = PREVIEW_BYTES;
     let lines = text.lines().take(PREVIEW_LINES).map_while(|line| {
         let end = (0..=line.len().min(room)).rev().find(|at| line.is_char_boundary(*at))?;
@@ -270,17 +271,17 @@ fn shown(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-fn lost(what: &str) -> ErrorInfo {
+fn read_error(what: &str) -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Closing, what)
 }
 
 /// Executes an action; returns the message to show.
-async fn done(source: &Source, client: &Client, deed: Command) -> Result<String, String> {
+async fn execute_command(source: &Source, client: &Client, deed: Command) -> Result<String, String> {
     let said = |error: ErrorInfo| error.message;
     match deed {
         Command::Cancel(runs) => cancel(client, runs).await,
         Command::Kill(actor) => {
-            client.kill(&actor).await.map_err(said)?;
+            client.crash_actor(&actor).await.map_err(said)?;
             Ok(format!("{actor} was made to crash: its supervisor starts it again"))
         }
         Command::Decide { id, decision, reason } => {
@@ -295,7 +296,7 @@ async fn done(source: &Source, client: &Client, deed: Command) -> Result<String,
         Command::Answer { id, text } => client.answer(&id, &text).await.map(|_| "answered".to_owned()).map_err(said),
         Command::Export { trace, dir } => {
             let exported = export::export(source, trace.as_str(), Path::new(&dir)).await;
-            exported.map(|exported| exported.said()).map_err(|failure| failure.what)
+            exported.map(|exported| exported.summary()).map_err(|failure| failure.what)
         }
     }
 }

@@ -64,29 +64,29 @@ impl ActorIndex {
             TreeEvent::Snapshot { tree, dropped } => {
                 self.dropped = dropped;
                 self.root = Some(tree.actor_id.as_str().into());
-                let mut there = HashSet::new();
+                let mut present = HashSet::new();
                 let mut open = vec![*tree];
                 while let Some(mut view) = open.pop() {
                     open.append(&mut view.children);
-                    there.insert(self.put(view, now, false));
+                    present.insert(self.upsert(view, now, false));
                 }
-                let gone: Vec<Key> = self.actors.keys().filter(|key| !there.contains(*key)).cloned().collect();
-                gone.iter().for_each(|key| self.leave(key));
+                let gone: Vec<Key> = self.actors.keys().filter(|key| !present.contains(*key)).cloned().collect();
+                gone.iter().for_each(|key| self.mark_ended(key));
             }
             TreeEvent::Changed { changed, gone, ended, dropped } => {
                 self.dropped = dropped;
                 for id in gone.iter() {
-                    self.leave(id);
+                    self.mark_ended(id);
                 }
                 for end in ended.iter() {
                     self.record(&end.run_id, end.into());
                 }
                 for view in changed.iter() {
-                    self.put(view.clone(), now, true);
+                    self.upsert(view.clone(), now, true);
                 }
             }
         }
-        self.tidy();
+        self.prune();
         self.summary.take();
     }
 
@@ -100,7 +100,7 @@ impl ActorIndex {
     }
 
     /// Adds or updates an actor. If `seen_to` is true, usage beyond the previous value counts as used at `now`.
-    fn put(&mut self, view: ActorView, now: Timestamp, seen_to: bool) -> Key {
+    fn upsert(&mut self, view: ActorView, now: Timestamp, counts_usage: bool) -> Key {
         let key: Key = view.actor_id.as_str().into();
         let spent = |view: &ActorView| match (&view.run, &view.gateway) {
             (Some(run), _) => (run.tokens, run.events),
@@ -124,22 +124,22 @@ impl ActorIndex {
                 (0, 0)
             }
         };
-        let before = if seen_to { before } else { after };
+        let before = if counts_usage { before } else { after };
         // A run that another process resumes counts its events from its previous position.
         let events = if before.1 == 0 && before.0 > 0 { 0 } else { after.1.saturating_sub(before.1) };
         let step = (after.0.saturating_sub(before.0), events);
         if step != (0, 0)
             && let Some(actor) = self.actors.get_mut(&key)
         {
-            actor.pulse.beat(now, step);
+            actor.pulse.record(now, step);
             if actor.view.run.is_some() {
-                self.usage_history.beat(now, step);
+                self.usage_history.record(now, step);
             }
         }
         key
     }
 
-    fn leave(&mut self, key: &str) {
+    fn mark_ended(&mut self, key: &str) {
         let Some((key, actor)) = self.actors.get_key_value(key).map(|(key, actor)| (key.clone(), actor)) else {
             return;
         };
@@ -165,7 +165,7 @@ impl ActorIndex {
     }
 
     /// Removes the oldest ended runs, and ended actors of other kinds with nothing below them.
-    fn tidy(&mut self) {
+    fn prune(&mut self) {
         while self.ended.len() > MAX_ENDED_RUNS {
             if let Some(oldest) = self.ended.pop_front() {
                 self.actors.remove(&oldest);
@@ -187,7 +187,7 @@ impl ActorIndex {
     }
 
     /// Returns the actors that need attention, the most urgent and the oldest first.
-    pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alert, &Key)> {
+    pub(crate) fn alerts(&self) -> impl ExactSizeIterator<Item = (Alert, &Key)> {
         self.summary().alarms.iter().map(|(alarm, _, key)| (*alarm, key))
     }
 
@@ -258,7 +258,7 @@ impl ActorSummary {
                     let (tokens, cost) = actor.used();
                     sum.ended += 1;
                     sum.ended_tokens += tokens;
-                    sum.ended_cost = plus(sum.ended_cost, cost);
+                    sum.ended_cost = add_cost(sum.ended_cost, cost);
                 }
                 None if actor.has_ended => {}
                 Some(run) => sum.take(actor, run),
@@ -278,7 +278,7 @@ impl ActorSummary {
             None => drop(self.states.insert(actor.state().to_owned(), 1)),
         }
         self.tokens += run.tokens;
-        self.cost = plus(self.cost, run.cost);
+        self.cost = add_cost(self.cost, run.cost);
         self.has_budgets |= !run.budget.is_empty();
         if run.asks > 0 {
             self.pending_requests.push((actor.key.clone(), run.asks, run.events));
@@ -287,7 +287,7 @@ impl ActorSummary {
 }
 
 /// Adds a cost to a sum; `None` if either is unknown.
-pub(crate) fn plus(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
+pub(crate) fn add_cost(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
     let (mut sum, cost) = (sum?, cost?);
     sum += cost;
     Some(sum)
@@ -400,7 +400,7 @@ mod tests {
             views.push(view);
         }
         forest.apply(tree(views), at(0));
-        let alarms: Vec<(Alert, &str)> = forest.alarms().map(|(alarm, key)| (alarm, &**key)).collect();
+        let alarms: Vec<(Alert, &str)> = forest.alerts().map(|(alarm, key)| (alarm, &**key)).collect();
         assert_eq!(
             alarms,
             [(Alert::Stuck, "run:hangs"), (Alert::NeedsInput, "run:asks"), (Alert::Restarted, "run:back")]

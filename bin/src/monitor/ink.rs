@@ -83,7 +83,7 @@ impl CellWriter {
     fn symbols(self, piece: &str) -> Vec<(String, u16)> {
         let mut symbols: Vec<(String, u16)> = Vec::with_capacity(piece.len());
         let mut marks = 0;
-        for c in text::line_as_is(piece).chars() {
+        for c in text::safe_line_keep_spaces(piece).chars() {
             // The replacement character may be two columns wide on some terminals.
             if c == '\u{fffd}' || (!self.unicode && !c.is_ascii()) {
                 if c.width() != Some(0) {

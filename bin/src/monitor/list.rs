@@ -38,21 +38,25 @@ impl RowList {
     }
 
     /// Returns the position of the selected row for display, starting at 1.
-    pub(crate) fn place(&self) -> usize {
+    pub(crate) fn display_position(&self) -> usize {
         (self.at + 1).min(self.rows.len())
     }
 
     /// Rebuilds the rows if the forest or the view has changed.
     pub(crate) fn refresh(&mut self, forest: &ActorIndex) {
         // Rows that are sorted or filtered by the content of actors may change with every update.
-        let changes = if self.view.is_plain() && !self.follows { forest.structure_version } else { forest.version };
+        let changes = if self.view.depends_on_structure_only() && !self.follows {
+            forest.structure_version
+        } else {
+            forest.version
+        };
         if self.arranged == Some(changes) {
             return;
         }
         self.arranged = Some(changes);
         self.rows = rows(forest, &self.view);
         if self.follows
-            && let Some(busy) = busiest(forest, &self.rows)
+            && let Some(busy) = most_recent_progress(forest, &self.rows)
         {
             self.selected = Some(busy);
         }
@@ -103,7 +107,7 @@ impl RowList {
     }
 
     /// Unfolds the selected row, or selects the first row below it.
-    pub(crate) fn go_in(&mut self, forest: &ActorIndex) {
+    pub(crate) fn unfold_or_descend(&mut self, forest: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.hidden > 0 {
             self.change(forest, |view| _ = view.folded.remove(&row.key));
@@ -113,7 +117,7 @@ impl RowList {
     }
 
     /// Folds the selected row, or selects its parent row.
-    pub(crate) fn go_out(&mut self, forest: &ActorIndex) {
+    pub(crate) fn fold_or_ascend(&mut self, forest: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.has_children && row.hidden == 0 {
             self.change(forest, |view| _ = view.folded.insert(row.key.clone()));
@@ -145,7 +149,7 @@ impl RowList {
 }
 
 /// Returns the run with the most recent progress. Runs without progress count as the oldest.
-fn busiest(forest: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
+fn most_recent_progress(forest: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
     let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.has_ended);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
     runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
@@ -170,10 +174,10 @@ mod tests {
         let mut list = RowList::default();
         list.refresh(&forest);
         list.select(&forest, &"run:b".into());
-        assert_eq!(list.place(), 5);
+        assert_eq!(list.display_position(), 5);
         forest.apply(changed(vec![run("aa", Some("m"))], &[]), Timestamp::default());
         list.refresh(&forest);
-        assert_eq!((list.place(), list.selected().map(|key| &**key)), (6, Some("run:b")));
+        assert_eq!((list.display_position(), list.selected().map(|key| &**key)), (6, Some("run:b")));
         list.change(&forest, |view| view.filter = "run aa".to_owned());
         assert_eq!(list.selected().map(|key| &**key), Some("run:m"), "what it hangs below");
         forest.apply(tree(vec![run("m", None)]), Timestamp::default());
@@ -203,12 +207,12 @@ mod tests {
         let mut list = RowList::default();
         list.refresh(&forest);
         list.select(&forest, &"run:a".into());
-        list.go_out(&forest);
+        list.fold_or_ascend(&forest);
         assert_eq!(list.selected().map(|key| &**key), Some("run:m"));
-        list.go_out(&forest);
+        list.fold_or_ascend(&forest);
         assert_eq!((list.row().unwrap().hidden, list.rows().len()), (2, 4));
-        list.go_in(&forest);
-        list.go_in(&forest);
+        list.unfold_or_descend(&forest);
+        list.unfold_or_descend(&forest);
         assert_eq!(list.selected().map(|key| &**key), Some("run:a"));
         list.fold_all(&forest);
         assert_eq!(list.rows().len(), 3, "the root, its session, the journal");

@@ -11,7 +11,7 @@ mod messages;
 mod team;
 mod timeline;
 
-pub(crate) use facts::share;
+pub(crate) use facts::used_fraction;
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
 
 use super::{actor::Actor, forest::ActorIndex, ink::CellWriter};
@@ -141,8 +141,8 @@ pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine
 fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &PaneContext<'_>, most: usize) -> Vec<StyledLine> {
     let room = page.columns.saturating_sub(indent).max(8);
     // Text beyond the visible part is not processed.
-    let shown = text::cut(&text::line(foreign), room * (most + 1), "");
-    let mut lines = text::wrapped(&shown, room);
+    let shown = text::cut(&text::safe_line(foreign), room * (most + 1), "");
+    let mut lines = text::wrap(&shown, room);
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {

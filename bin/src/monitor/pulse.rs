@@ -25,7 +25,7 @@ fn second(at: Timestamp) -> i64 {
 
 impl UsageHistory {
     /// Records used tokens and new events.
-    pub(crate) fn beat(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
+    pub(crate) fn record(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
         let now = second(now);
         if self.beats.is_empty() {
             (self.last, self.beats) = (now, VecDeque::from([(0, 0)]));
@@ -42,7 +42,7 @@ impl UsageHistory {
     }
 
     /// Returns the last `count` whole seconds before `now`, the newest last.
-    pub(crate) fn beats(&self, now: Timestamp, count: usize) -> Vec<(u64, u64)> {
+    pub(crate) fn samples(&self, now: Timestamp, count: usize) -> Vec<(u64, u64)> {
         let end = second(now) - 1;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         (end - count + 1..=end).map(|second| self.at(second)).collect()
@@ -56,7 +56,7 @@ impl UsageHistory {
 
     /// Returns the mean per second over the last whole seconds.
     pub(crate) fn rate(&self, now: Timestamp, seconds: usize) -> (u64, u64) {
-        let beats = self.beats(now, seconds);
+        let beats = self.samples(now, seconds);
         let sum = beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1));
         let count = u64::try_from(seconds.max(1)).unwrap_or(1);
         (sum.0 / count, sum.1 / count)
@@ -76,14 +76,14 @@ mod tests {
     fn usage_is_counted_per_second_and_old_seconds_are_dropped() {
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000 + 300);
         let mut pulse = UsageHistory::default();
-        assert_eq!(pulse.beats(at(5), 2), [(0, 0), (0, 0)]);
+        assert_eq!(pulse.samples(at(5), 2), [(0, 0), (0, 0)]);
         for (second, tokens) in [(10, 1), (10, 2), (12, 4), (11, 8)] {
-            pulse.beat(at(second), (tokens, 1));
+            pulse.record(at(second), (tokens, 1));
         }
-        assert_eq!(pulse.beats(at(13), 4), [(0, 0), (3, 2), (0, 0), (12, 2)]);
-        assert_eq!(pulse.beats(at(15), 4), [(0, 0), (12, 2), (0, 0), (0, 0)]);
+        assert_eq!(pulse.samples(at(13), 4), [(0, 0), (3, 2), (0, 0), (12, 2)]);
+        assert_eq!(pulse.samples(at(15), 4), [(0, 0), (12, 2), (0, 0), (0, 0)]);
         assert_eq!(pulse.rate(at(13), 3), (5, 1));
-        pulse.beat(at(1_000), (1, 0));
+        pulse.record(at(1_000), (1, 0));
         assert_eq!((pulse.sum(), pulse.beats.len()), ((1, 0), SECONDS));
     }
 }

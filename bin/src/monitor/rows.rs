@@ -70,12 +70,12 @@ pub(crate) struct TreeView {
 
 impl TreeView {
     /// Returns whether the rows depend only on the set of actors and on their ended and alarm states.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.sort == Sort::Started && self.is_whole()
+    pub(crate) fn depends_on_structure_only(&self) -> bool {
+        self.sort == Sort::Started && self.is_unfiltered()
     }
 
     /// Returns whether no actor is filtered out by its content.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_unfiltered(&self) -> bool {
         self.filter.is_empty() && !self.only_urgent
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn rows(forest: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
     while let Some((actor, rails)) = open.pop() {
         let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
         // With a filter, matching rows are shown even in folded parts.
-        let is_folded = view.is_whole() && view.folded.contains(&actor.key);
+        let is_folded = view.is_unfiltered() && view.folded.contains(&actor.key);
         rows.push(ActorRow {
             key: actor.key.clone(),
             hidden: if is_folded { count(&below, actor) } else { 0 },
@@ -158,12 +158,13 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
 
 /// Returns the visible actors, and whether each of them matches or is only an ancestor.
 fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
-    let is_there =
-        |actor: &&Actor| (view.with_ended || !actor.has_ended) && (view.group_by_supervisor || !is_silent(actor));
-    let is_plain = view.is_whole();
+    let is_there = |actor: &&Actor| {
+        (view.with_ended || !actor.has_ended) && (view.group_by_supervisor || !is_hidden_supervisor(actor))
+    };
+    let is_plain = view.is_unfiltered();
     let is_found = |actor: &&Actor| {
         let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
-        is_urgent && (view.filter.is_empty() || holds(actor, &view.filter))
+        is_urgent && (view.filter.is_empty() || contains_text(actor, &view.filter))
     };
     let mut shown: HashMap<&str, bool> = HashMap::new();
     for actor in forest.iter().filter(is_there) {
@@ -188,7 +189,7 @@ fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> 
 }
 
 /// Returns whether an actor is hidden in the arrangement by task: a supervisor without an alarm.
-fn is_silent(actor: &Actor) -> bool {
+fn is_hidden_supervisor(actor: &Actor) -> bool {
     let keeps = matches!(
         actor.view.kind,
         ActorKind::SessionSupervisor
@@ -210,7 +211,7 @@ pub(crate) fn parent<'f>(forest: &'f ActorIndex, view: &TreeView, actor: &Actor)
         return Some(above);
     }
     let mut above = up(actor)?;
-    while is_silent(above) {
+    while is_hidden_supervisor(above) {
         above = up(above)?;
     }
     Some(above)
@@ -245,7 +246,7 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
     (kind, Reverse(by), actor.view.started_at.as_millis(), actor.key.clone())
 }
 
-fn holds(actor: &Actor, filter: &str) -> bool {
+fn contains_text(actor: &Actor, filter: &str) -> bool {
     let view = &actor.view;
     let run = view.run.as_ref();
     let texts = [

@@ -125,12 +125,12 @@ impl Monitor {
     }
 
     /// Handles one input; returns the request that results from a key or a paste.
-    pub(crate) fn take(&mut self, news: MonitorInput, now: Timestamp) -> Option<MonitorRequest> {
+    pub(crate) fn handle(&mut self, news: MonitorInput, now: Timestamp) -> Option<MonitorRequest> {
         match news {
             MonitorInput::Key(key) => return self.key(key, now),
             MonitorInput::Pasted(text) => {
                 let then = self.dialog.paste(&text);
-                return self.follow(then, now);
+                return self.apply_dialog_result(then, now);
             }
             MonitorInput::Link(link) => {
                 if let Connection::Connected { .. } = link
@@ -138,32 +138,32 @@ impl Monitor {
                 {
                     // It may be another process, so everything that was read is outdated.
                     self.detail.clear();
-                    self.asks.begin_anew();
-                    self.finished_runs.begin_anew();
+                    self.asks.reset();
+                    self.finished_runs.reset();
                 }
                 self.connection = link;
             }
             MonitorInput::Tree(event) => self.tree(event, now),
-            MonitorInput::Read(want, read) => self.detail.take(&want, *read),
+            MonitorInput::Read(want, read) => self.detail.store_read(&want, *read),
             MonitorInput::Record(run, read) => {
-                self.finished_runs.took(&run, read.is_ok(), now);
+                self.finished_runs.store_result(&run, read.is_ok(), now);
                 if let Ok(record) = *read {
                     self.actors.record(&run, record.into());
                 }
             }
             MonitorInput::PendingRequests(read) => {
-                self.asks.take(read);
-                if self.asks.has_come() && matches!(self.dialog, Dialog::None) {
+                self.asks.store_read(read);
+                if self.asks.take_arrived() && matches!(self.dialog, Dialog::None) {
                     self.note = None;
                     self.show_asks(now);
                 }
             }
             MonitorInput::CommandDone(done) => {
                 // The request is still pending if the answer was not delivered.
-                self.asks.look_again();
+                self.asks.mark_stale();
                 match done {
-                    Ok(said) => self.say(Hue::Green, said, now),
-                    Err(why) => self.say(Hue::Red, why, now),
+                    Ok(message) => self.show_note(Hue::Green, message, now),
+                    Err(why) => self.show_note(Hue::Red, why, now),
                 }
             }
         }
@@ -172,22 +172,22 @@ impl Monitor {
 
     /// Updates the rows of the tree. Called before drawing and before a key is handled, but not for each input: with
     /// many inputs, this would take most of the time.
-    pub(crate) fn arrange(&mut self) {
+    pub(crate) fn update_rows(&mut self) {
         self.list.refresh(&self.actors);
     }
 
     /// Returns the reads that are due.
-    pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<MonitorRequest> {
+    pub(crate) fn due_reads(&mut self, now: Timestamp) -> Vec<MonitorRequest> {
         let mut wishes = Vec::new();
-        self.detail.put(self.list.selected());
+        self.detail.set_subject(self.list.selected());
         if !matches!(self.connection, Connection::Connected { .. }) {
             return wishes;
         }
-        if self.asks.wants(&self.actors, now) {
+        if self.asks.start_due_read(&self.actors, now) {
             wishes.push(MonitorRequest::ReadAsks);
         }
-        wishes.extend(self.detail.wants(&self.actors, now).map(MonitorRequest::Read));
-        wishes.extend(self.finished_runs.wants(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
+        wishes.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
+        wishes.extend(self.finished_runs.due_reads(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
         wishes
     }
 
@@ -195,10 +195,10 @@ impl Monitor {
         self.actors.apply(event, now);
         // Just after its start, an owner may not show its runs yet, so the selection is repeated until it succeeds.
         if !self.has_selected {
-            self.arrange();
+            self.update_rows();
             let first = match &self.initial_run {
                 Some(own) => self.actors.run(&own.run),
-                None => self.actors.alarms().next().and_then(|(_, key)| self.actors.get(key)),
+                None => self.actors.alerts().next().and_then(|(_, key)| self.actors.get(key)),
             };
             let key = first.map(|actor| actor.key.clone());
             let key = key
@@ -210,14 +210,14 @@ impl Monitor {
         }
     }
 
-    fn say(&mut self, hue: Hue, said: impl Into<String>, now: Timestamp) {
-        self.note = Some((hue, said.into(), now));
+    fn show_note(&mut self, hue: Hue, message: impl Into<String>, now: Timestamp) {
+        self.note = Some((hue, message.into(), now));
     }
 
     /// Returns the note to show now.
     pub(crate) fn note(&self, now: Timestamp) -> Option<(Hue, &str)> {
-        let (hue, said, at) = self.note.as_ref()?;
-        (now.millis_since(*at) < NOTE_MS).then_some((*hue, said))
+        let (hue, message, at) = self.note.as_ref()?;
+        (now.millis_since(*at) < NOTE_MS).then_some((*hue, message))
     }
 
     /// Returns how the run that the monitor was started with ended; `None` before that.
@@ -227,15 +227,15 @@ impl Monitor {
     }
 
     fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<MonitorRequest> {
-        self.arrange();
+        self.update_rows();
         if !matches!(self.dialog, Dialog::None) {
             let then = self.dialog.key(key, self.asks.list(), now);
-            return self.follow(then, now);
+            return self.apply_dialog_result(then, now);
         }
         let action = action(key)?;
         // The note was about an earlier key, and a pending dialog is no longer wanted.
         self.note = None;
-        self.asks.awaits_no_more();
+        self.asks.cancel_awaiting();
         match action {
             KeyAction::Quit => Some(MonitorRequest::Exit),
             KeyAction::Interrupt => Some(self.interrupt(now)),
@@ -251,9 +251,9 @@ impl Monitor {
             KeyAction::Cancel => self.cancel(now),
             KeyAction::Kill => self.kill(now),
             KeyAction::Export => self.export(now),
-            KeyAction::NextUrgent => self.next_urgent(now),
+            KeyAction::NextUrgent => self.select_next_alert(now),
             action => {
-                self.walk(action);
+                self.navigate(action);
                 None
             }
         }
@@ -264,8 +264,8 @@ impl Monitor {
         None
     }
 
-    fn follow(&mut self, then: DialogResult, now: Timestamp) -> Option<MonitorRequest> {
-        let deed = match then {
+    fn apply_dialog_result(&mut self, then: DialogResult, now: Timestamp) -> Option<MonitorRequest> {
+        let command = match then {
             DialogResult::StayOpen => return None,
             DialogResult::Close => {
                 self.dialog = Dialog::None;
@@ -297,24 +297,24 @@ impl Monitor {
                 deed
             }
         };
-        Some(MonitorRequest::Execute(deed))
+        Some(MonitorRequest::Execute(command))
     }
 
     /// Moves the selection or changes the view.
-    fn walk(&mut self, action: KeyAction) {
+    fn navigate(&mut self, action: KeyAction) {
         self.has_selected = true;
         let forest = &self.actors;
         match action {
             KeyAction::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
             KeyAction::Move(step) => self.list.step(step, self.visible_rows.0),
-            KeyAction::In if self.detail.has_focus => self.detail.turn(1),
-            KeyAction::Out if self.detail.has_focus => self.detail.turn(-1),
-            KeyAction::In => self.list.go_in(forest),
-            KeyAction::Out => self.list.go_out(forest),
+            KeyAction::In if self.detail.has_focus => self.detail.switch_pane(1),
+            KeyAction::Out if self.detail.has_focus => self.detail.switch_pane(-1),
+            KeyAction::In => self.list.unfold_or_descend(forest),
+            KeyAction::Out => self.list.fold_or_ascend(forest),
             KeyAction::FoldAll => self.list.fold_all(forest),
-            KeyAction::Open if self.detail.has_focus => self.detail.look_closer(),
+            KeyAction::Open if self.detail.has_focus => self.detail.open_preview(),
             KeyAction::Open => self.detail.has_focus = true,
-            KeyAction::Close if self.detail.leave_preview() => {}
+            KeyAction::Close if self.detail.close_preview() => {}
             KeyAction::Close if self.detail.has_focus => self.detail.has_focus = false,
             KeyAction::Close => self.list.change(forest, |view| {
                 view.filter.clear();
@@ -326,7 +326,7 @@ impl Monitor {
                 // If there is room for only one of tree and pane, the pane is shown.
                 self.detail.has_focus |= self.visible_rows.1 == 0;
             }
-            KeyAction::NextPane => self.detail.turn(1),
+            KeyAction::NextPane => self.detail.switch_pane(1),
             KeyAction::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
             KeyAction::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
             KeyAction::Arrange => self.list.change(forest, |view| view.group_by_supervisor = !view.group_by_supervisor),
@@ -348,27 +348,30 @@ impl Monitor {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
-                self.say(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
+                self.show_note(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
                 MonitorRequest::Execute(Command::Cancel(vec![run]))
             }
             _ => MonitorRequest::Exit,
         }
     }
 
-    fn next_urgent(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let alarms: Vec<Key> = self.actors.alarms().map(|(_, key)| key.clone()).collect();
+    fn select_next_alert(&mut self, now: Timestamp) -> Option<MonitorRequest> {
+        let alarms: Vec<Key> = self.actors.alerts().map(|(_, key)| key.clone()).collect();
         let at = alarms.iter().position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
             Some(key) => self.list.select(&self.actors, key),
-            None => self.say(Hue::Green, "nothing needs a look: nothing is stuck, asks, has failed or crashed", now),
+            None => {
+                self.show_note(Hue::Green, "nothing needs a look: nothing is stuck, asks, has failed or crashed", now)
+            }
         }
         None
     }
 
     fn answer(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         if self.asks.list().is_empty() {
-            let said = if self.asks.awaits(&self.actors) { "reading what is asked" } else { "nothing is asked" };
-            self.say(Hue::Green, said, now);
+            let message =
+                if self.asks.await_requests(&self.actors) { "reading what is asked" } else { "nothing is asked" };
+            self.show_note(Hue::Green, message, now);
             return None;
         }
         self.show_asks(now)
@@ -408,7 +411,7 @@ impl Monitor {
             _ => None,
         };
         let Some((what, runs)) = what else {
-            self.say(
+            self.show_note(
                 Hue::Yellow,
                 "there is nothing to cancel: select a run that is at work, or a session with one",
                 now,
@@ -425,11 +428,15 @@ impl Monitor {
             ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
         );
         if may && actor.has_ended {
-            self.say(Hue::Yellow, "its actor has gone: there is nothing that could crash", now);
+            self.show_note(Hue::Yellow, "its actor has gone: there is nothing that could crash", now);
             return None;
         }
         if !may {
-            self.say(Hue::Yellow, "only runs, sessions, working sets and model gateways can be made to crash", now);
+            self.show_note(
+                Hue::Yellow,
+                "only runs, sessions, working sets and model gateways can be made to crash",
+                now,
+            );
             return None;
         }
         let limit = &actor.view.restart_limit;
@@ -438,14 +445,14 @@ impl Monitor {
             actor.name(),
             actor.view.restarts
         );
-        let deed = Command::Kill(actor.view.actor_id.clone());
-        self.open(Dialog::Confirm { question, deed })
+        let command = Command::Kill(actor.view.actor_id.clone());
+        self.open(Dialog::Confirm { question, deed: command })
     }
 
     fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let Some(run) = &actor.view.run else {
-            self.say(Hue::Yellow, "only a run's trace can be exported: select a run", now);
+            self.show_note(Hue::Yellow, "only a run's trace can be exported: select a run", now);
             return None;
         };
         let trace = run.trace_id.clone();

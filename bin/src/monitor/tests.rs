@@ -46,8 +46,8 @@ impl TestMonitor {
     }
 
     fn hears(&mut self, news: MonitorInput) -> Vec<MonitorRequest> {
-        let wish = self.monitor.take(news, self.now);
-        wish.into_iter().chain(self.monitor.wants(self.now)).collect()
+        let wish = self.monitor.handle(news, self.now);
+        wish.into_iter().chain(self.monitor.due_reads(self.now)).collect()
     }
 
     /// Types keys, one per character.
@@ -90,7 +90,7 @@ const FINE: CellWriter = CellWriter { color: true, unicode: true };
 const PLAIN: CellWriter = CellWriter { color: false, unicode: false };
 
 /// An orchestrator with children, of which one is stuck, one has a pending request and one was restarted.
-fn afternoon() -> TreeEvent {
+fn sample_tree() -> TreeEvent {
     let child = |id: &str, task: &str, tokens: u64, since: i64| {
         let mut view = run(id, Some("main"));
         (view.started_at, view.since, view.handled) = (at(-300), at(since), 40);

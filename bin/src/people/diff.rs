@@ -13,7 +13,7 @@ const NUMBERS_COLUMNS: usize = 2 * NUMBER_COLUMNS + 1;
 const TEXT_COLUMN: usize = NUMBERS_COLUMNS + 3;
 
 /// Returns the rows of a unified diff, or `None` if the text is not one.
-pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
+pub(super) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     // Numbers of the next line in the old file and in the new file.
     let (mut old, mut new) = (0, 0);
@@ -22,7 +22,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
     lines.peek()?;
     for line in lines {
         if let Some(hunk) = line.strip_prefix("@@ -") {
-            let begin = begin(hunk)?;
+            let begin = parse_hunk_header(hunk)?;
             if begin.0 > old.max(1) {
                 rows.push(Row::plain(format!("{MARGIN_MARK}...")));
             }
@@ -40,7 +40,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
         old += usize::from(matches!(mark, "-" | " "));
         new += usize::from(matches!(mark, "+" | " "));
         // A row that continues a line has no number, so that a long line cannot imitate several lines.
-        let pieces = text::pieces(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
+        let pieces = text::split_columns(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
         for (place, piece) in pieces.iter().enumerate() {
             let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
             rows.push(Row { hue, text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
@@ -50,7 +50,7 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
 }
 
 /// Parses the first lines of a hunk in both files: `1,3 +1,4 @@`.
-fn begin(hunk: &str) -> Option<(usize, usize)> {
+fn parse_hunk_header(hunk: &str) -> Option<(usize, usize)> {
     let (old, new) = hunk.split_once(" +")?;
     let first = |range: &str| range.split([',', ' ']).next()?.parse().ok();
     Some((first(old)?, first(new)?))
@@ -68,7 +68,7 @@ mod tests {
     fn diff_lines_have_line_numbers_and_colors() {
         let diff = "--- original\n+++ modified\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\u{1b}[2J\n three\n@@ -20,2 +20,3 @@\n a\n+\n b\n\
                     \\ No newline at end of file\n";
-        let rows = rows(diff).unwrap();
+        let rows = diff_rows(diff).unwrap();
         let shown: Vec<(Hue, &str)> = rows.iter().map(|row| (row.hue, row.text.as_str())).collect();
         assert_eq!(
             shown,
@@ -86,9 +86,9 @@ mod tests {
         );
         // A context line may lack its leading space if it is empty. A continued row has no number.
         let long = format!("@@ -1,2 +1,3 @@\n\n+{}    13       - harmless\n", "x".repeat(86));
-        let shown: Vec<String> = super::rows(&long).unwrap().into_iter().map(|row| row.text).collect();
+        let shown: Vec<String> = super::diff_rows(&long).unwrap().into_iter().map(|row| row.text).collect();
         assert_eq!((shown.len(), shown[0].trim_end()), (3, "|     1     1"));
         assert!(shown[2].starts_with("|             >     13       - harmless"), "{shown:#?}");
-        assert!(super::rows("no diff").is_none());
+        assert!(super::diff_rows("no diff").is_none());
     }
 }

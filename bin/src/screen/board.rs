@@ -108,8 +108,8 @@ impl RunRow {
         Self {
             run_id,
             parent,
-            agent_type: text::line(kind),
-            task: text::line(task),
+            agent_type: text::safe_line(kind),
+            task: text::safe_line(task),
             state: DisplayState::Queued,
             awaits_input: false,
             activity: String::new(),
@@ -124,7 +124,7 @@ impl RunRow {
     }
 
     /// Updates the usage, unless a higher one is already known.
-    fn used(&mut self, used: RunUsage) {
+    fn update_usage(&mut self, used: RunUsage) {
         self.turn = self.turn.max(used.turn);
         if used.tokens >= self.tokens {
             self.tokens = used.tokens;
@@ -177,7 +177,7 @@ impl RunTable {
         self.entries.iter().find(|entry| entry.run_id == *id)
     }
 
-    fn open(&mut self, id: Option<&RunId>) -> Option<&mut RunRow> {
+    fn active_mut(&mut self, id: Option<&RunId>) -> Option<&mut RunRow> {
         let id = id?;
         self.entries.iter_mut().find(|entry| entry.run_id == *id && !entry.state.has_ended())
     }
@@ -187,10 +187,10 @@ impl RunTable {
         if let Event::SubAgent(event) = &record.event {
             return self.apply_sub_agent(event, record);
         }
-        let Some(entry) = self.open(record.run_id.as_ref()) else { return };
+        let Some(entry) = self.active_mut(record.run_id.as_ref()) else { return };
         match &record.event {
             Event::Run(RunEvent::LoopStarted { agent_type, .. }) => {
-                entry.agent_type = text::line(agent_type);
+                entry.agent_type = text::safe_line(agent_type);
                 entry.state = DisplayState::Active;
                 entry.started_at = entry.started_at.or(Some(record.ts));
             }
@@ -209,25 +209,25 @@ impl RunTable {
             Event::Run(RunEvent::Cancelled { .. }) => entry.end(DisplayState::Cancelled, record.ts),
             Event::Model(ModelEvent::Started { attempt, .. }) => {
                 entry.event_usage.turn += u32::from(*attempt == 1);
-                entry.used(entry.event_usage);
+                entry.update_usage(entry.event_usage);
                 entry.activity = "model call".to_owned();
             }
-            Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = doing("waiting", reason),
+            Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = format_activity("waiting", reason),
             Event::Model(ModelEvent::Retrying { attempt, .. }) => {
                 entry.activity = format!("model call, try {}", attempt + 1)
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
                 entry.event_usage.add(usage.total_tokens(), *cost);
-                entry.used(entry.event_usage);
+                entry.update_usage(entry.event_usage);
             }
             Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, .. }) => {
                 entry.event_usage.add(usage.total_tokens(), *cost);
-                entry.used(entry.event_usage);
+                entry.update_usage(entry.event_usage);
             }
-            Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
+            Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::safe_line(name)),
             Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
-                entry.activity = doing("asks for permission", &format!("{tool} of {target}"));
+                entry.activity = format_activity("asks for permission", &format!("{tool} of {target}"));
             }
             _ => {}
         }
@@ -239,13 +239,13 @@ impl RunTable {
                 self.entries.push(RunRow::new(run_id.clone(), record.run_id.clone(), agent_type, task));
             }
             SubAgentEvent::Completed { run_id, status, .. } => {
-                if let Some(entry) = self.open(Some(run_id)) {
+                if let Some(entry) = self.active_mut(Some(run_id)) {
                     entry.end((*status).into(), record.ts);
                 }
             }
             SubAgentEvent::QuestionAsked { question, .. } => {
-                if let Some(entry) = self.open(record.run_id.as_ref()) {
-                    entry.activity = doing("asks", question);
+                if let Some(entry) = self.active_mut(record.run_id.as_ref()) {
+                    entry.activity = format_activity("asks", question);
                 }
             }
             _ => {}
@@ -253,9 +253,9 @@ impl RunTable {
     }
 
     /// Updates the runs on the board from a snapshot of the supervision tree.
-    pub(crate) fn look(&mut self, view: &ActorView) {
+    pub(crate) fn apply_tree(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
-            && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
+            && let Some(entry) = self.active_mut(Some(&RunId::new(view.id.as_str())))
         {
             if !entry.awaits_input {
                 entry.state = match &*view.state {
@@ -264,22 +264,22 @@ impl RunTable {
                     _ => DisplayState::Active,
                 };
                 entry.activity = match &*view.state {
-                    "running" | "queued" => text::line(&view.activity),
-                    other => doing(other, &view.activity),
+                    "running" | "queued" => text::safe_line(&view.activity),
+                    other => format_activity(other, &view.activity),
                 };
             }
-            entry.goal = run.goal.as_deref().map(text::line).unwrap_or_default();
-            entry.used(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
+            entry.goal = run.goal.as_deref().map(text::safe_line).unwrap_or_default();
+            entry.update_usage(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
         }
         for child in &view.children {
-            self.look(child);
+            self.apply_tree(child);
         }
     }
 }
 
 /// Formats a state and its subject: `waiting: storage`.
-fn doing(state: &str, what: &str) -> String {
-    let what = text::line(what);
+fn format_activity(state: &str, what: &str) -> String {
+    let what = text::safe_line(what);
     if what.is_empty() { state.to_owned() } else { format!("{state}: {what}") }
 }
 
@@ -357,7 +357,7 @@ mod tests {
         ] {
             let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
             if let Some(used) = from_tree {
-                board.entries[0].used(used);
+                board.entries[0].update_usage(used);
             }
             for cost in &events {
                 board.apply(&record("root", 1, answered(*cost)));
@@ -372,7 +372,10 @@ mod tests {
         let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
         board.apply(&record("root", 1, ModelEvent::Waiting { reason: "concur\nrency".into(), for_ms: 200 }));
         assert_eq!(board.entries[0].activity, "waiting: concur rency");
-        assert_eq!((doing("ending", ""), doing("waiting", "storage")), ("ending".into(), "waiting: storage".into()));
+        assert_eq!(
+            (format_activity("ending", ""), format_activity("waiting", "storage")),
+            ("ending".into(), "waiting: storage".into())
+        );
     }
 
     #[test]

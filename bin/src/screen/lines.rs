@@ -11,7 +11,7 @@ use soong::protocol::{RunId, Timestamp, Usd};
 
 use super::{
     board::{DisplayState, RunRow, RunTable},
-    totals::{Counts, money},
+    totals::{Counts, format_usd},
 };
 use crate::{figure, line::StyledLine, terminal::Hue, text};
 
@@ -43,20 +43,21 @@ impl PictureFormat {
 
 /// Renders the board.
 pub(crate) fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
-    let order = order(board);
+    let order = tree_order(board);
     let fits = order.len() <= frame.height;
-    let shown = if fits { (0..order.len()).collect() } else { choose(&order, frame.height.saturating_sub(1)) };
+    let shown = if fits { (0..order.len()).collect() } else { choose_rows(&order, frame.height.saturating_sub(1)) };
     // The cost column is shown only if a run has a cost.
     let has_costs = board.entries.iter().any(|entry| entry.cost > Some(Usd::default()));
     let visible: Vec<&TreeRow> =
         order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
-    let rooms = visible.iter().filter_map(|row| room(row, frame)?.checked_sub(text::width(&head(row.entry))));
+    let rooms =
+        visible.iter().filter_map(|row| text_columns(row, frame)?.checked_sub(text::width(&agent_label(row.entry))));
     let layouts = layouts(rooms.max().unwrap_or(0), has_costs);
     let mut lines: Vec<StyledLine> =
         visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], layouts, frame)).collect();
     if !fits && frame.height > 0 {
         let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
-        let line = format!("{} {}", frame.ellipsis(), left_out(hidden));
+        let line = format!("{} {}", frame.ellipsis(), hidden_summary(hidden));
         lines.push(StyledLine::of(Hue::Dim, text::cut(&line, frame.width, frame.ellipsis())));
     }
     lines
@@ -71,7 +72,7 @@ struct TreeRow<'a> {
 }
 
 /// Returns the runs in tree order: children below their parent, in the order of their start.
-fn order(board: &RunTable) -> Vec<TreeRow<'_>> {
+fn tree_order(board: &RunTable) -> Vec<TreeRow<'_>> {
     let known: HashSet<&RunId> = board.entries.iter().map(|entry| &entry.run_id).collect();
     let mut below: HashMap<Option<&RunId>, Vec<&RunRow>> = HashMap::new();
     for entry in &board.entries {
@@ -93,7 +94,7 @@ fn order(board: &RunTable) -> Vec<TreeRow<'_>> {
 
 /// Chooses the rows to show, each with its ancestors: top-level runs first, then active and waiting runs, failed and
 /// cancelled runs, finished runs, and queued runs. Among ended runs of one rank, the latest comes first.
-fn choose(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
+fn choose_rows(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
     let rank = |row: &TreeRow<'_>| match row.entry.state {
         _ if row.above.is_none() => 0,
         DisplayState::Active | DisplayState::Waiting => 1,
@@ -123,9 +124,9 @@ fn choose(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
 }
 
 /// Describes the hidden runs: `and 12 more (3 queued, 9 done)`.
-fn left_out(states: impl Iterator<Item = DisplayState>) -> String {
+fn hidden_summary(states: impl Iterator<Item = DisplayState>) -> String {
     let states: Vec<DisplayState> = states.collect();
-    format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).said())
+    format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).summary())
 }
 
 /// Returns the symbol of a state and its color.
@@ -148,7 +149,7 @@ const fn mark(state: DisplayState, unicode: bool) -> (Hue, &'static str) {
 
 /// Returns the number of columns that a row has for its text after branch and symbol. `None` if there is no room for
 /// text.
-fn room(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
+fn text_columns(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
     let branch = row.depth * BRANCH_COLUMNS;
     frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
 }
@@ -157,11 +158,11 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
     let entry = row.entry;
     let branch = branch(row, after, frame.unicode);
     let (hue, mark) = mark(entry.state, frame.unicode);
-    let Some(room) = room(row, frame) else {
+    let Some(room) = text_columns(row, frame) else {
         return StyledLine::of(Hue::Dim, text::cut(&branch, frame.width, ""));
     };
     let line = StyledLine::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
-    let head = text::cut(&head(entry), room, frame.ellipsis());
+    let head = text::cut(&agent_label(entry), room, frame.ellipsis());
     let room = room - text::width(&head);
     let line = line.and(Hue::Bold, head);
     let figures = figures(entry, layouts, frame, room);
@@ -175,7 +176,7 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
 }
 
 /// Returns the agent name that precedes the task.
-fn head(entry: &RunRow) -> String {
+fn agent_label(entry: &RunRow) -> String {
     format!("{} ", entry.agent_type)
 }
 
@@ -247,13 +248,13 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
         _ => entry.activity.as_str(),
     };
     let time = match (entry.started_at, entry.ended_at) {
-        (Some(started), ended) => figure::span(ended.unwrap_or(frame.now).millis_since(started)),
+        (Some(started), ended) => figure::duration(ended.unwrap_or(frame.now).millis_since(started)),
         (None, _) => String::new(),
     };
     let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
     let (tokens, cost) = match entry.tokens {
         0 => Default::default(),
-        n => (format!("{} tok", figure::count(n)), entry.cost.map(money).unwrap_or_default()),
+        n => (format!("{} tok", figure::count(n)), entry.cost.map(format_usd).unwrap_or_default()),
     };
     let mut figures = String::new();
     for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()
@@ -316,7 +317,7 @@ mod tests {
     }
 
     fn plain(board: &RunTable, frame: &PictureFormat) -> Vec<String> {
-        lines(board, frame).iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
+        lines(board, frame).iter().map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned()).collect()
     }
 
     fn family() -> RunTable {
@@ -361,7 +362,7 @@ mod tests {
         }
         let ends = |width: usize, columns: usize| -> Vec<String> {
             let end = |line: &StyledLine| {
-                let plain = line.painted(Paint { on: false });
+                let plain = line.to_ansi(Paint { on: false });
                 plain.chars().rev().take(columns).collect::<Vec<_>>().into_iter().rev().collect()
             };
             lines(&board, &frame(width, 9)).iter().map(end).collect()
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(ends(90, 20)[3..], ["1 min 31 s  turn 2  ", "            turn 2  "]);
         board.entries.iter_mut().for_each(|entry| entry.cost = None);
         assert!(
-            lines(&board, &frame(100, 9)).iter().all(|line| line.painted(Paint { on: false }).ends_with("5.1k tok"))
+            lines(&board, &frame(100, 9)).iter().all(|line| line.to_ansi(Paint { on: false }).ends_with("5.1k tok"))
         );
     }
 
@@ -447,7 +448,7 @@ mod tests {
             for (n, (state, parent, task, cost)) in runs.iter().enumerate() {
                 let parent = (n > 0).then(|| parent.index(n).to_string());
                 let mut entry = entry(&n.to_string(), parent.as_deref(), *state);
-                entry.task = text::line(task);
+                entry.task = text::safe_line(task);
                 entry.cost = cost.map(Usd::from_nanos);
                 board.entries.push(entry);
             }

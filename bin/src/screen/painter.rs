@@ -24,7 +24,7 @@ pub(super) struct Size {
 
 impl Size {
     /// Returns the maximum width and height of a picture.
-    pub(super) const fn room(self) -> (usize, usize) {
+    pub(super) const fn picture_size(self) -> (usize, usize) {
         (self.columns.saturating_sub(1), self.rows.saturating_sub(1))
     }
 }
@@ -67,14 +67,14 @@ impl Painter {
     }
 
     /// Keeps the current picture on the screen: the next one begins below everything that is shown.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn keep_picture(&mut self) {
         *self = Self { is_cursor_position_unknown: true, ..Self::new(self.paint) };
     }
 
     /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
     /// shows both.
     pub(super) fn paint(&mut self, above: &[StyledLine], picture: &[StyledLine], size: Size) -> String {
-        let picture = fitting(picture, size);
+        let picture = cut_to_size(picture, size);
         let is_resized = size != self.size && !self.drawn.is_empty();
         if above.is_empty() && !is_resized && picture == self.drawn {
             self.size = size;
@@ -113,7 +113,7 @@ impl Painter {
         let broken = |line: &StyledLine| line.width().div_ceil(size.columns.max(1)).max(1);
         let up = self.drawn.iter().map(broken).sum::<usize>() + self.scrolled_out_rows;
         move_up(out, up);
-        self.scrolled_out_rows = if above.is_empty() { up.saturating_sub(size.room().1) } else { 0 };
+        self.scrolled_out_rows = if above.is_empty() { up.saturating_sub(size.picture_size().1) } else { 0 };
         if is_resized {
             add(out, Clear(ClearType::FromCursorDown));
         }
@@ -121,7 +121,7 @@ impl Painter {
             if line.width() >= size.columns {
                 // The line may end in the last column: clearing after it would remove its last character.
                 add(out, Clear(ClearType::FromCursorDown));
-                out.push_str(&line.painted(self.paint));
+                out.push_str(&line.to_ansi(self.paint));
                 out.push_str("\r\n");
             } else {
                 self.write(out, line);
@@ -152,7 +152,7 @@ impl Painter {
 
     /// Writes a line over the content of its row.
     fn write(&self, out: &mut String, line: &StyledLine) {
-        out.push_str(&line.painted(self.paint));
+        out.push_str(&line.to_ansi(self.paint));
         add(out, Clear(ClearType::UntilNewLine));
         out.push_str("\r\n");
     }
@@ -160,8 +160,8 @@ impl Painter {
 
 /// Cuts a picture to the size of the screen. Trailing white space is removed, because terminals differ in whether
 /// they wrap it.
-fn fitting(picture: &[StyledLine], size: Size) -> Vec<StyledLine> {
-    let (columns, rows) = size.room();
+fn cut_to_size(picture: &[StyledLine], size: Size) -> Vec<StyledLine> {
+    let (columns, rows) = size.picture_size();
     let fit = |line: &StyledLine| {
         let mut line = line.cut(columns, "");
         line.trim_end();

@@ -17,7 +17,7 @@ pub(super) fn picture(
     foot: &[String],
     frame: &PictureFormat,
 ) -> Vec<StyledLine> {
-    let shares = share(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
+    let shares = part_heights(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
     let cut = |line: &StyledLine| line.cut(frame.width, frame.ellipsis());
     let mut picture: Vec<StyledLine> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
     picture.extend(lines(board, &PictureFormat { height: shares.tree, ..*frame }));
@@ -48,7 +48,7 @@ struct PartHeights {
     foot: usize,
 }
 
-fn share(height: usize, tail: usize, runs: usize, has_foot: bool) -> PartHeights {
+fn part_heights(height: usize, tail: usize, runs: usize, has_foot: bool) -> PartHeights {
     let foot = usize::from(has_foot && height > 1);
     let free = (height - foot).saturating_sub(runs.max(1));
     let tail = tail.min(free.max(height / 3));
@@ -73,7 +73,7 @@ mod tests {
         let frame = PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(0) };
         let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let lines = picture(&board, &tail, &foot, &frame);
-        lines.iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
+        lines.iter().map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned()).collect()
     }
 
     #[test]
@@ -89,11 +89,11 @@ mod tests {
         ] {
             let (tail_lines, tree, foot) = want;
             let want = PartHeights { tail: tail_lines, tree, foot };
-            assert_eq!(share(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
+            assert_eq!(part_heights(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
         }
         // A small tree leaves room for the text.
-        assert_eq!(share(23, 50, 2, true), PartHeights { tail: 20, tree: 2, foot: 1 });
-        assert_eq!(share(2, 5, 1, true), PartHeights { tail: 0, tree: 1, foot: 1 });
+        assert_eq!(part_heights(23, 50, 2, true), PartHeights { tail: 20, tree: 2, foot: 1 });
+        assert_eq!(part_heights(2, 5, 1, true), PartHeights { tail: 0, tree: 1, foot: 1 });
     }
 
     #[test]

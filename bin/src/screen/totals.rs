@@ -35,7 +35,7 @@ impl Counts {
     }
 
     /// Formats the counts that are not 0: `2 queued, 3 done`.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let named = [
             (self.working, "at work"),
             (self.waiting, "waiting"),
@@ -84,11 +84,11 @@ impl RunTable {
 
 impl RunTotals {
     /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
-    pub(crate) fn said(&self) -> Vec<String> {
-        let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
+    pub(crate) fn summary_parts(&self) -> Vec<String> {
+        let mut parts = vec![figure::duration(self.elapsed_ms), self.counts.summary()];
         if self.tokens > 0 {
             parts.push(format!("{} tok", figure::count(self.tokens)));
-            parts.push(cost(self.cost));
+            parts.push(format_cost(self.cost));
         }
         parts.retain(|part| !part.is_empty());
         parts
@@ -96,12 +96,12 @@ impl RunTotals {
 }
 
 /// Formats a cost briefly, or as `cost unknown`.
-pub(crate) fn cost(cost: Option<Usd>) -> String {
-    cost.map_or_else(|| "cost unknown".to_owned(), money)
+pub(crate) fn format_cost(cost: Option<Usd>) -> String {
+    cost.map_or_else(|| "cost unknown".to_owned(), format_usd)
 }
 
 /// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
-pub(crate) fn money(amount: Usd) -> String {
+pub(crate) fn format_usd(amount: Usd) -> String {
     let nanos = amount.as_nanos();
     let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     match nanos {
@@ -165,7 +165,7 @@ mod tests {
                 "59 s   1 queued, 1 cancelled   9 tok   $0.00",
             ),
         ] {
-            assert_eq!(board(&runs).totals(now).said().join("   "), want, "{runs:?}");
+            assert_eq!(board(&runs).totals(now).summary_parts().join("   "), want, "{runs:?}");
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
             (123_900_000_000, "$123"),
             (u64::MAX, "$18446.7M"),
         ] {
-            let said = money(Usd::from_nanos(nanos));
+            let said = format_usd(Usd::from_nanos(nanos));
             assert_eq!(said, want, "{nanos}");
         }
     }

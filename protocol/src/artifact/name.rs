@@ -246,8 +246,8 @@ const OVERLAY_CLASS: u8 = 1;
 /// Whether a character is another form of plain characters: `ﬁ`, `²`, `Ａ`.
 fn is_compatibility_form(c: char) -> bool {
     // Letters in daily use in Thai, Lao and Korean that have such a mapping for historic reasons.
-    let daily = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
-    !daily && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
+    let is_in_daily_use = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
+    !is_in_daily_use && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
 }
 
 /// Returns the plain letters and digits to which a compatibility character maps. Other characters are returned

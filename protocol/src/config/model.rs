@@ -183,8 +183,8 @@ impl ModelOverride {
     /// A profile that sets `base_url` uses another service. It does not inherit `headers`, `header_env`, `query` and
     /// `params`.
     pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
-        let other_service = ModelConfig::default();
-        let service = if self.base_url.is_some() { &other_service } else { base };
+        let defaults = ModelConfig::default();
+        let inherited = if self.base_url.is_some() { &defaults } else { base };
         ModelConfig {
             provider: self.provider.unwrap_or(base.provider),
             base_url: self.base_url.clone().or_else(|| base.base_url.clone()),
@@ -201,10 +201,10 @@ impl ModelOverride {
             requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
             tokens_per_minute: self.tokens_per_minute.unwrap_or(base.tokens_per_minute),
             retry: self.retry.unwrap_or(base.retry),
-            headers: self.headers.clone().unwrap_or_else(|| service.headers.clone()),
-            header_env: self.header_env.clone().unwrap_or_else(|| service.header_env.clone()),
-            query: self.query.clone().unwrap_or_else(|| service.query.clone()),
-            params: self.params.clone().unwrap_or_else(|| service.params.clone()),
+            headers: self.headers.clone().unwrap_or_else(|| inherited.headers.clone()),
+            header_env: self.header_env.clone().unwrap_or_else(|| inherited.header_env.clone()),
+            query: self.query.clone().unwrap_or_else(|| inherited.query.clone()),
+            params: self.params.clone().unwrap_or_else(|| inherited.params.clone()),
         }
     }
 }

@@ -27,9 +27,9 @@ impl Config {
     /// their defaults.
     pub fn settings(&self, text: &str) -> Vec<Setting> {
         // Set these keys temporarily, so that they are listed even if they have no value.
-        let mut whole = self.clone();
-        whole.model.base_url.get_or_insert_default();
-        whole.model.temperature.get_or_insert_default();
+        let mut with_optional_keys = self.clone();
+        with_optional_keys.model.base_url.get_or_insert_default();
+        with_optional_keys.model.temperature.get_or_insert_default();
         let absent = [
             (self.model.base_url.is_none(), ["model", "base_url"]),
             (self.model.temperature.is_none(), ["model", "temperature"]),
@@ -45,7 +45,7 @@ impl Config {
             });
         };
         // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
-        visit_values(&serde_json::to_value(&whole).unwrap_or_default(), &mut Vec::new(), &mut add);
+        visit_values(&serde_json::to_value(&with_optional_keys).unwrap_or_default(), &mut Vec::new(), &mut add);
         settings
     }
 

@@ -114,11 +114,11 @@ impl Bucket {
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')) {
             return Err(BlobLocationError::BadBucket(name.to_owned()));
         }
-        let bare = prefix.strip_suffix('/').unwrap_or(prefix);
-        if prefix.starts_with('/') || bare.ends_with('/') || bare.contains('#') || Path::parse(bare).is_err() {
+        let trimmed = prefix.strip_suffix('/').unwrap_or(prefix);
+        if prefix.starts_with('/') || trimmed.ends_with('/') || trimmed.contains('#') || Path::parse(trimmed).is_err() {
             return Err(BlobLocationError::BadPrefix(prefix.to_owned()));
         }
-        Ok(Self { name: name.to_owned(), prefix: bare.to_owned() })
+        Ok(Self { name: name.to_owned(), prefix: trimmed.to_owned() })
     }
 }
 

@@ -166,7 +166,7 @@ impl SessionFolder {
 
     /// Moves the remaining files back; returns the files that could not be deleted.
     fn restore(&self, failures: Failures) -> Vec<UndeletedFile> {
-        let named = failures.0.into_iter().map(|(path, error)| {
+        let undeleted = failures.0.into_iter().map(|(path, error)| {
             // Users know the file by its original path.
             let path = match path.strip_prefix(&self.trash) {
                 Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
@@ -178,7 +178,7 @@ impl SessionFolder {
             let path = path.strip_prefix(&self.home).unwrap_or(&path).display().to_string();
             UndeletedFile { path, reason: error.to_string() }
         });
-        let named = named.collect();
+        let named = undeleted.collect();
         restore_names(&self.trash);
         if exists(&self.trash) && exists(&self.folder) {
             // A late write has recreated the folder; no row refers to its content.
@@ -222,9 +222,9 @@ fn rename_all_in_place(folder: &FilePath, failures: &mut Failures) {
         }
         let name = path.file_name().unwrap_or_default();
         if original_name(name) == name {
-            let mut loose = path.clone().into_os_string();
-            loose.push(RENAMED_SUFFIX);
-            failures.record(&path, fs::rename(&path, loose));
+            let mut renamed = path.clone().into_os_string();
+            renamed.push(RENAMED_SUFFIX);
+            failures.record(&path, fs::rename(&path, renamed));
         }
     }
 }
@@ -254,7 +254,7 @@ fn original_name(name: &OsStr) -> &OsStr {
 fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     let before = failures.0.len();
     // A write that began before the folder was moved away may add a file after its entries were listed.
-    for looks_left in (0..MAX_EMPTYING_ATTEMPTS).rev() {
+    for attempts_left in (0..MAX_EMPTYING_ATTEMPTS).rev() {
         let inside = match entries(folder) {
             Ok(inside) => inside,
             Err(error) => return failures.record(folder, Err(error)),
@@ -270,7 +270,7 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
             return;
         }
         match unlink(folder, true) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && looks_left > 0 => {}
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && attempts_left > 0 => {}
             outcome => return failures.record(folder, outcome),
         }
     }

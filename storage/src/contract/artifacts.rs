@@ -188,10 +188,10 @@ fn numbers_and_dirty_flag(world: &TestStore) -> (u64, u64, bool) {
 
 pub(super) fn edits_are_kept_in_order_and_flushed_as_versions(mut world: TestStore) {
     world.start_run("a");
-    let told =
+    let deleted_event =
         |second| event("a", Some("a"), second, ArtifactEvent::Deleted { name: None, artifact_id: artifact_id("d") });
-    world.write(vec![edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")), told(1)]);
-    world.write(vec![edit(2, "c2", UpdateType::Update, splice(4, 3, "new")), told(2)]);
+    world.write(vec![edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")), deleted_event(1)]);
+    world.write(vec![edit(2, "c2", UpdateType::Update, splice(4, 3, "new")), deleted_event(2)]);
     assert_eq!(numbers_and_dirty_flag(&world), (2, 0, true));
     assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty(), "an edit is no version");
     assert_eq!(world.reader.unflushed_documents(&run_id("a")).unwrap(), [document(2, 0)]);

@@ -142,14 +142,14 @@ pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
     let answers = |sequence, id: &str| {
         add_message(Message { tool_call_id: Some(id.into()), ..message("a", sequence, Some(sequence - 1), Role::Tool) })
     };
-    let cut = Message { partial: true, ..message("a", 7, Some(6), Role::Assistant) };
+    let partial_message = Message { partial: true, ..message("a", 7, Some(6), Role::Assistant) };
     world.write(vec![
         add_message(message("a", 1, None, Role::User)),
         asks(2, 1, &["x", "y"]),
         answers(3, "x"),
         answers(4, "y"),
     ]);
-    world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), add_message(cut)]);
+    world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), add_message(partial_message)]);
     let place = |world: &TestStore, sequence| world.reader.resume_point(&trace_id("a"), sequence).unwrap();
     let found = |world: &TestStore, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
     // MSG-3: the end of the turn is the last result; if a call has no result, it is the last existing result.
@@ -182,9 +182,9 @@ pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
 
 pub(super) fn partial_message_never_becomes_head(mut world: TestStore) {
     world.start_run("a");
-    let mut cut = message("a", 2, Some(1), Role::Assistant);
-    cut.partial = true;
-    world.write(vec![add_message(message("a", 1, None, Role::User)), add_message(cut)]);
+    let mut partial_message = message("a", 2, Some(1), Role::Assistant);
+    partial_message.partial = true;
+    world.write(vec![add_message(message("a", 1, None, Role::User)), add_message(partial_message)]);
     let trace = world.trace("a");
     assert_eq!((trace.head_sequence, trace.last_sequence, trace.total_messages), (1, 2, 2));
     assert_eq!(path(&world, "a", MessagePath::Main), [1]);
@@ -195,12 +195,12 @@ pub(super) fn partial_message_never_becomes_head(mut world: TestStore) {
 pub(super) fn messages_are_read_by_sequence(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
-    let mut cut = message("a", 3, Some(2), Role::Assistant);
-    cut.partial = true;
+    let mut partial_message = message("a", 3, Some(2), Role::Assistant);
+    partial_message.partial = true;
     world.write(vec![
         add_message(message("a", 1, None, Role::User)),
         add_message(message("a", 2, Some(1), Role::User)),
-        add_message(cut),
+        add_message(partial_message),
     ]);
     world.write(vec![add_message(message("b", 4, None, Role::User))]);
     for (trace, sequences, want) in [

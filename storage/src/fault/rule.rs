@@ -117,8 +117,8 @@ impl Rules {
         self.hit_counts[point as usize] += 1;
         let nth = self.hit_counts[point as usize];
         let (mut delay, mut outcome) = (Duration::ZERO, None);
-        for (place, rule) in self.rules.iter().enumerate() {
-            if rule.point != point || !rule.when.applies(nth, || chance(self.seed, place, nth)) {
+        for (index, rule) in self.rules.iter().enumerate() {
+            if rule.point != point || !rule.when.applies(nth, || chance(self.seed, index, nth)) {
                 continue;
             }
             match rule.action {
@@ -172,15 +172,16 @@ impl FromStr for Rule {
         if element.is_empty() {
             return Err(FaultRuleError::Empty);
         }
-        let (place, action) = element.split_once('=').unwrap_or((element, "kill"));
-        let (place, action) = (place.trim(), action.trim());
+        let (index, action) = element.split_once('=').unwrap_or((element, "kill"));
+        let (place, action) = (index.trim(), action.trim());
         let (name, when) = place.split_at(place.find(['@', '%']).unwrap_or(place.len()));
-        let of = || element.to_owned();
+        let element_text = || element.to_owned();
         Ok(Self {
             point: name.parse()?,
-            when: When::parse(when).ok_or_else(|| FaultRuleError::When { element: of(), text: when.to_owned() })?,
+            when: When::parse(when)
+                .ok_or_else(|| FaultRuleError::When { element: element_text(), text: when.to_owned() })?,
             action: Action::parse(action)
-                .ok_or_else(|| FaultRuleError::Action { element: of(), text: action.to_owned() })?,
+                .ok_or_else(|| FaultRuleError::Action { element: element_text(), text: action.to_owned() })?,
         })
     }
 }

@@ -146,8 +146,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         Ok(())
     }
 
-    fn permission(&mut self, asked: &'a Permission) -> Result<(), WriteError> {
-        self.require_run(&asked.run_id)
+    fn permission(&mut self, permission: &'a Permission) -> Result<(), WriteError> {
+        self.require_run(&permission.run_id)
     }
 
     fn session(&mut self, new: &'a NewSession) -> Result<(), WriteError> {
@@ -228,11 +228,11 @@ impl<'a> AdmissionCheck<'a, '_> {
         if trace.head_sequence != from {
             return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
-        let is_place = match only_back {
+        let is_resumable = match only_back {
             true => paths::is_on_path(self.conn, trace.key, from, to)?,
             false => paths::turn_end(self.conn, trace.key, to)?.is_some(),
         };
-        if is_place { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
+        if is_resumable { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
     }
 
     fn check_begin_deletion(&mut self, id: &SessionId) -> Result<(), WriteError> {

@@ -282,8 +282,8 @@ impl<'c> Batch<'c> {
                 collaborators::save(self.conn, trace.key, collaborator)?;
             }
             (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
-                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
-                questions::insert(self.conn, run.key, session.key, &asked)?;
+                let permission = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
+                questions::insert(self.conn, run.key, session.key, &permission)?;
             }
             // The other events change no rows: messages, results and versions are separate writes.
             _ => {}
@@ -291,12 +291,12 @@ impl<'c> Batch<'c> {
         Ok(ids)
     }
 
-    fn insert_permission(&mut self, asked: &Permission) -> Result<(), WriteError> {
-        let session = self.cache.sessions.get(self.conn, &asked.session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", &asked.session_id))?.key;
-        let run = self.cache.runs.get(self.conn, &asked.run_id)?;
-        let run_key = run.ok_or_else(|| not_found("run", &asked.run_id))?.key;
-        Ok(permissions::insert(self.conn, run_key, session_key, asked)?)
+    fn insert_permission(&mut self, permission: &Permission) -> Result<(), WriteError> {
+        let session = self.cache.sessions.get(self.conn, &permission.session_id)?;
+        let session_key = session.ok_or_else(|| not_found("session", &permission.session_id))?.key;
+        let run = self.cache.runs.get(self.conn, &permission.run_id)?;
+        let run_key = run.ok_or_else(|| not_found("run", &permission.run_id))?.key;
+        Ok(permissions::insert(self.conn, run_key, session_key, permission)?)
     }
 
     /// Writes an edit. The stored version is read here, because a flush may come between two edits.
@@ -358,8 +358,8 @@ fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> r
         }
     };
     change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
-    if let Some(then) = collaborators {
-        collaborators::replace(conn, trace.key, then)?;
+    if let Some(restored_collaborators) = collaborators {
+        collaborators::replace(conn, trace.key, restored_collaborators)?;
     }
     paths::make_head(conn, trace.key, trace.head_sequence, head)?;
     trace.head_sequence = head;

@@ -463,8 +463,8 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
         })
     })?)?;
     for (revision, change) in edits::replacements(conn, id)? {
-        let of = versions.partition_point(|version| version.version < revision);
-        if let Some(version) = versions.get_mut(of) {
+        let index = versions.partition_point(|version| version.version < revision);
+        if let Some(version) = versions.get_mut(index) {
             version.changes.push(change);
         }
     }

@@ -111,5 +111,5 @@ fn is_final_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Resu
             Ok((columns.next::<String>()?, columns.next::<bool>()?))
         })
         .optional()?;
-    Ok(found.is_some_and(|(role, asks_for_nothing)| role == "assistant" && asks_for_nothing))
+    Ok(found.is_some_and(|(role, has_no_tool_calls)| role == "assistant" && has_no_tool_calls))
 }

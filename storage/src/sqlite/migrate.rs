@@ -80,8 +80,8 @@ fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
 /// Rejects an empty database file if other files of a home exist, because opening it would silently discard the
 /// history.
 fn check_empty(path: &Path) -> Result<u32, StoreError> {
-    let traces = [path.with_file_name("sessions"), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
-    match traces.iter().find(|trace| trace.exists()) {
+    let home_files = [path.with_file_name("sessions"), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
+    match home_files.iter().find(|trace| trace.exists()) {
         None => Ok(0),
         Some(trace) => Err(StoreError::Corrupt(format!(
             "{} is empty, but {} exists, so the database was truncated: restore a backup; or, to start without its \
@@ -129,14 +129,14 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
 /// Like [`check`], for the writer: first rolls back a creation of the database that was interrupted. Until the
 /// database is in WAL mode, SQLite needs write access for this rollback.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
-    let is_begun = |error: &rusqlite::Error| {
+    let is_interrupted = |error: &rusqlite::Error| {
         error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
     };
     if file_size(path)?.is_none() {
         return Ok(0);
     }
     let looked = open_read_only(path).and_then(|conn| version(&conn));
-    if looked.as_ref().is_err_and(is_begun) {
+    if looked.as_ref().is_err_and(is_interrupted) {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         // Reading rolls the interrupted transaction back.
         let found = Connection::open_with_flags(path, flags).and_then(|conn| version(&conn));
@@ -206,17 +206,18 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
 /// Copies the database to `<file>.v<version>.bak`, atomically and synced.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = with_suffix(path, &format!(".v{version}.bak"));
-    let half = with_suffix(&whole, ".half");
+    let partial = with_suffix(&whole, ".half");
     let failed = |error: std::io::Error| StoreError::Io(format!("no backup before a migration: {error}"));
-    if half.exists() {
-        fs::remove_file(&half).map_err(failed)?;
+    if partial.exists() {
+        fs::remove_file(&partial).map_err(failed)?;
     }
-    let target = half.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", half.display())))?;
+    let target =
+        partial.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", partial.display())))?;
     conn.execute("VACUUM INTO ?1", [target])
-        .and_then(|_| clear_store_id(&half))
+        .and_then(|_| clear_store_id(&partial))
         .map_err(|error| with_path(path, error))?;
-    fs::File::open(&half).and_then(|file| file.sync_all()).map_err(failed)?;
-    fs::rename(&half, &whole).map_err(failed)?;
+    fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
+    fs::rename(&partial, &whole).map_err(failed)?;
     tracing::info!(backup = %whole.display(), "the database was copied before its migration");
     Ok(())
 }

@@ -71,7 +71,7 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
     // Messages that are not on the path, last one first; found by the links to their parents.
     let mut off_path: Vec<u64> = Vec::new();
     let mut at = Some(sequence);
-    while let Some(here) = at.filter(|here| *here > 0)
+    while let Some(here) = at.filter(|current| *current > 0)
         && !is_on_path(conn, key, head, here)?
     {
         let Some(above) =
@@ -175,21 +175,21 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
 pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
     let ranges = lineage(conn, key, head, sequence)?;
     let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
-    let behind = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
-    let behind: Vec<Range> = behind.map(|(first, last)| (first.max(covers.next), last)).collect();
+    let after_summary = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
+    let behind: Vec<Range> = after_summary.map(|(first, last)| (first.max(covers.next), last)).collect();
     // Only the last user request is part of the path; an earlier one is contained in the summary.
-    let mut asks = conn.prepare_cached(
+    let mut has_user_message = conn.prepare_cached(
         "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user' LIMIT 1",
     )?;
     let mut request = covers.request;
     for (first, last) in &behind {
-        if request.is_some() && asks.exists((key, clamp_to_i64(*first), clamp_to_i64(*last)))? {
+        if request.is_some() && has_user_message.exists((key, clamp_to_i64(*first), clamp_to_i64(*last)))? {
             request = None;
         }
     }
     let single = |sequence: u64| (sequence, sequence);
-    let front = covers.system.map(single).into_iter().chain([single(summary)]).chain(request.map(single));
-    Ok(front.chain(behind).collect())
+    let prefix = covers.system.map(single).into_iter().chain([single(summary)]).chain(request.map(single));
+    Ok(prefix.chain(behind).collect())
 }
 
 /// Returns the messages that a summary replaces; `None` if the message is not a summary.
@@ -204,19 +204,19 @@ pub(super) fn covered_by_summary(conn: &Connection, key: i64, summary: u64) -> r
 /// (MSG-3), else the message itself. Returns `None` if the conversation cannot be resumed there, because the message
 /// does not exist, was cut off, is a summary, or is on a side branch.
 pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
-    let mut look = conn.prepare_cached(
+    let mut message_query = conn.prepare_cached(
         "SELECT role, parent_sequence, partial, json_array_length(tool_calls) FROM message
          WHERE trace_key = ?1 AND sequence = ?2 AND NOT side_branch",
     )?;
-    let mut looked_at = |sequence: u64| {
-        let row = look.query_row((key, clamp_to_i64(sequence)), |row| {
+    let mut load_message = |sequence: u64| {
+        let row = message_query.query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
             let (role, parent) = (columns.next::<String>()?, columns.maybe_count()?);
             Ok((role, parent, columns.next::<bool>()?, columns.maybe_count()?.unwrap_or(0)))
         });
         row.optional()
     };
-    let Some((role, _, partial, calls)) = looked_at(sequence)? else { return Ok(None) };
+    let Some((role, _, partial, calls)) = load_message(sequence)? else { return Ok(None) };
     if partial || covered_by_summary(conn, key, sequence)?.is_some() {
         return Ok(None);
     }
@@ -226,7 +226,7 @@ pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
         ("tool", _) => {
             let (mut answered, mut asked_in) = (0, sequence);
             let asked = loop {
-                match looked_at(asked_in)? {
+                match load_message(asked_in)? {
                     Some((role, Some(parent), ..)) if role == "tool" => (answered, asked_in) = (answered + 1, parent),
                     Some((role, _, _, calls)) if role == "assistant" => break calls,
                     _ => break answered,

@@ -22,23 +22,28 @@ struct DemandColumn<D> {
 }
 
 /// Inserts the permission that a run requests; does nothing if it already exists.
-pub(super) fn insert(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
+pub(super) fn insert(
+    conn: &Connection,
+    run_key: i64,
+    session_key: i64,
+    permission: &Permission,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO permission (permission_id, run_key, session_key, tool_call_id, tool, arguments, fingerprint,
                                            demand, chain, status, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'pending', ?10)",
     )?
     .execute(params![
-        asked.permission_id.as_str(),
+        permission.permission_id.as_str(),
         run_key,
         session_key,
-        asked.tool_call_id,
-        asked.tool,
-        asked.arguments,
-        asked.fingerprint,
-        json(&DemandColumn { demand: &asked.demand, diff: asked.diff.clone() }),
-        json(&asked.chain),
-        asked.created_at.as_millis(),
+        permission.tool_call_id,
+        permission.tool,
+        permission.arguments,
+        permission.fingerprint,
+        json(&DemandColumn { demand: &permission.demand, diff: permission.diff.clone() }),
+        json(&permission.chain),
+        permission.created_at.as_millis(),
     ])?;
     Ok(())
 }
@@ -95,9 +100,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         arguments: columns.next()?,
         fingerprint: columns.next()?,
         demand: {
-            let asked: DemandColumn<Demand> = columns.json()?;
-            diff = asked.diff;
-            asked.demand
+            let permission: DemandColumn<Demand> = columns.json()?;
+            diff = permission.diff;
+            permission.demand
         },
         diff,
         chain: columns.json()?,

@@ -145,7 +145,7 @@ pub(super) fn apply_tool_event(event: &ToolEvent, run: &mut RunRow, trace: &mut 
     update_stats(run, trace, |stats| stats.add_tool_event(event));
 }
 
-fn update_stats(run: &mut RunRow, trace: &mut TraceRow, take: impl Fn(&mut Stats)) {
-    take(&mut run.stats);
-    take(&mut trace.stats);
+fn update_stats(run: &mut RunRow, trace: &mut TraceRow, update: impl Fn(&mut Stats)) {
+    update(&mut run.stats);
+    update(&mut trace.stats);
 }

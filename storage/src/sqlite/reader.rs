@@ -93,7 +93,7 @@ impl SqliteReader {
     /// Lists all stored versions with the paths of their blobs, grouped by artifact. Versions of sessions that are
     /// being deleted are omitted.
     pub fn stored_blobs(&self, limit: usize, cursor: Option<&str>) -> Result<Page<StoredBlob>, StoreError> {
-        let behind = match cursor {
+        let start = match cursor {
             None => (i64::MIN, i64::MIN),
             Some(text) => {
                 let parts =
@@ -102,7 +102,7 @@ impl SqliteReader {
             }
         };
         let limit = limit.max(1);
-        let mut found = self.read(|conn| backup::blobs(conn, rows(limit).saturating_add(1), behind))?;
+        let mut found = self.read(|conn| backup::blobs(conn, rows(limit).saturating_add(1), start))?;
         let is_last = found.len() <= limit;
         found.truncate(limit);
         let next_cursor = found.last().filter(|_| !is_last).map(|((key, version), _)| format!("{key}.{version}"));

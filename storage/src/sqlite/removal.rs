@@ -89,10 +89,10 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
     )?
     .execute([last_lsn])?;
     set_stage(conn, id, Some(DeletionStage::Rows))?;
-    let mut left = limit.max(1);
-    for piece in DELETE_STATEMENTS {
-        left -= conn.prepare_cached(piece)?.execute((key, clamp_to_i64(left)))? as u64;
-        if left == 0 {
+    let mut remaining = limit.max(1);
+    for statement in DELETE_STATEMENTS {
+        remaining -= conn.prepare_cached(statement)?.execute((key, clamp_to_i64(remaining)))? as u64;
+        if remaining == 0 {
             return Ok(());
         }
     }

@@ -136,7 +136,7 @@ impl HotRow for RunRow {
 impl RunRow {
     /// Writes the status, and the columns that change only together with it.
     fn save_status(&self, conn: &Connection) -> rusqlite::Result<()> {
-        let stage = (
+        let values = (
             self.key,
             self.status.as_str(),
             self.end_reason.map(word),
@@ -150,10 +150,10 @@ impl RunRow {
                 "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
                  WHERE run_key = ?1",
             )?
-            .execute(stage)?;
+            .execute(values)?;
             return Ok(());
         }
-        let (key, status, end_reason, completed_at, error, cancel_requested) = stage;
+        let (key, status, end_reason, completed_at, error, cancel_requested) = values;
         conn.prepare_cached(
             "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6,
                     started_at = ?7, usage_key = ?8

@@ -35,16 +35,16 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
     let first_day = -(-i128::from(since)).div_euclid(i128::from(DAY_MS));
     let first_day = i64::try_from(first_day).unwrap_or(i64::MAX);
     let of_user = if filter.uid.is_some() { "AND uid = :uid" } else { "AND :uid IS NULL" };
-    let (of, order) = match by {
+    let (group_column, order) = match by {
         UsageBy::Day => ("day", "sum_of"),
         UsageBy::Model => ("model", ORDER_BY_TOKENS),
         UsageBy::Session => ("session_id", ORDER_BY_TOKENS),
     };
     let rows = match by {
         UsageBy::Day | UsageBy::Model => format!(
-            "SELECT {of}, {columns} FROM usage_sum WHERE day >= :first_day AND runs > 0 {of_user}
+            "SELECT {group_column}, {columns} FROM usage_sum WHERE day >= :first_day AND runs > 0 {of_user}
              UNION ALL
-             SELECT {of}, {RUN_COLUMNS} FROM run_state AS state INDEXED BY run_started
+             SELECT {group_column}, {RUN_COLUMNS} FROM run_state AS state INDEXED BY run_started
              CROSS JOIN usage_sum ON usage_sum.usage_key = state.usage_key
              WHERE state.started_at >= :since AND state.started_at < :first_day * {DAY_MS} {of_user}
              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)",
@@ -57,15 +57,16 @@ pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusq
              WHERE +state.started_at >= :since AND :first_day IS NOT NULL AND removal IS NULL {of_user}"
         ),
     };
-    let mut query = conn
-        .prepare_cached(&format!("SELECT {of} AS sum_of, {TOTALS} FROM ({rows}) GROUP BY sum_of ORDER BY {order}"))?;
+    let mut query = conn.prepare_cached(&format!(
+        "SELECT {group_column} AS sum_of, {TOTALS} FROM ({rows}) GROUP BY sum_of ORDER BY {order}"
+    ))?;
     let values = named_params! { ":since": since, ":first_day": first_day, ":uid": filter.uid };
     collect_rows(query.query_map(values, |row| read(by, row))?)
 }
 
 fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
     let mut columns = Columns::of(row);
-    let of = match by {
+    let group_column = match by {
         UsageBy::Day => UsageOf::Day(format_day(columns.next()?)),
         UsageBy::Model => UsageOf::Model(columns.next()?),
         UsageBy::Session => UsageOf::SessionId(columns.id(SessionId::new)?),
@@ -86,7 +87,7 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         model_calls: columns.count()?,
         tool_calls: columns.count()?,
     };
-    Ok(UsageRow { of, sum: sum.with_cost() })
+    Ok(UsageRow { of: group_column, sum: sum.with_cost() })
 }
 
 /// Formats a day, counted from 1970-01-01, as `YYYY-MM-DD`.

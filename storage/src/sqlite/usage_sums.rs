@@ -37,16 +37,16 @@ impl UsageSums {
             run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
         let Some(key) = run.usage_key else { return Ok(()) };
-        let now = Sums::of_run(&run.stats);
-        if run.counted_sums == Some(now) {
+        let current = Sums::of_run(&run.stats);
+        if run.counted_sums == Some(current) {
             return Ok(());
         }
         let sums = self.sums_mut(conn, key)?;
         if let Some(counted) = &run.counted_sums {
             sums.subtract(counted);
         }
-        sums.add(&now);
-        run.counted_sums = Some(now);
+        sums.add(&current);
+        run.counted_sums = Some(current);
         Ok(())
     }
 
@@ -90,15 +90,16 @@ impl UsageSums {
     }
 
     /// Returns the key of the row for a run of that session; inserts the row if necessary.
-    fn key(&mut self, conn: &Connection, session: i64, began: Timestamp, model: String) -> rusqlite::Result<i64> {
-        let day = began.as_millis().div_euclid(DAY_MS);
-        let of = (session, day, model);
-        if let Some(key) = self.keys.get(&of) {
+    fn key(&mut self, conn: &Connection, session: i64, started_at: Timestamp, model: String) -> rusqlite::Result<i64> {
+        let day = started_at.as_millis().div_euclid(DAY_MS);
+        let row_id = (session, day, model);
+        if let Some(key) = self.keys.get(&row_id) {
             return Ok(*key);
         }
         let find = "SELECT usage_key FROM session JOIN usage_sum USING (uid)
                     WHERE session_key = ?1 AND day = ?2 AND model = ?3";
-        let find = || conn.prepare_cached(find)?.query_row((of.0, of.1, &of.2), |row| row.get(0)).optional();
+        let find =
+            || conn.prepare_cached(find)?.query_row((row_id.0, row_id.1, &row_id.2), |row| row.get(0)).optional();
         let key = match find()? {
             Some(key) => key,
             None => {
@@ -107,11 +108,11 @@ impl UsageSums {
                     sum_columns!(),
                     ") SELECT uid, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM session WHERE session_key = ?1"
                 ))?
-                .execute((of.0, of.1, &of.2))?;
+                .execute((row_id.0, row_id.1, &row_id.2))?;
                 conn.last_insert_rowid()
             }
         };
-        self.keys.insert(of, key);
+        self.keys.insert(row_id, key);
         Ok(key)
     }
 

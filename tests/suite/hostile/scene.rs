@@ -267,7 +267,7 @@ fn control_socket(path: &Path) -> Arc<Mutex<Vec<bool>>> {
             let listener = tokio::net::UnixListener::from_std(listener).unwrap();
             while let Ok((peer, _)) = listener.accept().await {
                 let pid = peer.peer_cred().unwrap().pid().and_then(|pid| u32::try_from(pid).ok());
-                noted.lock().unwrap().push(soong::process::is_confined_peer(pid.unwrap_or(0)));
+                noted.lock().unwrap().push(soong::process::is_tool_process(pid.unwrap_or(0)));
             }
         });
     });

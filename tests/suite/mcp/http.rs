@@ -15,7 +15,7 @@ use super::{caller, config, offered, server_view};
 use crate::support::{
     model::{ScriptedModel, Turn},
     scripted::{Reply, Request, ScriptedServer},
-    world::{TestRuntime, all, kinds, patiently, soon},
+    world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 fn answer(request: &Request, result: Value) -> Reply {
@@ -62,7 +62,7 @@ async fn run_calls_a_tool_with_the_configured_headers() {
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
-    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "hello"));
     let requests = server.requests();
     assert!(requests.len() >= 4, "{requests:?}");
@@ -104,8 +104,8 @@ async fn connection_errors_are_reported_and_redirects_not_followed() {
         let world = TestRuntime::with(model, |b| b.config(config(servers)).environment(environment)).await;
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
-        assert_eq!(soon(run.wait()).await.unwrap().output, "mcp.good.echo", "{name}");
-        let events = all(events).await;
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "mcp.good.echo", "{name}");
+        let events = read_to_end(events).await;
         let failure = events.iter().find(|event| event.event.kind() == "mcp_server_failed");
         let failure = failure.unwrap_or_else(|| panic!("{name}: {:?}", kinds(&events))).event.data_json();
         assert!(failure.contains(told) && !failure.contains("s3cret"), "{name}: {failure}");
@@ -136,9 +136,9 @@ async fn answer_may_be_a_stream_that_starts_with_progress() {
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
     let run = world.runtime().start("go").await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap().output, "streamed");
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "streamed");
     let refused = || server.requests().iter().any(|r| r.body["id"] == "q" && r.body["error"]["code"] == -32601);
-    patiently("the server is answered", refused).await;
+    wait_until("the server is answered", refused).await;
     world.finish().await;
 }
 
@@ -161,7 +161,7 @@ async fn oversized_answer_fails_immediately() {
         let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
         let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
-        let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
         assert!(outcome.output.contains("16777216 bytes"), "{is_stream}: {}", outcome.output);
         world.finish().await;
     }
@@ -177,10 +177,10 @@ async fn call_without_an_answer_times_out() {
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
-    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
     let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
-    patiently("the server hears of it", told).await;
+    wait_until("the server hears of it", told).await;
     world.finish().await;
 }
 
@@ -217,10 +217,10 @@ async fn a_server_that_restarts_is_initialized_again() {
         let web = McpConfig { timeout_ms: 60_000, ..at(&server) };
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
         let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
-        patiently("it is there", || server_view(world.runtime(), "web").is_some_and(|view| view.state == "running"))
+        wait_until("it is there", || server_view(world.runtime(), "web").is_some_and(|view| view.state == "running"))
             .await;
         starts.store(2, SeqCst);
-        let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
         assert_eq!(outcome.output, "hello", "{name}");
         world.finish().await;
     }
@@ -234,9 +234,9 @@ async fn call_to_a_stopped_server_fails_fast_and_the_tree_shows_it() {
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let runtime = world.runtime();
-    patiently("it is there", || server_view(runtime, "web").is_some_and(|view| view.state == "running")).await;
+    wait_until("it is there", || server_view(runtime, "web").is_some_and(|view| view.state == "running")).await;
     drop(server);
-    let outcome = soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(runtime.start("go").await.unwrap().wait()).await.unwrap();
     // A reused idle connection breaks during the call.
     let said = ["\"web\" is not available", "could not be sent", "its connection ended during"];
     assert!(said.iter().any(|said| outcome.output.contains(said)), "{}", outcome.output);
@@ -244,7 +244,7 @@ async fn call_to_a_stopped_server_fails_fast_and_the_tree_shows_it() {
         let view = server_view(runtime, "web").unwrap();
         view.state == "connecting" && view.activity.starts_with("not available: ")
     };
-    patiently("the tree shows it", is_shown).await;
+    wait_until("the tree shows it", is_shown).await;
     world.finish().await;
 }
 
@@ -258,7 +258,7 @@ async fn a_stream_that_ends_without_the_answer_fails_its_call() {
     let web = McpConfig { timeout_ms: 600_000, ..at(&server) };
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
-    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert!(outcome.output.contains("ended before the answer"), "{}", outcome.output);
     world.finish().await;
 }
@@ -283,7 +283,7 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
         "{left_out:?}"
     );
     let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
-    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.output, "mcp.web.short");
     world.finish().await;
 }

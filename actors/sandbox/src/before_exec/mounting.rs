@@ -30,7 +30,7 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         None => unshare(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)?,
         Some(user) => {
             unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWIPC)?;
-            stay(user)?;
+            map_current_user(user)?;
         }
     }
     // Later mounts of the machine do not appear here, nor the other way round.
@@ -38,15 +38,15 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     let Some((root, steps)) = mounts.steps.split_first() else { return Ok(()) };
     // The null device hides a file: it reads as empty.
     for file in &mounts.masked {
-        if let Some(empty) = copy(NULL_DEVICE)?
+        if let Some(empty) = clone_mount_tree(NULL_DEVICE)?
             && let Ok(place) = open_path(file)
         {
-            attach(&empty, &place)?;
+            attach_tree(&empty, &place)?;
         }
     }
     // Writable paths are copied before everything becomes read-only.
     for step in steps {
-        trees.push(if step.is_writable { copy(&step.path)? } else { None });
+        trees.push(if step.is_writable { clone_mount_tree(&step.path)? } else { None });
     }
     if !root.is_writable {
         set_read_only(open_path(&root.path)?)?;
@@ -55,13 +55,13 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         mount_devices(devices)?;
     }
     for (step, tree) in steps.iter().zip(trees.drain(..)) {
-        let tree = if step.is_writable { tree } else { copy(&step.path)? };
+        let tree = if step.is_writable { tree } else { clone_mount_tree(&step.path)? };
         let Some(tree) = tree else { continue };
         if !step.is_writable {
             set_read_only(&tree)?;
         }
         // Opened only now, because an earlier step may have mounted something above it.
-        attach(&tree, &open_path(&step.path)?)?;
+        attach_tree(&tree, &open_path(&step.path)?)?;
     }
     Ok(())
 }
@@ -71,15 +71,15 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
 fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
     let mut nodes = [const { None }; MAX_NODES];
     for (node, path) in nodes.iter_mut().zip(&devices.nodes) {
-        *node = copy(path)?;
+        *node = clone_mount_tree(path)?;
     }
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount_new(c"tmpfs", c"/dev", c"tmpfs", flags, c"mode=755,size=65536")?;
+    mount_filesystem(c"tmpfs", c"/dev", c"tmpfs", flags, c"mode=755,size=65536")?;
     for (node, path) in nodes.iter().zip(&devices.nodes) {
         let Some(node) = node else { continue };
         let file = open(path, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?;
         drop(file);
-        attach(node, &open_path(path)?)?;
+        attach_tree(node, &open_path(path)?)?;
     }
     for (name, target) in [
         (c"/dev/fd", c"/proc/self/fd"),
@@ -91,24 +91,24 @@ fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
         symlink(target, name)?;
     }
     mkdir(TERMINALS, Mode::from_raw_mode(0o755))?;
-    mount_new(c"devpts", TERMINALS, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")?;
+    mount_filesystem(c"devpts", TERMINALS, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")?;
     mkdir(SHARED_MEMORY, Mode::from_raw_mode(0o1777))?;
-    mount_new(c"tmpfs", SHARED_MEMORY, c"tmpfs", flags | MountFlags::NODEV, devices.shared_memory.as_c_str())
+    mount_filesystem(c"tmpfs", SHARED_MEMORY, c"tmpfs", flags | MountFlags::NODEV, devices.shared_memory.as_c_str())
 }
 
 /// Mounts a new file system.
-fn mount_new(source: &CStr, target: &CStr, kind: &CStr, flags: MountFlags, options: &CStr) -> io::Result<()> {
+fn mount_filesystem(source: &CStr, target: &CStr, kind: &CStr, flags: MountFlags, options: &CStr) -> io::Result<()> {
     Ok(rustix::mount::mount(source, target, kind, flags, options)?)
 }
 
 /// Mounts a tree at `place`.
-fn attach(tree: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+fn attach_tree(tree: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(tree, c"", place, c"", flags)?)
 }
 
 /// Maps the user to itself: in a new user namespace, the process has no user id at first.
-fn stay(user: &UserMap) -> io::Result<()> {
+fn map_current_user(user: &UserMap) -> io::Result<()> {
     write(c"/proc/self/uid_map", &user.user)?;
     write(c"/proc/self/setgroups", "deny")?;
     write(c"/proc/self/gid_map", &user.group)
@@ -121,7 +121,7 @@ fn write(path: &CStr, text: &str) -> io::Result<()> {
 }
 
 /// Clones the mounts at and below a path; `None` if the path does not exist.
-fn copy(path: &CStr) -> io::Result<Option<OwnedFd>> {
+fn clone_mount_tree(path: &CStr) -> io::Result<Option<OwnedFd>> {
     let place = match open_path(path) {
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
         place => place?,

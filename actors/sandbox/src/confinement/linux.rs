@@ -35,11 +35,11 @@ struct HostCapabilities {
 }
 
 pub(super) fn confinement() -> Confinement {
-    of_machine(machine())
+    confinement_of(machine())
 }
 
 /// Returns the mechanisms that this machine supports.
-pub(super) fn means() -> Mechanisms {
+pub(super) fn mechanisms() -> Mechanisms {
     let machine = machine();
     let mounts = machine.version > 0 && machine.no_mounts.is_none();
     let seccomp = !super::seccomp_filter().is_empty();
@@ -47,7 +47,7 @@ pub(super) fn means() -> Mechanisms {
 }
 
 /// Returns how far a machine can confine commands.
-fn of_machine(machine: &HostCapabilities) -> Confinement {
+fn confinement_of(machine: &HostCapabilities) -> Confinement {
     let version = machine.version;
     if version < 1 {
         return Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() };
@@ -98,7 +98,7 @@ fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let reach = SandboxPolicy { write, shared_memory_bytes: Some(1 << 20), ..SandboxPolicy::default() };
     let parts = parts_with(&reach, version, true, has_devices)?;
     let launch = SpawnOptions::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
-    match launch.within(Some(Sandbox(Arc::new(parts)))).run_quietly()? {
+    match launch.sandboxed(Some(Sandbox(Arc::new(parts)))).run_without_output()? {
         status if status.success() => Ok(()),
         status => Err(io::Error::other(format!("a shell with mounts of its own ended with {status}"))),
     }

@@ -40,7 +40,7 @@ impl Protection {
 
 /// Returns the protections of a command on this machine.
 pub fn protections() -> Vec<Protection> {
-    table(linux::means())
+    table(linux::mechanisms())
 }
 
 fn table(means: Mechanisms) -> Vec<Protection> {
@@ -77,7 +77,7 @@ fn table(means: Mechanisms) -> Vec<Protection> {
 }
 
 /// Returns a line that lists everything that is not fully protected.
-pub fn reachable_in_words() -> String {
+pub fn describe_gaps() -> String {
     let open = protections().into_iter().filter(|row| row.level != ProtectionLevel::Protected);
     let open: Vec<&str> = open.map(|row| row.subject).collect();
     format!("not kept from: {}", open.join("; "))

@@ -53,9 +53,9 @@ fn fonts(name: &str) -> RunFonts {
     RunFonts::new().ascii(name).hi_ansi(name).cs(name).east_asia("Microsoft YaHei")
 }
 
-fn levels(id: usize, face: impl Fn(usize) -> (&'static str, String)) -> AbstractNumbering {
+fn levels(id: usize, format_of_level: impl Fn(usize) -> (&'static str, String)) -> AbstractNumbering {
     (0..=MAX_LEVEL).fold(AbstractNumbering::new(id), |numbering, level| {
-        let (format, text) = face(level);
+        let (format, text) = format_of_level(level);
         let (format, text) = (NumberFormat::new(format), LevelText::new(text));
         // Indentation is set on each paragraph instead, because paragraphs may also be in quotes.
         numbering.add_level(Level::new(level, Start::new(1), format, text, LevelJc::new("left")))

@@ -41,22 +41,22 @@ pub(super) fn escape(text: &str) -> String {
 pub(super) fn link_target(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
-    let rest_matters = match scheme.as_str() {
+    let is_followable = match scheme.as_str() {
         "http" | "https" | "ftp" => {
             rest.strip_prefix("//").is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric()))
         }
         "mailto" | "tel" => !rest.is_empty(),
         _ => false,
     };
-    if !rest_matters {
+    if !is_followable {
         return None;
     }
     let bytes = rest.as_bytes();
     let mut encoded = format!("{scheme}:");
     for (at, &byte) in bytes.iter().enumerate() {
-        let is_code = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+        let is_hex_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
         let plain = match byte {
-            b'%' => is_code(at + 1) && is_code(at + 2),
+            b'%' => is_hex_digit(at + 1) && is_hex_digit(at + 2),
             // A second `#` is not valid in a fragment.
             b'#' => !rest[..at].contains('#'),
             _ => byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=".contains(&byte),

@@ -20,14 +20,14 @@ fn max_distance(len: usize) -> usize {
     (len * 3 / 10).max(5)
 }
 
-pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Match, MatchError> {
-    patience.spend(content.len() + old.len())?;
+pub(super) fn find(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Match, MatchError> {
+    budget.spend(content.len() + old.len())?;
     let alphabet = Alphabet::of(old);
     let (text, old) = (alphabet.encode(content), alphabet.encode(old));
     if old.len() < MIN_LEN {
         return Err(MatchError::NoMatch);
     }
-    let (distance, ends) = nearest(&text, &old, patience)?.ok_or(MatchError::NoMatch)?;
+    let (distance, ends) = nearest(&text, &old, budget)?.ok_or(MatchError::NoMatch)?;
     let mut spans = Spans {
         text: &text,
         old: &old,
@@ -36,7 +36,7 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
         starts: vec![NOT_COMPUTED; ends.len()],
         ends,
     };
-    match spans.count_regions(patience)? {
+    match spans.count_regions(budget)? {
         1 => {}
         count => return Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count }),
     }
@@ -44,23 +44,19 @@ pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> R
     if distance * 10 > old.len() * 3 {
         return Err(MatchError::TooDifferent { similarity });
     }
-    let span = spans.preferred_span(patience)?;
+    let span = spans.preferred_span(budget)?;
     Ok(Match { layer: Layer::Fuzzy, similarity, range: bytes_of(content, span) })
 }
 
 /// Returns the smallest distance of any span, and the ends of the spans with that distance, in ascending order.
-fn nearest(
-    text: &[u32],
-    old: &[u32],
-    patience: &mut WorkBudget<'_>,
-) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
+fn nearest(text: &[u32], old: &[u32], budget: &mut WorkBudget<'_>) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
     let limit = max_distance(old.len());
     let pattern = Pattern::new(old.iter().copied());
     let mut columns = Columns::new(&pattern, limit, false);
     let mut best = limit;
     let mut ends = Vec::new();
     for (before, &symbol) in text.iter().enumerate() {
-        patience.spend(columns.width())?;
+        budget.spend(columns.width())?;
         let Some(distance) = columns.push(symbol) else { continue };
         if distance < best {
             best = distance;
@@ -94,23 +90,23 @@ impl Spans<'_> {
     }
 
     /// Returns the start of the longest span with the end number `at`.
-    fn start(&mut self, at: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
-        patience.spend(1)?;
+    fn start(&mut self, at: usize, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+        budget.spend(1)?;
         if self.starts[at] == NOT_COMPUTED {
-            self.starts[at] = self.longest_start(self.ends[at], patience)?;
+            self.starts[at] = self.longest_start(self.ends[at], budget)?;
         }
         Ok(self.starts[at])
     }
 
-    fn longest_start(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+    fn longest_start(&self, end: usize, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut columns = Columns::new(&self.backwards, self.distance, true);
-        patience.spend(self.old.len() / 16)?;
+        budget.spend(self.old.len() / 16)?;
         let mut start = end;
         for (at, &symbol) in self.text[..end].iter().enumerate().rev().take(self.max_len()) {
             if columns.width() == 0 {
                 break;
             }
-            patience.spend(columns.width())?;
+            budget.spend(columns.width())?;
             if columns.push(symbol).is_some() {
                 start = at;
             }
@@ -122,11 +118,11 @@ impl Spans<'_> {
     ///
     /// If time runs out after the second region was found, returns the count so far, because two are enough to reject
     /// the edit.
-    fn count_regions(&mut self, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+    fn count_regions(&mut self, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut count = 0;
         let mut rest = self.ends.len();
         while rest > 0 {
-            match self.before_last_region(rest, patience) {
+            match self.before_last_region(rest, budget) {
                 Ok(before) => rest = before,
                 Err(_) if count >= 2 => break,
                 Err(over) => return Err(over),
@@ -137,41 +133,41 @@ impl Spans<'_> {
     }
 
     /// Returns how many of the first `known` ends are before the last of their regions.
-    fn before_last_region(&mut self, known: usize, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
-        let mut reach = self.start(known - 1, patience)?;
+    fn before_last_region(&mut self, known: usize, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+        let mut region_start = self.start(known - 1, budget)?;
         loop {
-            let inside = self.ends[..known].partition_point(|&end| end <= reach);
+            let inside = self.ends[..known].partition_point(|&end| end <= region_start);
             let Some(before) = inside.checked_sub(1) else { return Ok(0) };
             // Check whether a span that ends in the region extends beyond this end. Earlier ends are more likely to.
             let next = self.ends[before];
-            let mut further = None;
+            let mut extended = None;
             for at in inside..known {
                 if self.ends[at] >= next + self.max_len() {
                     break;
                 }
-                let start = self.start(at, patience)?;
+                let start = self.start(at, budget)?;
                 if start < next {
-                    further = Some(start);
+                    extended = Some(start);
                     break;
                 }
             }
-            match further {
-                Some(start) => reach = start,
+            match extended {
+                Some(start) => region_start = start,
                 None => return Ok(inside),
             }
         }
     }
 
     /// Returns the span to be replaced, among those of one region.
-    fn preferred_span(&mut self, patience: &mut WorkBudget<'_>) -> Result<Range<usize>, MatchError> {
+    fn preferred_span(&mut self, budget: &mut WorkBudget<'_>) -> Result<Range<usize>, MatchError> {
         let prefers_equal_start = self.old.len() / (max_distance(self.old.len()) + 1) < 3;
         let mut best = (false, 0..0);
         for at in 0..self.ends.len() {
             let end = self.ends[at];
             let (is_equal, start) = if prefers_equal_start {
-                self.start_by_preference(end, patience)?
+                self.start_by_preference(end, budget)?
             } else {
-                (true, self.start(at, patience)?)
+                (true, self.start(at, budget)?)
             };
             // Among spans of equal length the first is kept, which is the earliest because ends ascend.
             if (is_equal, end - start) > (best.0, best.1.len()) {
@@ -188,13 +184,13 @@ impl Spans<'_> {
     /// aligned with an equal character in some best alignment.
     ///
     /// Only for short texts, because the whole matrix is computed, backwards from the end.
-    fn start_by_preference(&self, end: usize, patience: &mut WorkBudget<'_>) -> Result<(bool, usize), MatchError> {
+    fn start_by_preference(&self, end: usize, budget: &mut WorkBudget<'_>) -> Result<(bool, usize), MatchError> {
         let rows = self.old.len() + 1;
         let mut best = (false, 0);
         // Distances between the last 0, 1, … characters of `old` and the text from here to `end`.
         let mut column: Vec<usize> = (0..rows).collect();
         for (len, &symbol) in (1..=self.max_len()).zip(self.text[..end].iter().rev()) {
-            patience.spend(rows)?;
+            budget.spend(rows)?;
             let shorter = column.clone();
             column[0] = len;
             for row in 1..rows {

@@ -15,14 +15,14 @@ use std::ops::Range;
 use self::cluster::{Cluster, ClusterRole};
 use super::{Layer, Match, MatchError, WorkBudget, find_unique};
 
-pub(super) fn find(content: &str, old: &str, patience: &mut WorkBudget<'_>) -> Result<Option<Match>, MatchError> {
-    let wanted = NormalizedText::of(old, patience)?.text;
-    if wanted.is_empty() {
+pub(super) fn find(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Option<Match>, MatchError> {
+    let needle = NormalizedText::of(old, budget)?.text;
+    if needle.is_empty() {
         return Ok(None);
     }
-    let text = NormalizedText::of(content, patience)?;
-    let Some(start) = find_unique(&text.text, &wanted, Layer::Normalized, patience)? else { return Ok(None) };
-    Ok(text.original_range(start..start + wanted.len()).map(|range| Match {
+    let text = NormalizedText::of(content, budget)?;
+    let Some(start) = find_unique(&text.text, &needle, Layer::Normalized, budget)? else { return Ok(None) };
+    Ok(text.original_range(start..start + needle.len()).map(|range| Match {
         layer: Layer::Normalized,
         similarity: similarity(&content[range.clone()], old),
         range,
@@ -54,16 +54,16 @@ pub(super) struct NormalizedText {
 }
 
 impl NormalizedText {
-    pub(super) fn of(original: &str, patience: &mut WorkBudget<'_>) -> Result<Self, MatchError> {
+    pub(super) fn of(original: &str, budget: &mut WorkBudget<'_>) -> Result<Self, MatchError> {
         let mut writer = Writer::new(original);
         let mut cluster = Cluster::default();
         let mut rest = original;
         while let Some(first) = rest.chars().next() {
             let at = original.len() - rest.len();
-            patience.spend(4)?;
+            budget.spend(4)?;
             let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
             let plain = if ascii > 0 { ascii } else { cluster::plain_len(rest) };
-            patience.spend(plain / 2)?;
+            budget.spend(plain / 2)?;
             // The next character may combine with the last one.
             let is_joined =
                 rest[plain..].chars().next().is_some_and(|next| ClusterRole::of(next) == ClusterRole::Joining);
@@ -73,9 +73,9 @@ impl NormalizedText {
                 writer.append_unchanged(at..at + alone);
                 at + alone
             } else {
-                let joined = cluster::joining_len(&rest[first.len_utf8()..], patience)?;
+                let joined = cluster::joining_len(&rest[first.len_utf8()..], budget)?;
                 let end = at + first.len_utf8() + joined;
-                cluster.normalize(original, at..end, patience)?;
+                cluster.normalize(original, at..end, budget)?;
                 cluster.parts().for_each(|(ch, from)| writer.append_normalized(ch, from));
                 end
             };
@@ -193,9 +193,9 @@ impl<'a> Writer<'a> {
         if self.pending_spaces.is_empty() {
             return;
         }
-        let is_seam = |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
+        let is_cjk_latin_boundary = |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
         let mut spaces = std::mem::take(&mut self.pending_spaces);
-        if next != '\n' && !last.is_some_and(is_seam) {
+        if next != '\n' && !last.is_some_and(is_cjk_latin_boundary) {
             for (from, is_verbatim) in spaces.iter().cloned() {
                 if is_verbatim { self.extend_verbatim(from) } else { self.push_changed(' ', from) }
             }

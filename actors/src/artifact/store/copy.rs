@@ -66,7 +66,7 @@ impl ArtifactStore {
     ) -> Result<NewArtifactCopy, ErrorInfo> {
         let id = artifact.artifact_id.clone();
         let stored = self.reads.read(move |reader| reader.blob_path_and_type(&id, number)).await?;
-        let is_as_now = number == artifact.current_version;
+        let is_current = number == artifact.current_version;
         let NewVersion { artifact: made, path, .. } = &mut copy.version;
         match stored {
             Some((from, content_type)) => {
@@ -79,7 +79,7 @@ impl ArtifactStore {
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other)).boxed();
                 made.size = self.blobs.put_stream(path, u64::MAX, pieces).await.map_err(store_error)?;
                 made.content_type = content_type;
-                if !is_as_now {
+                if !is_current {
                     made.summary = if is_text(&made.content_type) { self.read_summary(path).await? } else { None };
                 }
             }
@@ -90,7 +90,7 @@ impl ArtifactStore {
                     text.ok_or_else(|| unreadable(&artifact, &format!("there is no text of revision {number}")))?;
                 made.size = text.len() as u64;
                 self.blobs.put(path, bytes::Bytes::copy_from_slice(text.as_bytes())).await.map_err(store_error)?;
-                if !is_as_now {
+                if !is_current {
                     made.summary = content::summary(&text);
                 }
             }
@@ -109,11 +109,11 @@ impl ArtifactStore {
 
 /// Returns the writes that register copies, and the events for them in the given trace.
 pub(crate) fn registration_writes(copies: Vec<NewArtifactCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
-    let told = copies.iter().map(|copy| {
+    let events = copies.iter().map(|copy| {
         let artifact = &copy.version.artifact;
         Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved_event(artifact)))
     });
-    let told = told.collect();
+    let told = events.collect();
     (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), told)
 }
 
@@ -122,7 +122,7 @@ fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
     let scope = ArtifactScope::Session { session_id: session.clone() };
     let (id, at) = (ArtifactId::generate(), now());
     let path = version_path(&scope, &id, 1, &artifact.filename);
-    let made = Artifact {
+    let target = Artifact {
         artifact_id: id,
         scope,
         // An artifact that is withdrawn now had its name at the copied revision.
@@ -136,7 +136,7 @@ fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
         ..artifact.clone()
     };
     NewArtifactCopy {
-        version: NewVersion { artifact: made, update_type: UpdateType::Create, path },
+        version: NewVersion { artifact: target, update_type: UpdateType::Create, path },
         source_artifact: artifact.artifact_id.clone(),
     }
 }

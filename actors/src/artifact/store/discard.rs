@@ -50,11 +50,11 @@ impl ArtifactStore {
     pub(in crate::artifact) async fn delete_artifact(
         &self,
         artifact: &Artifact,
-        may_go: impl Fn(&Artifact) -> bool,
+        is_allowed: impl Fn(&Artifact) -> bool,
     ) -> Result<bool, ErrorInfo> {
-        let _alone = self.lock_name(&artifact.scope, artifact.label()).await;
+        let _name_guard = self.lock_name(&artifact.scope, artifact.label()).await;
         match self.row(&artifact.scope, artifact.artifact_id.as_str()).await? {
-            Some(now) if may_go(&now) => {}
+            Some(now) if is_allowed(&now) => {}
             _ => return Ok(false),
         }
         let id = artifact.artifact_id.clone();

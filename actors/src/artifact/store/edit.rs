@@ -79,7 +79,7 @@ impl ArtifactStore {
             };
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = edited_artifact(session, &name, &request, before.as_deref(), &applied);
-            let wish = EditCommand {
+            let command = EditCommand {
                 edited: applied.result_of(artifact.clone()),
                 document: Arc::new(Document::new(artifact, Some(applied.text.into()))),
                 splice: applied.splice,
@@ -87,7 +87,7 @@ impl ArtifactStore {
                 effect: effect.clone(),
                 trace_id: trace_id.clone(),
             };
-            match set.commit(name.as_str(), wish).await {
+            match set.commit(name.as_str(), command).await {
                 Ok(CommitOutcome::Recorded(edited)) => return Ok(*edited),
                 // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement was lost in a
                 // crash.

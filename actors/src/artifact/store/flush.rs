@@ -81,7 +81,7 @@ impl ArtifactStore {
     }
 
     async fn flush_attempt(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
-        let _alone = self.lock_name(&document.scope, document.label()).await;
+        let _name_guard = self.lock_name(&document.scope, document.label()).await;
         // Another flush may have stored it already.
         match self.row(&document.scope, document.artifact_id.as_str()).await? {
             Some(artifact) if artifact.dirty => self.flush_locked(&artifact, Some(by)).await.map(Some),

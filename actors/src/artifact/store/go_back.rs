@@ -43,10 +43,10 @@ impl ArtifactStore {
         let changed = self.reads.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
         let mut moved = RestorePlan::default();
         // Withdraw documents first, so that their names are free for the others.
-        let (gone, back): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
+        let (to_withdraw, to_restore): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
             changed.into_iter().partition(|document| !document.existed);
-        let mut let_go: Vec<ArtifactId> = Vec::new();
-        for document in gone.into_iter().chain(back) {
+        let mut withdrawn_ids: Vec<ArtifactId> = Vec::new();
+        for document in to_withdraw.into_iter().chain(to_restore) {
             let name = document.artifact.name.clone().or_else(|| document.artifact.withdrawn.clone());
             let Some(name) = name else { continue };
             if document.changed_elsewhere {
@@ -59,13 +59,13 @@ impl ArtifactStore {
             if document.existed && document.artifact.withdrawn.is_some() {
                 // Another artifact may hold the name now, without being withdrawn by this plan.
                 let holder = self.reader.row(&document.artifact.scope, &name).await?;
-                if holder.is_some_and(|holder| !let_go.contains(&holder.artifact_id)) {
+                if holder.is_some_and(|holder| !withdrawn_ids.contains(&holder.artifact_id)) {
                     moved.unchanged.push(name);
                     continue;
                 }
             }
             if !document.existed {
-                let_go.push(document.artifact.artifact_id.clone());
+                withdrawn_ids.push(document.artifact.artifact_id.clone());
             }
             let text: Option<Arc<str>> = match document.existed {
                 true => self.reader.text_at(&document.artifact, document.revision).await?,
@@ -141,6 +141,6 @@ fn restore_writes(
         outcome: serde_json::to_string(&edited).unwrap_or_default(),
         created_at: at,
     };
-    let told = EventDraft::new(trace.clone(), told_by.cloned(), at, event);
-    [Write::Edit(Box::new(NewEdit { artifact, edit })), Write::Event(told)]
+    let event_draft = EventDraft::new(trace.clone(), told_by.cloned(), at, event);
+    [Write::Edit(Box::new(NewEdit { artifact, edit })), Write::Event(event_draft)]
 }

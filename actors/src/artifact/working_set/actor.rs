@@ -125,7 +125,7 @@ impl Actor for WorkingSetActor {
         message: WorkingSetMsg,
         state: &mut WorkingSetState,
     ) -> Result<(), ActorProcessingErr> {
-        self.status.took();
+        self.status.message_handled();
         match message {
             WorkingSetMsg::Read { name, reply } => {
                 self.handle_request(&myself, state, name, PendingRequest::Read(reply))
@@ -146,7 +146,7 @@ impl Actor for WorkingSetActor {
             self.become_idle(&myself, state);
         } else {
             state.idle_timer = None;
-            self.status.show("running", format!("{} documents", state.busy.len()));
+            self.status.set_state("running", format!("{} documents", state.busy.len()));
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Actor for WorkingSetActor {
 impl WorkingSetActor {
     /// Publishes the idle status, and starts the idle timer (ACT-7).
     fn become_idle(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
-        self.status.show("idle", "");
+        self.status.set_state("idle", "");
         state.idle_timer_generation += 1;
         let (mailbox, asked) = (Mailbox::new(myself.clone(), Arc::clone(&self.status)), state.idle_timer_generation);
         let wait = self.idle_after;
@@ -236,16 +236,16 @@ impl WorkingSetActor {
         document: Option<Arc<Document>>,
         mut waiting: VecDeque<PendingRequest>,
     ) {
-        let stands = document.as_ref().map_or(0, |document| document.artifact.current_version);
+        let current_version = document.as_ref().map_or(0, |document| document.artifact.current_version);
         while let Some(request) = waiting.pop_front() {
             match request {
                 PendingRequest::Read(reply) => drop(reply.send(Ok(document.clone()))),
-                PendingRequest::Commit(wish, reply, tries) => {
-                    if wish.document.artifact.current_version != stands + 1 {
+                PendingRequest::Commit(command, reply, retries) => {
+                    if command.document.artifact.current_version != current_version + 1 {
                         drop(reply.send(Ok(CommitOutcome::Conflict(document.clone()))));
                     } else {
-                        self.start_recording(myself, &name, &wish);
-                        state.busy.insert(name, BusyDocument { committing: Some((wish, reply, tries)), waiting });
+                        self.start_recording(myself, &name, &command);
+                        state.busy.insert(name, BusyDocument { committing: Some((command, reply, retries)), waiting });
                         return;
                     }
                 }
@@ -254,14 +254,14 @@ impl WorkingSetActor {
     }
 
     /// Appends an edit with its event. The acknowledgement arrives as a message.
-    fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, wish: &EditCommand) {
+    fn start_recording(&self, myself: &ActorRef<WorkingSetMsg>, name: &str, command: &EditCommand) {
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let name = name.to_owned();
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome = outcome.map(|_| ()).map_err(|(error, _)| error);
             mailbox.send(WorkingSetMsg::Appended { name, outcome });
         });
-        self.store.journal.append(Append { fence: None, writes: edit_writes(wish) }, done);
+        self.store.journal.append(Append { fence: None, writes: edit_writes(command) }, done);
     }
 
     fn appended(
@@ -272,25 +272,25 @@ impl WorkingSetActor {
         outcome: Result<(), StoreError>,
     ) {
         let Some(mut busy) = state.busy.remove(&name) else { return };
-        let Some((wish, reply, tries)) = busy.committing.take() else { return };
+        let Some((command, reply, retries)) = busy.committing.take() else { return };
         match outcome {
             Ok(()) => {
-                self.cache(state, &name, &wish.document);
-                self.store.inventories.invalidate(&wish.document.artifact.scope);
-                let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
+                self.cache(state, &name, &command.document);
+                self.store.inventories.invalidate(&command.document.artifact.scope);
+                let edited = Edited { snapshot: Some(snapshot(&command)), ..command.edited.clone() };
                 let _ = reply.send(Ok(CommitOutcome::Recorded(Box::new(edited))));
-                self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
+                self.answer(myself, state, name, Some(Arc::clone(&command.document)), busy.waiting);
             }
             Err(error) => {
                 match error {
                     // For the first edit, the missing record is the session or the run, so a retry cannot succeed.
-                    StoreError::NotFound(_) if wish.document.artifact.current_version <= 1 => {
+                    StoreError::NotFound(_) if command.document.artifact.current_version <= 1 => {
                         drop(reply.send(Err(ErrorInfo::from(&error))));
                     }
                     // A version was stored, or the artifact was deleted, outside of this actor: check the request
                     // again.
-                    StoreError::AlreadyExists(_) | StoreError::NotFound(_) if tries < MAX_RETRIES => {
-                        busy.waiting.push_front(PendingRequest::Commit(wish, reply, tries + 1));
+                    StoreError::AlreadyExists(_) | StoreError::NotFound(_) if retries < MAX_RETRIES => {
+                        busy.waiting.push_front(PendingRequest::Commit(command, reply, retries + 1));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
                 }

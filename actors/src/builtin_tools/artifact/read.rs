@@ -59,46 +59,46 @@ impl Tool for ReadArtifact {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let wish: ReadArguments = arguments(value)?;
+            let arguments: ReadArguments = arguments(value)?;
             let place = artifact_owner(&context);
-            let Some(loaded) = context.artifacts()?.load(&place, &wish.name, wish.version).await? else {
-                return Err(not_found_error(&context, &wish).await?);
+            let Some(loaded) = context.artifacts()?.load(&place, &arguments.name, arguments.version).await? else {
+                return Err(not_found_error(&context, &arguments).await?);
             };
             let title = format!("read {}", loaded.artifact.key());
             let text = loaded.text().await?;
             let limits = (context.output_limit_bytes, context.output_limit_tokens);
-            Ok(ToolOutput::text(title, page(&text, &wish, limits)))
+            Ok(ToolOutput::text(title, page(&text, &arguments, limits)))
         }
         .boxed()
     }
 }
 
 /// Returns the error for a missing artifact or a missing version.
-async fn not_found_error(context: &ToolContext, wish: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
+async fn not_found_error(context: &ToolContext, arguments: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
     let (artifacts, place) = (context.artifacts()?, artifact_owner(context));
-    let Some(version) = wish.version else { return Ok(crate::artifact::not_found(&wish.name)) };
-    let versions = artifacts.list_versions(&place, &wish.name).await?;
-    if versions.is_empty() && artifacts.load(&place, &wish.name, None).await?.is_none() {
-        return Ok(crate::artifact::not_found(&wish.name));
+    let Some(version) = arguments.version else { return Ok(crate::artifact::not_found(&arguments.name)) };
+    let versions = artifacts.list_versions(&place, &arguments.name).await?;
+    if versions.is_empty() && artifacts.load(&place, &arguments.name, None).await?.is_none() {
+        return Ok(crate::artifact::not_found(&arguments.name));
     }
     let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
     let known = match known.is_empty() {
         true => "none is stored yet, leave `version` out to read it as it is now".to_owned(),
         false => format!("there is: {}", known.join(", ")),
     };
-    let message = format!("{:?} has no stored version {version}; {known}", wish.name);
+    let message = format!("{:?} has no stored version {version}; {known}", arguments.name);
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
 }
 
 /// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is cut.
-fn page(text: &str, wish: &ReadArguments, (limit_bytes, limit_tokens): (usize, u64)) -> String {
+fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usize, u64)) -> String {
     let total = text.lines().count();
-    if wish.offset > total.max(1) {
+    if arguments.offset > total.max(1) {
         return format!("[the text has {total} lines]");
     }
     let room = limit_bytes.saturating_sub(FOOTER_BYTES).max(1);
     let (mut out, mut tokens, mut shown) = (String::new(), 0, 0);
-    for line in text.lines().skip(wish.offset - 1).take(wish.limit.unwrap_or(usize::MAX)) {
+    for line in text.lines().skip(arguments.offset - 1).take(arguments.limit.unwrap_or(usize::MAX)) {
         tokens += estimate_tokens(line);
         let is_full = out.len() + line.len() + 1 > room || tokens > limit_tokens;
         if is_full && shown > 0 {
@@ -115,9 +115,9 @@ fn page(text: &str, wish: &ReadArguments, (limit_bytes, limit_tokens): (usize, u
         out.push_str(line);
         out.push('\n');
     }
-    let next = wish.offset + shown;
+    let next = arguments.offset + shown;
     if next <= total {
-        out.push_str(&format!("[lines {} to {} of {total}; go on with offset={next}]", wish.offset, next - 1));
+        out.push_str(&format!("[lines {} to {} of {total}; go on with offset={next}]", arguments.offset, next - 1));
     }
     out
 }

@@ -51,7 +51,7 @@ impl GatewayActor {
             let Some(tokens) = desk.queue.head().map(|wish| wish.tokens) else { break None };
             // Calls begin one after the other: the response to one may block the next, and admitting many calls that
             // are then sent back would disturb the order of turns.
-            if self.books.ledger().is_one_beginning() {
+            if self.books.ledger().has_pending_start() {
                 break None;
             }
             match self.books.admit(tokens) {
@@ -62,12 +62,12 @@ impl GatewayActor {
         };
         let out = {
             let mut ledger = self.books.ledger();
-            ledger.note(blocked);
-            ledger.out()
+            ledger.set_blocked(blocked);
+            ledger.permit_count()
         };
-        self.books.see_waiting(desk.queue.len());
+        self.books.set_waiting(desk.queue.len());
         let now = self.books.now();
-        self.gauge.show("running", activity(out, desk.queue.len(), blocked, now));
+        self.gauge.set_state("running", activity(out, desk.queue.len(), blocked, now));
         match blocked.and_then(|blocked| blocked.until) {
             Some(until) => self.wake_at(myself, desk, until.min(now + MAX_TICK_INTERVAL), now),
             None => desk.wake_timer = None,
@@ -93,12 +93,12 @@ fn activity(out: usize, waiting: usize, blocked: Option<Blocked>, now: Duration)
         (0, 0, _) => String::new(),
         (_, 0, _) => format!("{out} in flight"),
         (_, _, None) => format!("{out} in flight, {waiting} waiting"),
-        (_, _, Some(blocked)) => format!("{out} in flight, {waiting} waiting ({})", reason(blocked, now)),
+        (_, _, Some(blocked)) => format!("{out} in flight, {waiting} waiting ({})", format_reason(blocked, now)),
     }
 }
 
 /// Formats a reason for waiting: `concurrency`, `requests_per_minute, 23 s`.
-pub(super) fn reason(blocked: Blocked, now: Duration) -> String {
+pub(super) fn format_reason(blocked: Blocked, now: Duration) -> String {
     let reason = blocked.reason.as_str();
     match blocked.until.map(|until| until.saturating_sub(now).as_millis().div_ceil(1000)) {
         Some(seconds @ 1..) => format!("{reason}, {seconds} s"),
@@ -112,8 +112,8 @@ impl Actor for GatewayActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<GatewayState, ActorProcessingErr> {
-        self.gauge.show("running", "");
-        let most_out = self.books.ledger().most_out();
+        self.gauge.set_state("running", "");
+        let most_out = self.books.ledger().max_permits();
         Ok(GatewayState { queue: CallQueue::new(most_out), wake_timer: None })
     }
 
@@ -125,14 +125,14 @@ impl Actor for GatewayActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             GatewayMsg::Tick => desk.wake_timer = None,
-            _ => self.gauge.took(),
+            _ => self.gauge.message_handled(),
         }
         match message {
             GatewayMsg::Acquire(wish) => {
                 let (session, ticket, again) = (wish.session.clone(), wish.ticket, wish.is_requeued);
                 desk.queue.push(session, ticket, wish, again);
             }
-            GatewayMsg::Cancel { session, ticket } => desk.queue.leave(&session, ticket),
+            GatewayMsg::Cancel { session, ticket } => desk.queue.remove(&session, ticket),
             GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Tick => {}
             GatewayMsg::Crash => return Err("crashed on request".into()),
         }

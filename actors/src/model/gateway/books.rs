@@ -92,7 +92,7 @@ impl GatewayShared {
     }
 
     /// Converts a time since creation to wall-clock time.
-    fn on_the_wall(&self, time: Duration) -> Timestamp {
+    fn wall_time(&self, time: Duration) -> Timestamp {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_millis(self.origin_at.as_millis().saturating_add(millis))
     }
@@ -111,7 +111,7 @@ impl GatewayShared {
         self.waiting.load(Relaxed)
     }
 
-    pub(super) fn see_waiting(&self, calls: usize) {
+    pub(super) fn set_waiting(&self, calls: usize) {
         self.waiting.store(count(calls), Relaxed);
     }
 
@@ -127,17 +127,17 @@ impl GatewayShared {
     }
 
     /// Records that the provider has begun to answer a call, and so is not down.
-    pub(super) fn heard(&self) {
-        if self.ledger().heard(self.now()) {
+    pub(super) fn answer_started(&self) {
+        if self.ledger().answer_started(self.now()) {
             self.cast(GatewayMsg::Returned);
         }
     }
 
-    pub(super) fn seated(&self) -> Option<Mailbox<GatewayMsg>> {
+    pub(super) fn actor(&self) -> Option<Mailbox<GatewayMsg>> {
         self.actor.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn sit(&self, actor: Mailbox<GatewayMsg>) {
+    pub(super) fn attach(&self, actor: Mailbox<GatewayMsg>) {
         *self.actor.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
     }
 
@@ -162,7 +162,7 @@ impl GatewayShared {
 
     /// Sends a message to the gateway's actor. `false` if there is none.
     pub(super) fn cast(&self, message: GatewayMsg) -> bool {
-        self.seated().is_some_and(|gateway| gateway.send(message))
+        self.actor().is_some_and(|gateway| gateway.send(message))
     }
 }
 
@@ -170,7 +170,7 @@ impl GatewayShared {
 pub(super) struct GatewayStatusSource(pub(super) Arc<GatewayShared>);
 
 impl StatusSource for GatewayStatusSource {
-    fn stamp(&self) -> u64 {
+    fn revision(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.0.load(), self.0.waiting()).hash(&mut hasher);
         hasher.finish()
@@ -187,13 +187,13 @@ impl StatusSource for GatewayStatusSource {
             max_concurrency: count(max_concurrency),
             waiting,
             waits_for: blocked.map(|blocked| blocked.reason.as_str().to_owned()),
-            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| books.on_the_wall(until)),
+            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| books.wall_time(until)),
             sent,
             requests: rate.requests,
             requests_per_minute: limit(rate.max_requests),
             tokens: rate.tokens,
             tokens_per_minute: limit(rate.max_tokens),
-            retry_after: pause.map(|until| books.on_the_wall(until)),
+            retry_after: pause.map(|until| books.wall_time(until)),
             is_down,
         });
     }

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     CallResult, CallSink,
-    actor::reason,
+    actor::format_reason,
     books::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
     ledger::{Attempts, Blocked, RetryDecision, WaitReason},
 };
@@ -79,7 +79,7 @@ impl<'a> Call<'a> {
         tokens: u64,
         sink: &'a mut dyn CallSink,
     ) -> Self {
-        let (ticket, tries) = (books.ticket(), books.ledger().join());
+        let (ticket, tries) = (books.ticket(), books.ledger().register());
         Self {
             books,
             session,
@@ -93,14 +93,14 @@ impl<'a> Call<'a> {
     }
 
     pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
-        let outcome = self.until_it_ends(model, request).await;
+        let outcome = self.run_to_end(model, request).await;
         CallResult { outcome, waited_ms: ms(self.waited) }
     }
 
-    async fn until_it_ends(&mut self, model: &dyn Model, request: &ModelRequest) -> Result<Completion, ErrorInfo> {
+    async fn run_to_end(&mut self, model: &dyn Model, request: &ModelRequest) -> Result<Completion, ErrorInfo> {
         loop {
-            let permit = self.permit().await?;
-            self.sink.sends();
+            let permit = self.acquire_permit().await?;
+            self.sink.request_sent();
             let outcome = attempt(model, request, self.books, self.sink).await;
             let next = permit.end(&mut self.tries, &outcome);
             let error = match outcome {
@@ -111,42 +111,42 @@ impl<'a> Call<'a> {
                 RetryDecision::GiveUp => return Err(error),
                 RetryDecision::Requeue(pause) => {
                     self.is_requeued = true;
-                    self.tries_again(error, pause);
+                    self.report_retry(error, pause);
                 }
                 RetryDecision::Backoff(wait) => {
                     self.is_requeued = false;
-                    self.tries_again(error, wait);
+                    self.report_retry(error, wait);
                     let then = self.tries.made + 1;
-                    self.sink.waits(Some(format!("waits {:.1} s, then try {then}", wait.as_secs_f64())));
+                    self.sink.set_wait_reason(Some(format!("waits {:.1} s, then try {then}", wait.as_secs_f64())));
                     let start = Instant::now();
                     sleep(wait).await;
                     self.waited += start.elapsed();
-                    self.sink.waits(None);
+                    self.sink.set_wait_reason(None);
                 }
             }
         }
     }
 
-    fn tries_again(&mut self, error: ErrorInfo, wait: Duration) {
+    fn report_retry(&mut self, error: ErrorInfo, wait: Duration) {
         let (attempt, wait_ms) = (self.tries.made, ms(wait));
-        self.sink.note(ModelEvent::Retrying { attempt, error, wait_ms, usage: None, cost: None });
+        self.sink.record(ModelEvent::Retrying { attempt, error, wait_ms, usage: None, cost: None });
         self.sink.start_over();
     }
 
     /// Waits for a permit and begins the call with it.
-    async fn permit(&mut self) -> Result<Permit, ErrorInfo> {
+    async fn acquire_permit(&mut self) -> Result<Permit, ErrorInfo> {
         let mut wait = Wait { start: Instant::now(), down_since: None, last_logged: None };
         if self.is_requeued || self.books.ledger().is_blocked() {
-            self.look(&mut wait)?;
+            self.check_wait(&mut wait)?;
         }
-        let permit = self.wait_in_line(&mut wait).await;
+        let permit = self.wait_in_queue(&mut wait).await;
         self.waited += wait.start.elapsed();
-        self.sink.waits(None);
+        self.sink.set_wait_reason(None);
         permit
     }
 
     /// Waits in the queue. If the gateway's actor crashes, queues the call again with the next one.
-    async fn wait_in_line(&mut self, wait: &mut Wait) -> Result<Permit, ErrorInfo> {
+    async fn wait_in_queue(&mut self, wait: &mut Wait) -> Result<Permit, ErrorInfo> {
         let mut gone_since: Option<Instant> = None;
         loop {
             let (reply, mut answer) = oneshot::channel();
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
                     biased;
                     permit = &mut answer => break permit,
                     failure = self.books.given_up() => return Err(failure),
-                    () = sleep_until(self.next_look(wait)) => self.look(wait)?,
+                    () = sleep_until(self.next_check(wait)) => self.check_wait(wait)?,
                 }
             };
             place.was_served = true;
@@ -184,7 +184,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn next_look(&mut self, wait: &mut Wait) -> Instant {
+    fn next_check(&mut self, wait: &mut Wait) -> Instant {
         let waited = wait.start.elapsed();
         let regular = match waited {
             _ if waited < SHOW_WAIT_AFTER => wait.start + SHOW_WAIT_AFTER,
@@ -198,19 +198,19 @@ impl<'a> Call<'a> {
         }
         let since = *wait.down_since.get_or_insert_with(Instant::now);
         // Wait at least `MOMENT`: the gateway may admit this call as the next probe.
-        regular.min((since + ledger.patience(&self.tries, now)).max(Instant::now() + SHOW_WAIT_AFTER))
+        regular.min((since + ledger.max_outage_wait(&self.tries, now)).max(Instant::now() + SHOW_WAIT_AFTER))
     }
 
     /// Shows what the call waits for, or fails if it must stop waiting.
-    fn look(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
+    fn check_wait(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
         let now = self.books.now();
         let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let blocked = self.books.ledger().look(&self.tries, down_for, now).map_err(|error| *error)?;
+        let blocked = self.books.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
-        self.sink.waits(Some(match blocked.reason {
+        self.sink.set_wait_reason(Some(match blocked.reason {
             WaitReason::Concurrency => "waits for a free model call".to_owned(),
-            _ => format!("waits for the model ({})", reason(blocked, now)),
+            _ => format!("waits for the model ({})", format_reason(blocked, now)),
         }));
         let waited = wait.start.elapsed();
         let is_news = match wait.last_logged {
@@ -219,7 +219,7 @@ impl<'a> Call<'a> {
         };
         if is_news {
             wait.last_logged = Some((blocked.reason, Instant::now()));
-            self.sink.note(ModelEvent::Waiting { reason: blocked.reason.as_str().to_owned(), for_ms: ms(waited) });
+            self.sink.record(ModelEvent::Waiting { reason: blocked.reason.as_str().to_owned(), for_ms: ms(waited) });
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ async fn attempt(
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {
             if let Some(books) = self.notify.take() {
-                books.heard();
+                books.answer_started();
             }
             self.sink.push(delta);
         }

@@ -143,13 +143,13 @@ impl Ledger {
     }
 
     /// Registers a new call. Earlier dry rounds do not count against it.
-    pub(super) fn join(&self) -> Attempts {
-        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.mark() }
+    pub(super) fn register(&self) -> Attempts {
+        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.round_mark() }
     }
 
     /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
     pub(super) fn admit(&mut self, tokens: u64, now: Duration) -> Result<u64, Blocked> {
-        if let Some(blocked) = self.closed(now) {
+        if let Some(blocked) = self.global_block(now) {
             return Err(blocked);
         }
         if self.permits.len() >= self.max_concurrency {
@@ -163,7 +163,7 @@ impl Ledger {
             };
             Blocked { reason, until: Some(full.until) }
         })?;
-        self.breaker.enter(id);
+        self.breaker.admit(id);
         self.last_id = id;
         self.permits.insert(id, None);
         Ok(id)
@@ -171,7 +171,7 @@ impl Ledger {
 
     /// Starts an admitted call. `false` if it may not begin any more; then it must give its permit back.
     pub(super) fn begin(&mut self, id: u64, now: Duration) -> bool {
-        if self.pause.until(now).is_some() || !self.breaker.lets_begin(id) {
+        if self.pause.until(now).is_some() || !self.breaker.may_begin(id) {
             return false;
         }
         let Some(begun) = self.permits.get_mut(&id) else { return false };
@@ -187,7 +187,7 @@ impl Ledger {
     pub(super) fn give_back(&mut self, id: u64, now: Duration) {
         if self.permits.remove(&id).is_some() {
             self.limiter.give_back(id);
-            self.breaker.lost(id, now);
+            self.breaker.record_unknown(id, now);
         }
     }
 
@@ -207,8 +207,8 @@ impl Ledger {
                 if let Some(usage) = &completion.usage {
                     self.limiter.settle(id, begun, usage.total_tokens());
                 }
-                self.pause.through(now);
-                self.breaker.answered();
+                self.pause.call_succeeded(now);
+                self.breaker.record_answer();
                 return RetryDecision::GiveUp;
             }
             Err(error) => error,
@@ -216,29 +216,29 @@ impl Ledger {
         match error.failure {
             Failure::Unavailable | Failure::Timeout => {
                 self.last_failure = Some(error.clone());
-                self.breaker.failed(id, now);
+                self.breaker.record_failure(id, now);
             }
             // The service answered, and may have used the reserved tokens.
-            Failure::InvalidResponse | Failure::AnswerTooLarge => self.breaker.answered(),
+            Failure::InvalidResponse | Failure::AnswerTooLarge => self.breaker.record_answer(),
             Failure::RateLimited { .. }
             | Failure::Unauthorized
             | Failure::Rejected
             | Failure::PromptTooLong
             | Failure::Unsupported => {
                 self.limiter.settle(id, begun, 0);
-                self.breaker.answered();
+                self.breaker.record_answer();
             }
         }
         if let Failure::RateLimited { retry_after_ms } = error.failure {
-            return self.turned_away(tries, error, begun, retry_after_ms, jitter, now);
+            return self.rate_limited(tries, error, begun, retry_after_ms, jitter, now);
         }
         tries.failed += 1;
-        let attempts = self.attempts(tries, now);
+        let attempts = self.counted_attempts(tries, now);
         retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter)
             .map_or(RetryDecision::GiveUp, RetryDecision::Backoff)
     }
 
-    fn turned_away(
+    fn rate_limited(
         &mut self,
         tries: &Attempts,
         error: &ModelError,
@@ -249,14 +249,14 @@ impl Ledger {
     ) -> RetryDecision {
         let at_work = self.permits.values().flatten().min().copied();
         let length = |round| retry::pause(&self.retry, round, asked_ms, jitter);
-        self.pause.turned_away(begun, at_work, now, length);
+        self.pause.call_rate_limited(begun, at_work, now, length);
         self.last_rate_limit = Some(error.clone());
-        let ends = if self.pause.is_moving(now) {
+        let ends = if self.pause.succeeded_recently(now) {
             // Other calls succeed, so this is the limit per minute: the service may ask for the rest of the minute.
             asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.max_retry_after_ms).max(MIN_RETRY_AFTER_LIMIT_MS)
         } else {
             // The first rejection may not complete a dry round, but counts as a try.
-            let attempts = self.attempts(tries, now).max(1);
+            let attempts = self.counted_attempts(tries, now).max(1);
             retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter).is_none()
         };
         if ends {
@@ -267,13 +267,13 @@ impl Ledger {
 
     /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has waited for a
     /// provider that is down.
-    pub(super) fn look(
+    pub(super) fn check_wait(
         &self,
         tries: &Attempts,
         down_for: Duration,
         now: Duration,
     ) -> Result<Option<Blocked>, Box<ErrorInfo>> {
-        let attempts = self.attempts(tries, now);
+        let attempts = self.counted_attempts(tries, now);
         if attempts >= self.retry.max_attempts
             && let Some(error) = &self.last_rate_limit
         {
@@ -281,8 +281,8 @@ impl Ledger {
             return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
         }
         // While a probe is in flight, all calls wait for its result.
-        if let Some(down) = self.breaker.down(now).filter(|down| down.until.is_some())
-            && down_for >= self.patience(tries, now)
+        if let Some(down) = self.breaker.outage(now).filter(|down| down.until.is_some())
+            && down_for >= self.max_outage_wait(tries, now)
             && let Some(error) = &self.last_failure
         {
             return Err(Box::new(provider_down(&down, error, now)));
@@ -291,24 +291,24 @@ impl Ledger {
     }
 
     /// Returns how long a call waits for a provider that is down.
-    pub(super) fn patience(&self, tries: &Attempts, now: Duration) -> Duration {
-        retry::patience(&self.retry, self.attempts(tries, now))
+    pub(super) fn max_outage_wait(&self, tries: &Attempts, now: Duration) -> Duration {
+        retry::max_outage_wait(&self.retry, self.counted_attempts(tries, now))
     }
 
     /// Records that the provider has begun to answer. Returns whether it had counted as down.
-    pub(super) fn heard(&mut self, now: Duration) -> bool {
-        let was_down = self.breaker.down(now).is_some();
-        self.breaker.answered();
+    pub(super) fn answer_started(&mut self, now: Duration) -> bool {
+        let was_down = self.breaker.outage(now).is_some();
+        self.breaker.record_answer();
         was_down
     }
 
     /// Whether the provider is down.
     pub(super) fn is_down(&self, now: Duration) -> bool {
-        self.breaker.down(now).is_some()
+        self.breaker.outage(now).is_some()
     }
 
     /// Records why the first call of the queue waits.
-    pub(super) fn note(&mut self, blocked: Option<Blocked>) {
+    pub(super) fn set_blocked(&mut self, blocked: Option<Blocked>) {
         self.blocked = blocked;
     }
 
@@ -318,17 +318,17 @@ impl Ledger {
     }
 
     /// Whether an admitted call has not begun yet.
-    pub(super) fn is_one_beginning(&self) -> bool {
+    pub(super) fn has_pending_start(&self) -> bool {
         self.permits.values().any(Option::is_none)
     }
 
     /// Returns the maximum number of outstanding permits.
-    pub(super) fn most_out(&self) -> usize {
+    pub(super) fn max_permits(&self) -> usize {
         self.max_concurrency
     }
 
     /// Returns the number of outstanding permits.
-    pub(super) fn out(&self) -> usize {
+    pub(super) fn permit_count(&self) -> usize {
         self.permits.len()
     }
 
@@ -346,16 +346,16 @@ impl Ledger {
     }
 
     /// Returns the number of a call's attempts that count towards `max_attempts`.
-    fn attempts(&self, tries: &Attempts, now: Duration) -> u32 {
-        tries.failed.saturating_add(self.pause.dry_rounds(tries.dry_rounds_before, now))
+    fn counted_attempts(&self, tries: &Attempts, now: Duration) -> u32 {
+        tries.failed.saturating_add(self.pause.failed_rounds_since(tries.dry_rounds_before, now))
     }
 
     /// Returns the reason that blocks all calls regardless of the limits, if there is one.
-    fn closed(&self, now: Duration) -> Option<Blocked> {
+    fn global_block(&self, now: Duration) -> Option<Blocked> {
         if let Some(until) = self.pause.until(now) {
             return Some(Blocked { reason: WaitReason::RetryAfter, until: Some(until) });
         }
-        self.breaker.down(now).map(|down| Blocked { reason: WaitReason::ProviderDown, until: down.until })
+        self.breaker.outage(now).map(|down| Blocked { reason: WaitReason::ProviderDown, until: down.until })
     }
 }
 

@@ -91,7 +91,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     }
 
     /// Removes a call that stops waiting.
-    pub(super) fn leave(&mut self, session: &K, ticket: u64) {
+    pub(super) fn remove(&mut self, session: &K, ticket: u64) {
         let Some(mut queue) = self.take_queue(session) else { return };
         self.len -= usize::from(queue.items.remove(&ticket).is_some());
         self.put_queue(session.clone(), queue);
@@ -141,8 +141,8 @@ mod tests {
         {
             line.push(session, ticket, item, false);
         }
-        line.leave(&"a", 2);
-        line.leave(&"c", 9);
+        line.remove(&"a", 2);
+        line.remove(&"c", 9);
         assert_eq!(line.len(), 5);
         assert_eq!(line.head(), Some(&"a1"));
         assert_eq!(served(&mut line, 9), ["a1", "b4", "a3", "b6", "a5"]);

@@ -37,26 +37,26 @@ impl Pause {
         (self.until > now).then_some(self.until)
     }
 
-    /// Returns the number of dry rounds so far, as the start of a count by [`dry_rounds`](Self::dry_rounds).
-    pub(super) fn mark(&self) -> u64 {
+    /// Returns the number of dry rounds so far, as the start of a count by [`dry_rounds`](Self::failed_rounds_since).
+    pub(super) fn round_mark(&self) -> u64 {
         self.failed_rounds
     }
 
     /// Returns the number of dry rounds since `mark` that count as attempts: those without a success since.
-    pub(super) fn dry_rounds(&self, mark: u64, now: Duration) -> u32 {
-        if self.is_moving(now) {
+    pub(super) fn failed_rounds_since(&self, mark: u64, now: Duration) -> u32 {
+        if self.succeeded_recently(now) {
             return 0;
         }
         u32::try_from(self.failed_rounds - mark.max(self.failed_rounds_at_success)).unwrap_or(u32::MAX)
     }
 
     /// Whether a call succeeded within [`SUCCESS_WINDOW`].
-    pub(super) fn is_moving(&self, now: Duration) -> bool {
+    pub(super) fn succeeded_recently(&self, now: Duration) -> bool {
         self.last_success_at.is_some_and(|at| now.saturating_sub(at) <= SUCCESS_WINDOW)
     }
 
     /// Records that a call succeeded.
-    pub(super) fn through(&mut self, now: Duration) {
+    pub(super) fn call_succeeded(&mut self, now: Duration) {
         self.last_success_at = Some(now);
         self.failed_rounds_at_success = self.failed_rounds;
     }
@@ -65,7 +65,7 @@ impl Pause {
     ///
     /// `at_work` is when the oldest call in flight began. `length` returns the length of the pause for the n-th dry
     /// round in a row.
-    pub(super) fn turned_away(
+    pub(super) fn call_rate_limited(
         &mut self,
         begun: Duration,
         at_work: Option<Duration>,
@@ -98,7 +98,7 @@ mod tests {
     fn pause_lasts_until_latest_requested_end() {
         let mut pause = Pause::default();
         for (begun, now, length, want) in [(0, 1, 10, 11), (0, 2, 3, 11), (0, 3, 30, 33), (33, 34, 1, 35)] {
-            pause.turned_away(at(begun), None, at(now), |_| at(length));
+            pause.call_rate_limited(at(begun), None, at(now), |_| at(length));
             assert_eq!(pause.until(at(now)), Some(at(want)), "turned away at {now}");
         }
         assert_eq!(pause.until(at(35)), None);
@@ -108,8 +108,8 @@ mod tests {
     fn round_is_unsuccessful_if_no_call_succeeded() {
         let mut pause = Pause::default();
         let mut turned_away = |begun, at_work: Option<u64>, now| {
-            pause.turned_away(at(begun), at_work.map(at), at(now), |_| at(2));
-            pause.mark()
+            pause.call_rate_limited(at(begun), at_work.map(at), at(now), |_| at(2));
+            pause.round_mark()
         };
         for (begun, at_work, now, want, why) in [
             (0, None, 1, 1, "nobody ever got through"),
@@ -120,25 +120,29 @@ mod tests {
         ] {
             assert_eq!(turned_away(begun, at_work, now), want, "{why}");
         }
-        pause.through(at(14));
-        pause.turned_away(at(16), None, at(17), |round| at(u64::from(round)));
-        assert_eq!((pause.mark(), pause.until(at(17))), (3, Some(at(18))), "somebody got through since");
-        pause.turned_away(at(18), None, at(19), |round| at(u64::from(round)));
-        pause.turned_away(at(20), None, at(21), |round| at(u64::from(round)));
-        assert_eq!((pause.mark(), pause.until(at(21))), (5, Some(at(23))), "two dry ones in a row");
+        pause.call_succeeded(at(14));
+        pause.call_rate_limited(at(16), None, at(17), |round| at(u64::from(round)));
+        assert_eq!((pause.round_mark(), pause.until(at(17))), (3, Some(at(18))), "somebody got through since");
+        pause.call_rate_limited(at(18), None, at(19), |round| at(u64::from(round)));
+        pause.call_rate_limited(at(20), None, at(21), |round| at(u64::from(round)));
+        assert_eq!((pause.round_mark(), pause.until(at(21))), (5, Some(at(23))), "two dry ones in a row");
     }
 
     #[test]
     fn unsuccessful_rounds_count_per_call_without_recent_success() {
         let mut pause = Pause::default();
         for second in 0..4 {
-            pause.turned_away(at(10 * second + 1), None, at(10 * second + 2), |_| at(3));
+            pause.call_rate_limited(at(10 * second + 1), None, at(10 * second + 2), |_| at(3));
         }
-        assert_eq!((pause.dry_rounds(0, at(40)), pause.dry_rounds(3, at(40))), (4, 1), "nobody ever got through");
-        pause.through(at(50));
-        pause.turned_away(at(60), None, at(61), |_| at(3));
-        pause.turned_away(at(70), None, at(71), |_| at(3));
-        assert_eq!(pause.dry_rounds(0, at(80)), 0, "somebody got through half a minute ago");
-        assert_eq!(pause.dry_rounds(0, at(171)), 1, "what was before counts no more");
+        assert_eq!(
+            (pause.failed_rounds_since(0, at(40)), pause.failed_rounds_since(3, at(40))),
+            (4, 1),
+            "nobody ever got through"
+        );
+        pause.call_succeeded(at(50));
+        pause.call_rate_limited(at(60), None, at(61), |_| at(3));
+        pause.call_rate_limited(at(70), None, at(71), |_| at(3));
+        assert_eq!(pause.failed_rounds_since(0, at(80)), 0, "somebody got through half a minute ago");
+        assert_eq!(pause.failed_rounds_since(0, at(171)), 1, "what was before counts no more");
     }
 }

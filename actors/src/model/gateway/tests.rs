@@ -30,7 +30,7 @@ struct TestGateway {
 impl TestGateway {
     async fn open(model: Arc<dyn Model>, config: &ModelConfig) -> Arc<Self> {
         let (gateway, observatory) = (Gateway::new("default", model, config), ActorTree::default());
-        let actor = Mutex::new(seat(&gateway, &observatory).await);
+        let actor = Mutex::new(start_actor(&gateway, &observatory).await);
         Arc::new(Self { gateway, observatory, actor })
     }
 
@@ -39,7 +39,7 @@ impl TestGateway {
         assert!(self.gateway.crash());
         let gone = self.actor.lock().unwrap().clone();
         gone.get_cell().wait(None).await.unwrap();
-        *self.actor.lock().unwrap() = seat(&self.gateway, &self.observatory).await;
+        *self.actor.lock().unwrap() = start_actor(&self.gateway, &self.observatory).await;
     }
 
     /// Returns the activity that the tree shows.
@@ -56,10 +56,10 @@ impl TestGateway {
     }
 }
 
-async fn seat(gateway: &Gateway, observatory: &ActorTree) -> ActorRef<GatewayMsg> {
-    let gauge = observatory.enter(ActorKind::ModelGateway, "default", None, "", None);
+async fn start_actor(gateway: &Gateway, observatory: &ActorTree) -> ActorRef<GatewayMsg> {
+    let gauge = observatory.register(ActorKind::ModelGateway, "default", None, "", None);
     let (actor, _) = Actor::spawn(None, gateway.actor(Arc::clone(&gauge)), ()).await.unwrap();
-    gateway.sit(Mailbox::new(actor.clone(), gauge));
+    gateway.attach(Mailbox::new(actor.clone(), gauge));
     actor
 }
 
@@ -89,18 +89,18 @@ impl DeltaSink for RecordingSink {
 }
 
 impl CallSink for RecordingSink {
-    fn note(&mut self, event: ModelEvent) {
+    fn record(&mut self, event: ModelEvent) {
         self.notes.push(event);
     }
 
-    fn waits(&mut self, reason: Option<String>) {
+    fn set_wait_reason(&mut self, reason: Option<String>) {
         match reason {
             Some(_) => drop(self.waiting_since.get_or_insert_with(Instant::now)),
             None => self.waited += self.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed()),
         }
     }
 
-    fn sends(&mut self) {}
+    fn request_sent(&mut self) {}
 
     fn start_over(&mut self) {}
 }

@@ -33,7 +33,7 @@ pub(super) async fn read(
 ) -> Result<Completion, ModelError> {
     let mut reader = AnswerReader::new(origin, limits);
     loop {
-        let piece = match reader.patience() {
+        let piece = match reader.read_timeout() {
             None => response.chunk().await,
             Some(limit) => match tokio::time::timeout(limit, response.chunk()).await {
                 Ok(piece) => piece,
@@ -45,7 +45,7 @@ pub(super) async fn read(
             Ok(None) => break,
             // The answer is already complete.
             Err(_) if reader.is_complete() => break,
-            Err(error) => return Err(origin.transport(&error)),
+            Err(error) => return Err(origin.transport_error(&error)),
         }
     }
     reader.finish(deltas)
@@ -93,7 +93,7 @@ impl<'a> AnswerReader<'a> {
     }
 
     /// Returns how long to wait for more bytes. `None`: as long as the service may stay silent.
-    fn patience(&self) -> Option<Duration> {
+    fn read_timeout(&self) -> Option<Duration> {
         match (self.answer.done, self.answer.assembler.is_finished()) {
             (true, _) => Some(END_GRACE),
             (_, true) => Some(USAGE_GRACE),
@@ -117,7 +117,7 @@ impl<'a> AnswerReader<'a> {
                 self.body.extend_from_slice(&bytes[..room]);
             }
             let (origin, answer) = (self.origin, &mut self.answer);
-            self.events.take(bytes, |data| answer.event(data, origin, deltas))?;
+            self.events.take(bytes, |data| answer.take_event(data, origin, deltas))?;
         }
         let mut held = self.answer.assembler.size();
         held.text_bytes += self.body.len() + self.events.pending_bytes();
@@ -127,25 +127,25 @@ impl<'a> AnswerReader<'a> {
     fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let origin = self.origin;
         match self.form {
-            BodyKind::Unknown => return Err(origin.broken("is empty", b"")),
-            BodyKind::Completion => self.answer.whole(&self.body, origin, deltas)?,
+            BodyKind::Unknown => return Err(origin.invalid_response("is empty", b"")),
+            BodyKind::Completion => self.answer.take_completion(&self.body, origin, deltas)?,
             BodyKind::Events => {
                 let answer = &mut self.answer;
-                self.events.end(|data| answer.event(data, origin, deltas))?;
+                self.events.end(|data| answer.take_event(data, origin, deltas))?;
                 if self.answer.chunks == 0 {
-                    return Err(origin.broken("holds no event", quoted(&self.body)));
+                    return Err(origin.invalid_response("holds no event", quoted(&self.body)));
                 }
                 if !self.answer.done && !self.answer.assembler.is_finished() {
-                    return Err(origin.broken("ended before it was complete", b""));
+                    return Err(origin.invalid_response("ended before it was complete", b""));
                 }
             }
         }
-        self.answer.assembler.finish().map_err(|what| origin.broken(&format!("holds {what}"), b""))
+        self.answer.assembler.finish().map_err(|what| origin.invalid_response(&format!("holds {what}"), b""))
     }
 }
 
 impl AnswerState {
-    fn event(&mut self, data: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    fn take_event(&mut self, data: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         let data = data.trim_ascii();
         if self.done || data.is_empty() {
             return Ok(());
@@ -154,20 +154,25 @@ impl AnswerState {
             self.done = true;
             return Ok(());
         }
-        let chunk: Chunk<'_> =
-            serde_json::from_slice(data).map_err(|_| origin.broken("holds an event that is no chunk", quoted(data)))?;
+        let chunk: Chunk<'_> = serde_json::from_slice(data)
+            .map_err(|_| origin.invalid_response("holds an event that is no chunk", quoted(data)))?;
         if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
-            return Err(origin.refused_in_stream(&ErrorBody::read(data)));
+            return Err(origin.stream_error(&ErrorBody::read(data)));
         }
         self.chunks += 1;
         self.assembler.take(chunk, deltas)
     }
 
     /// Processes an answer that arrived in one piece although a stream was requested.
-    fn whole(&mut self, body: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
-        let no_completion = || origin.broken("is no completion", quoted(body));
+    fn take_completion(
+        &mut self,
+        body: &[u8],
+        origin: &ServiceInfo,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
+        let no_completion = || origin.invalid_response("is no completion", quoted(body));
         if is_error(body) {
-            return Err(origin.refused_in_stream(&ErrorBody::read(body)));
+            return Err(origin.stream_error(&ErrorBody::read(body)));
         }
         let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| no_completion())?;
         if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {

@@ -121,7 +121,7 @@ impl Assembler {
             None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
             None => self.calls.len().checked_sub(1),
         };
-        let same = position.filter(|at| !self.calls[*at].is_followed_by(index.is_some(), &id, &name, &arguments));
+        let same = position.filter(|at| !self.calls[*at].is_complete_before(index.is_some(), &id, &name, &arguments));
         let call = match same {
             Some(at) => &mut self.calls[at],
             None => {
@@ -186,7 +186,7 @@ impl PartialCall {
     ///
     /// Some servers send all parallel calls with index 0, with no index, or with the same id; others repeat name and
     /// id with every piece. The calls are distinguished by whether the arguments so far are complete.
-    fn is_followed_by(&self, has_index: bool, id: &str, name: &str, arguments: &str) -> bool {
+    fn is_complete_before(&self, has_index: bool, id: &str, name: &str, arguments: &str) -> bool {
         if name.is_empty() || self.name.is_empty() {
             return false;
         }

@@ -121,7 +121,7 @@ impl ErrorBody {
     }
 
     /// Returns whether a parameter itself was rejected, not only its value.
-    fn refuses(&self, parameter: &str) -> bool {
+    fn rejects_parameter(&self, parameter: &str) -> bool {
         const WORDS: [&str; 11] = [
             "unsupported",
             "not support", // "does not support", "not supported"
@@ -141,15 +141,15 @@ impl ErrorBody {
 
     /// Returns the dialect for another request after the service rejected a parameter. `None` if it failed for
     /// another reason.
-    pub(super) fn other_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
+    pub(super) fn next_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
         if !matches!(status, 400 | 422) || self.is_about_length() {
             return None;
         }
-        if self.refuses(dialect.limit_name()) {
+        if self.rejects_parameter(dialect.limit_name()) {
             Some(Dialect { uses_max_completion_tokens: !dialect.uses_max_completion_tokens, ..dialect })
-        } else if has_temperature && !dialect.no_temperature && self.refuses("temperature") {
+        } else if has_temperature && !dialect.no_temperature && self.rejects_parameter("temperature") {
             Some(Dialect { no_temperature: true, ..dialect })
-        } else if !dialect.no_stream_options && self.refuses("stream_options") {
+        } else if !dialect.no_stream_options && self.rejects_parameter("stream_options") {
             Some(Dialect { no_stream_options: true, ..dialect })
         } else {
             None
@@ -173,7 +173,7 @@ impl ErrorBody {
 
 impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
-    pub(super) fn refused(&self, status: u16, headers: &HeaderMap, told: &ErrorBody) -> ModelError {
+    pub(super) fn status_error(&self, status: u16, headers: &HeaderMap, told: &ErrorBody) -> ModelError {
         let retry_after_ms = retry_after_ms(headers, SystemTime::now());
         let failure = told.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
@@ -193,7 +193,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error that a service reported inside a stream.
-    pub(super) fn refused_in_stream(&self, told: &ErrorBody) -> ModelError {
+    pub(super) fn stream_error(&self, told: &ErrorBody) -> ModelError {
         let status = told.implied_status();
         let failure = told.failure(status, None);
         let what = format!("{} reported an error instead of an answer", self.host);
@@ -202,7 +202,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error for a failed connection.
-    pub(super) fn transport(&self, error: &reqwest::Error) -> ModelError {
+    pub(super) fn transport_error(&self, error: &reqwest::Error) -> ModelError {
         let cause = root_cause(error);
         if error.is_connect() {
             let what = format!("could not connect to {}", self.host);
@@ -224,7 +224,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
-    pub(super) fn broken(&self, what: &str, body: &[u8]) -> ModelError {
+    pub(super) fn invalid_response(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
         let advice = if is_page { "; check `model.base_url`: a web page answers there" } else { "" };

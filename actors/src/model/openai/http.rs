@@ -83,12 +83,12 @@ impl HttpClient {
         match outcome {
             Err(OpenAIError::Boxed(error)) => match error.downcast::<BypassedResponse>() {
                 Ok(taken) => Ok(taken.0),
-                Err(error) => Err(origin.broken("could not be read", error.to_string().as_bytes())),
+                Err(error) => Err(origin.invalid_response("could not be read", error.to_string().as_bytes())),
             },
-            Err(OpenAIError::Reqwest(error)) => Err(origin.transport(&error)),
+            Err(OpenAIError::Reqwest(error)) => Err(origin.transport_error(&error)),
             Err(error) => Err(ModelError::new(Failure::Rejected, format!("could not build the request: {error}"))),
             // Invariant: the service below never returns `Ok`.
-            Ok(_) => Err(origin.broken("went past its reader", b"")),
+            Ok(_) => Err(origin.invalid_response("went past its reader", b"")),
         }
     }
 }

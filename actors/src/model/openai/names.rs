@@ -35,17 +35,17 @@ impl ToolNames {
         let offered = request.tools.iter().map(|tool| tool.name.as_str());
         let called = request.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.name.as_str());
         let all = || offered.clone().chain(called.clone());
-        if all().all(fits) {
+        if all().all(is_valid) {
             return Self::default();
         }
         // Collect names that are kept first, so that no generated name equals one of them.
-        let mut taken: HashSet<String> = all().filter(|name| fits(name)).map(str::to_owned).collect();
+        let mut taken: HashSet<String> = all().filter(|name| is_valid(name)).map(str::to_owned).collect();
         let mut names = Self::default();
-        for name in all().filter(|name| !fits(name)) {
+        for name in all().filter(|name| !is_valid(name)) {
             if names.outgoing.contains_key(name) {
                 continue;
             }
-            let made = made(name, &taken);
+            let made = make_name(name, &taken);
             taken.insert(made.clone());
             names.incoming.insert(made.clone(), name.to_owned());
             names.outgoing.insert(name.to_owned(), made);
@@ -54,19 +54,19 @@ impl ToolNames {
     }
 
     /// Returns the name to send to the service.
-    pub(super) fn told<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(super) fn outgoing_name<'a>(&'a self, name: &'a str) -> &'a str {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
     /// Returns calls with the names to send, and with arguments that are JSON objects: services parse the arguments
     /// of earlier calls, and reject a request in which they are not objects.
-    pub(super) fn told_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
+    pub(super) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
             return Cow::Borrowed(calls);
         }
         let told = |call: &ToolCall| ToolCall {
             id: call.id.clone(),
-            name: self.told(&call.name).to_owned(),
+            name: self.outgoing_name(&call.name).to_owned(),
             arguments: match is_json_object(&call.arguments) {
                 true => call.arguments.clone(),
                 false => unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
@@ -85,13 +85,13 @@ impl ToolNames {
     }
 }
 
-fn fits(name: &str) -> bool {
+fn is_valid(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !name.is_empty() && name.len() <= MAX_BYTES && name.bytes().all(allowed)
 }
 
 /// Returns a name that fits and is not taken: `.` becomes `__`, any other invalid character becomes `_`.
-fn made(name: &str, taken: &HashSet<String>) -> String {
+fn make_name(name: &str, taken: &HashSet<String>) -> String {
     let mut stem = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -102,7 +102,7 @@ fn made(name: &str, taken: &HashSet<String>) -> String {
     }
     // ASCII only, so it can be cut anywhere.
     stem.truncate(MAX_BYTES);
-    if fits(&stem) && !taken.contains(&stem) {
+    if is_valid(&stem) && !taken.contains(&stem) {
         return stem;
     }
     let mut number = 2_u64;

@@ -136,7 +136,7 @@ impl Serialize for OutgoingMessage<'_> {
         Form {
             role: message.role.as_str(),
             content: (!only_calls).then_some(message.content.as_str()),
-            tool_calls: &self.1.told_calls(&message.tool_calls),
+            tool_calls: &self.1.outgoing_calls(&message.tool_calls),
             tool_call_id: message.tool_call_id.as_deref(),
         }
         .serialize(serializer)
@@ -168,6 +168,6 @@ struct Function<'a> {
 
 impl<'a> Function<'a> {
     fn of(spec: &'a ToolSpec, names: &'a ToolNames) -> Self {
-        Self { name: names.told(&spec.name), description: &spec.description, parameters: &spec.parameters }
+        Self { name: names.outgoing_name(&spec.name), description: &spec.description, parameters: &spec.parameters }
     }
 }

@@ -38,8 +38,8 @@ pub(crate) fn estimate_tokens(text: &str) -> u64 {
 fn step(run: Run, c: char) -> (Run, u64) {
     match c {
         'a'..='z' => match run {
-            Run::Lower(n) => (Run::Lower(n + 1), longer(n + 1)),
-            Run::Upper(n) => (Run::Lower(n + 1), longer(n + 1)),
+            Run::Lower(n) => (Run::Lower(n + 1), long_word_weight(n + 1)),
+            Run::Upper(n) => (Run::Lower(n + 1), long_word_weight(n + 1)),
             _ => (Run::Lower(1), 100),
         },
         'A'..='Z' => match run {
@@ -77,7 +77,7 @@ fn step(run: Run, c: char) -> (Run, u64) {
 }
 
 /// Returns the weight of the `n`-th letter of a word: words of up to eight letters are usually one token.
-const fn longer(n: u32) -> u64 {
+const fn long_word_weight(n: u32) -> u64 {
     if n > 8 { 12 } else { 0 }
 }
 

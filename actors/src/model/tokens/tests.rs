@@ -71,7 +71,7 @@ fn message_tokens_include_text_calls_and_overhead() {
 fn models_of_other_vendors_are_estimated() {
     for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
     {
-        assert_eq!(TokenCounter::of_model(name), TokenCounter::Estimate, "{name}");
+        assert_eq!(TokenCounter::for_model(name), TokenCounter::Estimate, "{name}");
     }
     assert!(!TokenCounter::Estimate.is_exact());
     assert_eq!(TokenCounter::Estimate.count_text(ENGLISH), estimate_tokens(ENGLISH));
@@ -133,7 +133,7 @@ mod exact {
             "gpt-oss-120b",
             "chatgpt-4o-latest",
         ] {
-            assert_eq!(TokenCounter::of_model(name), TokenCounter::O200k, "{name}");
+            assert_eq!(TokenCounter::for_model(name), TokenCounter::O200k, "{name}");
         }
     }
 
@@ -170,7 +170,7 @@ mod exact {
         for (text, most) in [("a".repeat(1 << 20), 8 * 16 * 1024), ("好".repeat(100_000), 8 * 16 * 1024)] {
             let seen = std::cell::Cell::new(0);
             let longest = std::cell::Cell::new(0);
-            let tokens = vocabulary::counted(&text, |piece| {
+            let tokens = vocabulary::count_in_pieces(&text, |piece| {
                 seen.set(seen.get() + piece.len());
                 longest.set(longest.get().max(piece.len()));
                 piece.len() as u64

@@ -37,7 +37,7 @@ pub(super) fn load_soon() {
 /// Counts a text. `None` if the vocabulary is not loaded.
 pub(super) fn count(text: &str) -> Option<u64> {
     let vocabulary = LOADED.get()?;
-    Some(counted(text, |piece| vocabulary.count_ordinary(piece) as u64))
+    Some(count_in_pieces(text, |piece| vocabulary.count_ordinary(piece) as u64))
 }
 
 /// Reads the vocabulary, unless it is loaded.
@@ -49,7 +49,7 @@ pub(super) fn load() {
 }
 
 /// Counts a text in pieces. A very long text is extrapolated from samples.
-pub(super) fn counted(text: &str, count: impl Fn(&str) -> u64) -> u64 {
+pub(super) fn count_in_pieces(text: &str, count: impl Fn(&str) -> u64) -> u64 {
     if text.len() <= MAX_WHOLE_BYTES {
         let mut tokens = 0;
         let mut rest = text;

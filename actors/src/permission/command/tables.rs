@@ -169,7 +169,7 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
 
 impl HarmlessCommand {
     fn covers(&self, words: &[String]) -> bool {
-        let (mut operands, mut takes_number, mut is_behind_options) = (0, false, false);
+        let (mut operands, mut takes_number, mut after_double_dash) = (0, false, false);
         for word in words {
             let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
             if std::mem::take(&mut takes_number) && is_number {
@@ -177,14 +177,14 @@ impl HarmlessCommand {
             }
             // Whether `--` ends the options depends on the words before it, so a word after it is checked as operand
             // and as option.
-            if !word.starts_with('-') || word == "-" || is_behind_options {
+            if !word.starts_with('-') || word == "-" || after_double_dash {
                 operands += 1;
             }
             if word == "--" {
-                is_behind_options = true;
+                after_double_dash = true;
             } else if word.starts_with('-') && word != "-" {
                 match self.option(word) {
-                    Some(waits) => takes_number = waits,
+                    Some(takes_value) => takes_number = takes_value,
                     None => return false,
                 }
             }

@@ -27,14 +27,14 @@ impl RunActor {
                     state.deferred_effects.push(effect);
                 }
                 Effect::Model(effect) => {
-                    self.services.faults.hit(&self.entry.run_id, FaultPoint::CallModel);
+                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::CallModel);
                     match effect {
                         ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
                         ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall) => {
-                    self.services.faults.hit(&self.entry.run_id, FaultPoint::CallModel);
+                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::CallModel);
                     state.tasks.recall(myself.clone(), &self.spec);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
@@ -52,7 +52,7 @@ impl RunActor {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Store(StoreEffect::Flush) => {
-                    self.services.faults.hit(&self.entry.run_id, FaultPoint::Flush);
+                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::Flush);
                     state.tasks.flush_documents(myself.clone());
                 }
                 Effect::Store(StoreEffect::Invalidate(names)) => {
@@ -75,7 +75,7 @@ impl RunActor {
     fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolEffect, state: &mut RunActorState) {
         match effect {
             ToolEffect::Run(job) => {
-                self.services.faults.hit(&self.entry.run_id, FaultPoint::RunTool);
+                self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::RunTool);
                 state.tasks.run_tool(myself.clone(), &self.spec, job);
             }
             ToolEffect::RequestPermission(id) => self.services.approvals.request(id),
@@ -87,7 +87,7 @@ impl RunActor {
     fn perform_child_effect(&self, effect: ChildEffect, state: &mut RunActorState) {
         match effect {
             ChildEffect::Start(runs) => {
-                self.services.faults.hit(&self.entry.run_id, FaultPoint::StartChildren);
+                self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::StartChildren);
                 self.start_children(&runs);
             }
             ChildEffect::Cancel(runs) => {
@@ -127,7 +127,7 @@ impl RunActor {
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
-        self.services.faults.hit(&self.entry.run_id, point);
+        self.services.faults.at_run_point(&self.entry.run_id, point);
     }
 
     /// Registers the children before a caller can look them up, and then has them admitted.
@@ -146,8 +146,8 @@ impl RunActor {
 
     /// Returns the slot while a child waits only for its own children (ACT-5).
     fn return_slot_while_waiting(&self, state: &mut RunActorState) {
-        let waits = RunState::only_waits_for_others;
-        if self.entry.parent_run_id.is_some() && !state.slot_returned && state.run.as_ref().is_some_and(waits) {
+        let is_waiting = RunState::only_waits_for_others;
+        if self.entry.parent_run_id.is_some() && !state.slot_returned && state.run.as_ref().is_some_and(is_waiting) {
             state.slot_returned = true;
             self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
         }

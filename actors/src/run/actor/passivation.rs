@@ -58,12 +58,12 @@ impl RunActor {
     pub(in crate::run) fn finish_passivation(
         &self,
         myself: &ActorRef<RunMsg>,
-        departure: u32,
+        attempt: u32,
         state: &mut RunActorState,
     ) {
-        if state.is_passivating && departure == state.passivation_attempt {
+        if state.is_passivating && attempt == state.passivation_attempt {
             tracing::debug!(run = %self.entry.run_id, "the actor of a run that waits leaves");
-            self.entry.status.show_run(|view| view.passive = true);
+            self.entry.status.update_run(|view| view.passive = true);
             myself.stop(None);
         }
     }
@@ -76,7 +76,7 @@ impl RunActor {
 
     pub(in crate::run) fn connect_address(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         state.user_wait = self.entry.address.open(self.mailbox(myself));
-        self.entry.status.show_run(|view| view.passive = false);
+        self.entry.status.update_run(|view| view.passive = false);
     }
 
     fn can_passivate(&self, state: &RunActorState) -> bool {

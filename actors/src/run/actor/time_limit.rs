@@ -27,20 +27,20 @@ pub(crate) fn watch_time(
     let limit = Duration::from_millis(limit_ms);
     let (runs, live) = (Arc::clone(&services.runs), Arc::clone(live));
     let mut watch = live.watch();
-    let until_over = async move {
+    let notify_at_limit = async move {
         loop {
-            let rest = limit.saturating_sub(live.clock.used());
-            if rest.is_zero() && runs.notify(&live, RunInput::End(EndInput::TimedOut { limit_ms, is_budget })) {
+            let remaining = limit.saturating_sub(live.clock.used());
+            if remaining.is_zero() && runs.notify(&live, RunInput::End(EndInput::TimedOut { limit_ms, is_budget })) {
                 live.clock.time_limit_notified();
                 return;
             }
-            tokio::time::sleep(if rest.is_zero() { NOTIFY_RETRY_DELAY } else { rest }).await;
+            tokio::time::sleep(if remaining.is_zero() { NOTIFY_RETRY_DELAY } else { remaining }).await;
         }
     };
     services.lifetime.spawn(async move {
         tokio::select! {
             _ = watch.wait_for(|published| published.phase.is_final()) => {}
-            () = until_over => {}
+            () = notify_at_limit => {}
         }
     });
 }

@@ -30,15 +30,15 @@ impl Approvals {
     }
 
     async fn try_notify(&self, awaited: &PendingRow) -> Result<(), ErrorInfo> {
-        let (run, news) = match awaited.clone() {
+        let (run, input) = match awaited.clone() {
             PendingRow::Permission(id) => {
-                let Some(asked) = self.reader.read(move |reader| reader.permission(&id)).await? else {
+                let Some(permission) = self.reader.read(move |reader| reader.permission(&id)).await? else {
                     return Ok(());
                 };
-                let run = asked.run_id.clone();
+                let run = permission.run_id.clone();
                 (
                     run,
-                    PermissionDecision::from_request(asked)
+                    PermissionDecision::from_request(permission)
                         .map(|ruling| RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
                 )
             }
@@ -53,7 +53,7 @@ impl Approvals {
                 )
             }
         };
-        if let (Some(run), Some(news)) = (self.runs.get(&run), news) {
+        if let (Some(run), Some(news)) = (self.runs.get(&run), input) {
             self.runs.notify(&run, news);
         }
         Ok(())
@@ -86,7 +86,7 @@ impl Approvals {
         let PendingRow::Permission(id) = awaited else { return Ok(()) };
         let id = id.clone();
         match self.reader.read(move |reader| reader.permission(&id)).await? {
-            Some(asked) => self.apply_session_grant(&asked).await,
+            Some(permission) => self.apply_session_grant(&permission).await,
             None => Ok(()),
         }
     }

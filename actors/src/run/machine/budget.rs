@@ -16,11 +16,11 @@ impl RunState {
         match event {
             BudgetEvent::Warning { dimension, .. } => self.usage.warned.push(*dimension),
             BudgetEvent::Exceeded { dimension, used, limit } => {
-                let mark = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
+                let limit_status = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
                 self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
-                    error: Some(budget::budget_exceeded_error(&mark)),
+                    error: Some(budget::budget_exceeded_error(&limit_status)),
                 });
             }
         }
@@ -49,8 +49,9 @@ impl Transition<'_, '_> {
     /// Ends the run because the time limit of its budget is reached.
     pub(crate) fn end_by_time_budget(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
-        let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
-        self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));
+        let limit_status =
+            Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
+        self.end_if_budget_exceeded(&budget::budget_exceeded_error(&limit_status));
     }
 
     /// Records a warning, once per limit, when four fifths of it are used.
@@ -64,8 +65,8 @@ impl Transition<'_, '_> {
 
     /// Returns the note for the model about nearly used limits; `None` if there are none.
     pub(crate) fn budget_note(&self) -> Option<String> {
-        let marks = self.nearly_used();
-        let lines = marks
+        let limits = self.nearly_used();
+        let lines = limits
             .iter()
             .map(|Mark { dimension, used, limit }| format!("- {}: {used} of {limit} used\n", dimension.as_str()));
         let lines: String = lines.collect();

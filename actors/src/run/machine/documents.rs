@@ -57,9 +57,9 @@ impl RunState {
                 reference.version = *version;
             }
         }
-        let from_outside =
+        let is_external =
             |ending: &Termination| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
-        if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(from_outside) {
+        if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(is_external) {
             let error = Some(documents_not_stored(failed));
             self.end.ending = Some(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }

@@ -40,10 +40,10 @@ impl Transition<'_, '_> {
     pub(crate) fn awaits_stop_hooks(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
-        let ends_well = state.phase == Phase::Answered && state.end.ending.is_none();
-        let is_no_work =
+        let is_completing = state.phase == Phase::Answered && state.end.ending.is_none();
+        let is_exempt =
             spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.handed_out.is_empty();
-        if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.has_hooks(HookPoint::Stop) {
+        if !is_completing || is_exempt || spec.settings.driven || !spec.hooks.has_hooks(HookPoint::Stop) {
             return false;
         }
         match state.end.stop_hook {
@@ -58,14 +58,14 @@ impl Transition<'_, '_> {
     }
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
-    pub(crate) fn stop_hooks_answered(&mut self, heard: HookResult) {
+    pub(crate) fn stop_hooks_answered(&mut self, result: HookResult) {
         if self.state.end.stop_hook != StopHookState::Pending {
             return;
         }
-        self.record_hook_failures(HookPoint::Stop, heard.failures);
+        self.record_hook_failures(HookPoint::Stop, result.failures);
         self.state.end.stop_hook = StopHookState::Allowed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
-        if let Some(reason) = heard.denied.filter(|_| is_open) {
+        if let Some(reason) = result.denied.filter(|_| is_open) {
             self.state.end.stop_hook = StopHookState::NotCalled;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");

@@ -49,26 +49,26 @@ pub(crate) fn reference_text(
     let lines = text.lines().count();
     let id = reference.label();
     let cut = if is_cut { ", cut to what artifacts.max_text_bytes allows" } else { "" };
-    let how = if can_read_artifacts {
+    let hint = if can_read_artifacts {
         format!("read it by lines with read_artifact(name=\"{id}\", offset=…)")
     } else {
         "ask for less at once to see more of it".to_owned()
     };
-    let what = if title.is_empty() { "the output".to_owned() } else { preview(title) };
-    let first = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
+    let label = if title.is_empty() { "the output".to_owned() } else { preview(title) };
+    let first = format!("[{label}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {hint}]\n", text.len());
     let (chars, is_large) = (text.chars().count(), limits.are_exceeded_by(text));
     if chars <= 2 * EXCERPT_CHARS && !is_large {
         return first + text;
     }
-    let mut shown = EXCERPT_CHARS.min(chars / 2);
-    while shown > 0 {
-        let from = text.char_indices().nth(chars - shown).map_or(0, |(at, _)| at);
-        let ends = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, shown), &text[from..]);
-        let out = format!("{first}{ends}");
+    let mut excerpt_chars = EXCERPT_CHARS.min(chars / 2);
+    while excerpt_chars > 0 {
+        let from = text.char_indices().nth(chars - excerpt_chars).map_or(0, |(at, _)| at);
+        let excerpt = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, excerpt_chars), &text[from..]);
+        let out = format!("{first}{excerpt}");
         if !is_large || out.len() < text.len() && !limits.are_exceeded_by(&out) {
             return out;
         }
-        shown = shown * 3 / 4;
+        excerpt_chars = excerpt_chars * 3 / 4;
     }
     first
 }

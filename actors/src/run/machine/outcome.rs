@@ -239,7 +239,7 @@ impl<'a> ResultForModel<'a> {
     fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
         // A sub-agent that was interrupted or cancelled can be continued (MSG-6).
         let is_interrupted = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
-        let can_go_on = is_interrupted || result.status == RunStatus::Cancelled;
+        let can_continue = is_interrupted || result.status == RunStatus::Cancelled;
         let hint = || {
             let id = &result.sub_trace_id;
             let call = match result.mode {
@@ -262,8 +262,8 @@ impl<'a> ResultForModel<'a> {
             findings: &result.findings,
             artifacts: &result.artifacts,
             error: result.error.as_ref(),
-            stats: can_go_on.then_some(&result.stats),
-            hint: can_go_on.then(hint),
+            stats: can_continue.then_some(&result.stats),
+            hint: can_continue.then(hint),
         }
     }
 }
@@ -277,9 +277,10 @@ struct ExploreForModel<'a> {
 /// Formats the results of the children of a call as its tool message: a list in task order for `explore`, else the
 /// single result. With `most_bytes`, each summary is cut to an equal share of half of it, but to no less than
 /// [`MIN_SUMMARY_BYTES`].
-pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) -> String {
-    let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES));
-    let mut shown = results.iter().map(|result| ResultForModel::new(result, share));
+pub(crate) fn results_text(results: &[&ChildResult], max_bytes: Option<usize>) -> String {
+    let max_summary_bytes =
+        max_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES));
+    let mut shown = results.iter().map(|result| ResultForModel::new(result, max_summary_bytes));
     let json = match results.first().map(|result| result.mode) {
         Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
         _ => serde_json::to_string(&shown.next()),

@@ -18,16 +18,16 @@ pub(crate) struct OutputSchema {
 impl OutputSchema {
     /// Compiles a schema that a caller gave.
     pub(crate) fn new(schema: &Value) -> Result<Self, ErrorInfo> {
-        let refuse = |why: String| {
+        let invalid = |why: String| {
             ErrorInfo::new(
                 ErrorCode::ValidationError,
                 format!("expected_output_schema is no usable JSON schema: {why}"),
             )
         };
         if !schema.is_object() {
-            return Err(refuse("it has to be an object".to_owned()));
+            return Err(invalid("it has to be an object".to_owned()));
         }
-        let validator = jsonschema::validator_for(schema).map_err(|error| refuse(error.to_string()))?;
+        let validator = jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
         let request = format!(
             "## Expected output\nEnd with one JSON value and nothing else: it has to fit this JSON schema.\n{schema}"
         );
@@ -65,8 +65,8 @@ impl OutputSchema {
     /// Returns the JSON text of a matching answer, or why the answer does not match.
     pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
         let (text, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
-        let told = violations(&self.validator, &value);
-        if told.is_empty() { Ok(text.to_owned()) } else { Err(told.join("; ")) }
+        let violations = violations(&self.validator, &value);
+        if violations.is_empty() { Ok(text.to_owned()) } else { Err(violations.join("; ")) }
     }
 }
 

@@ -106,8 +106,8 @@ impl RunState {
         if let Some(goals) = stored.goals {
             state.goals = goals;
         }
-        let begun_here: HashSet<&TraceId> = state.sub_agents.children.iter().map(|child| &child.trace_id).collect();
-        state.sub_agents.earlier = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
+        let own_children: HashSet<&TraceId> = state.sub_agents.children.iter().map(|child| &child.trace_id).collect();
+        state.sub_agents.earlier = stored.sub_traces.into_iter().filter(|id| !own_children.contains(id)).collect();
         state.conversation.last_sequence = state.conversation.last_sequence.max(stored.last_sequence);
         state.clock.started_at = stored.started_at;
         if !state.is_ended() {

@@ -58,10 +58,10 @@ impl RunState {
             return handle_after_end(news);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
-        let mut deciding = Transition { state: self, context: now, step: Step::default() };
-        deciding.take(news);
-        deciding.finish_if_done();
-        deciding.step
+        let mut transition = Transition { state: self, context: now, step: Step::default() };
+        transition.take(news);
+        transition.finish_if_done();
+        transition.step
     }
 }
 
@@ -119,8 +119,8 @@ impl Transition<'_, '_> {
         match input {
             SummaryInput::Completed(completion) => self.summary_completed(*completion),
             SummaryInput::Failed { error, was_sent } => {
-                let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
-                let usage = is_cut_off.then(|| Usage {
+                let was_interrupted = was_sent && error.code == ErrorCode::Cancelled;
+                let usage = was_interrupted.then(|| Usage {
                     prompt_tokens: self
                         .state
                         .compaction
@@ -215,12 +215,12 @@ impl Transition<'_, '_> {
     }
 
     /// Applies and records a message, together with the event that the closure builds from it.
-    pub(crate) fn record(&mut self, mut message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
+    pub(crate) fn record(&mut self, mut message: Message, to_event: impl FnOnce(&Message) -> MessageEvent) {
         self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
         self.state.apply_message(&message);
         let spec = &self.state.spec;
-        let event = told(&message);
+        let event = to_event(&message);
         self.step.writes.push(Write::Message(message));
         let draft = EventDraft::new(
             spec.identity.trace_id.clone(),
@@ -247,8 +247,8 @@ impl Transition<'_, '_> {
             duration_ms,
             waited_ms,
         });
-        let cut = completion.tool_calls.is_empty() && completion.finish_reason == "length";
-        if let Some(mark) = short_of.filter(|_| cut) {
+        let was_cut_off = completion.tool_calls.is_empty() && completion.finish_reason == "length";
+        if let Some(mark) = short_of.filter(|_| was_cut_off) {
             self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));
         }
         let finish_reason = completion.finish_reason;
@@ -267,14 +267,14 @@ impl Transition<'_, '_> {
                 message.description = preview(&format!("calls {}", names.join(", ")));
             }
             message.tool_calls = calls;
-            message.partial = cut;
+            message.partial = was_cut_off;
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
             message.cost = cost;
             message.duration_ms = Some(duration_ms);
             message.finish_reason = Some(finish_reason);
         });
-        if with_calls && !cut {
+        if with_calls && !was_cut_off {
             self.start_calls();
         } else {
             self.request_schema_fix();
@@ -293,11 +293,11 @@ impl Transition<'_, '_> {
 
     fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
         // An answer that was cut off still costs its prompt and the streamed text.
-        let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
+        let was_interrupted = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
         let usage = match error.code {
             // The size of the discarded answer is unknown, so the maximum is charged.
             ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
-            _ => is_cut_off.then(|| Usage {
+            _ => was_interrupted.then(|| Usage {
                 prompt_tokens: self.state.conversation.prompt_tokens,
                 completion_tokens: self.state.spec.model.counter.count_text(&partial),
                 estimated: true,

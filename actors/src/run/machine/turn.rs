@@ -96,23 +96,23 @@ impl RunState {
 
     /// Returns the prompt size in tokens above which older messages are summarized.
     fn compaction_threshold(&self) -> u64 {
-        let room = self
+        let available_tokens = self
             .conversation
             .window
             .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
         let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
         // The threshold never exceeds the room left after the answer, whatever the ratio.
-        (share as u64).min(room)
+        (share as u64).min(available_tokens)
     }
 
     /// Applies a summary: it replaces the messages that it covers.
     pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_behind = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
+        let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
         // The last user request must stay in the conversation. An earlier one is in the summary.
-        let asked_behind =
-            self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_user_request(&entry.message));
-        let request = covers.request.filter(|_| !asked_behind);
-        let is_kept = |entry: &SizedMessage| is_behind(entry) || Some(entry.message.sequence) == request;
+        let has_later_request =
+            self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && is_user_request(&entry.message));
+        let request = covers.request.filter(|_| !has_later_request);
+        let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
     }
@@ -220,8 +220,8 @@ impl Transition<'_, '_> {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
         if let Some(messages) = state.reflection_messages() {
-            let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
-            let tokens = said + counter.count_text(&state.spec.system_prompt);
+            let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
+            let tokens = message_tokens + counter.count_text(&state.spec.system_prompt);
             return Prompt { messages, reminder: None, tokens, omitted: 0 };
         }
         // `turn` includes the current turn if that is open already.
@@ -238,8 +238,8 @@ impl Transition<'_, '_> {
         let built = prune(&state.conversation.transcript, &state.goals, context.keep_recent_messages, |message| {
             counter.count(message)
         });
-        let beside = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
-        Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, omitted: built.omitted }
+        let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
+        Prompt { messages: built.messages, reminder, tokens: built.tokens + fixed_tokens, omitted: built.omitted }
     }
 
     /// Requests a summary of the older part of the conversation. Returns `false` if a summary would save nothing.
@@ -273,13 +273,13 @@ impl Transition<'_, '_> {
                 .map(|entry| entry.message.sequence),
         };
         // The summarizer's context window may be smaller than assumed, so each retry sends less.
-        let room = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
-        let most = if state.spec.helpers.summary_is_own_model {
-            state.spec.helpers.summary.max_prompt_tokens.min(room)
+        let available_tokens = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
+        let max_tokens = if state.spec.helpers.summary_is_own_model {
+            state.spec.helpers.summary.max_prompt_tokens.min(available_tokens)
         } else {
             state.spec.helpers.summary.max_prompt_tokens
         };
-        let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
+        let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
         let call = SummaryCall { system, user };
         self.request_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
         true

@@ -50,8 +50,8 @@ impl RunState {
             Phase::CallingModel => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
             Phase::RunningTools { .. } if self.waiting.since.is_some() => {
-                let for_leave = self.waiting.reason.as_deref() == Some("permission");
-                ("waiting", if for_leave { "a permission" } else { "an answer" }.to_owned())
+                let is_permission = self.waiting.reason.as_deref() == Some("permission");
+                ("waiting", if is_permission { "a permission" } else { "an answer" }.to_owned())
             }
             Phase::RunningTools { .. } if self.sub_agents.open > 0 => {
                 ("running", format!("{} of {} children", self.sub_agents.open, self.sub_agents.children.len()))

@@ -60,8 +60,8 @@ impl RunAddress {
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
             AddressState::Passivated { letters, still } => {
-                for letter in letters {
-                    mailbox.send(letter);
+                for message in letters {
+                    mailbox.send(message);
                 }
                 still
             }
@@ -118,9 +118,9 @@ impl RunAddress {
     /// new one.
     pub(crate) fn renew_tasks(&self) -> (TaskTracker, TaskTracker) {
         let tasks = TaskTracker::new();
-        let before = std::mem::replace(&mut self.actor().tasks, tasks.clone());
-        before.close();
-        (before, tasks)
+        let previous = std::mem::replace(&mut self.actor().tasks, tasks.clone());
+        previous.close();
+        (previous, tasks)
     }
 
     fn actor(&self) -> MutexGuard<'_, CurrentActor> {

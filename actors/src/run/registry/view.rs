@@ -30,7 +30,7 @@ impl RunStatusSource {
 }
 
 impl StatusSource for RunStatusSource {
-    fn stamp(&self) -> u64 {
+    fn revision(&self) -> u64 {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
         let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
         // None of the summands ever decreases, so changes cannot cancel each other out.
@@ -71,12 +71,12 @@ pub(crate) fn initial_view(run: &Run) -> RunView {
 
 /// Returns the last error that these writes report, shortened for the status; `None` if they report none.
 pub(crate) fn last_error(writes: &[Write]) -> Option<String> {
-    let told = |write: &Write| if let Write::Event(draft) = write { error_in(&draft.event) } else { None };
-    writes.iter().rev().find_map(told)
+    let error = |write: &Write| if let Write::Event(draft) = write { error_in(&draft.event) } else { None };
+    writes.iter().rev().find_map(error)
 }
 
 fn error_in(event: &Event) -> Option<String> {
-    let said = match event {
+    let text = match event {
         Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
             Some(format!("model call, try {attempt}: {error}"))
         }
@@ -89,5 +89,5 @@ fn error_in(event: &Event) -> Option<String> {
         }
         _ => None,
     };
-    said.map(|said| shorten(&said, MAX_ERROR_CHARS))
+    text.map(|said| shorten(&said, MAX_ERROR_CHARS))
 }

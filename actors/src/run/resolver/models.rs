@@ -56,7 +56,7 @@ impl RunResolver {
             timeout_ms: limits.timeout_ms,
             max_output_tokens,
             context_window,
-            counter: TokenCounter::of_model(&name),
+            counter: TokenCounter::for_model(&name),
             prices: prices(config, &name),
             name,
         };

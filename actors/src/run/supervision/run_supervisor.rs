@@ -22,7 +22,7 @@ impl Actor for RunSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<RunSpawner, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.gauge.set_state("running", "");
         Ok(RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
     }
 
@@ -32,7 +32,7 @@ impl Actor for RunSupervisorActor {
         message: Self::Msg,
         keeper: &mut RunSpawner,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.gauge.message_handled();
         match message {
             RunSupervisorMsg::Start { run, start } => keeper.start(&myself, &run, start).await,
             RunSupervisorMsg::Activate(run) => keeper.activate(&myself, &run).await,

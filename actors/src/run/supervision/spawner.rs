@@ -60,8 +60,8 @@ impl RunSpawner {
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
-                let kept = ChildEntry { entry: live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
-                self.spawn(supervisor, kept, start).await;
+                let child = ChildEntry { entry: live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
+                self.spawn(supervisor, child, start).await;
             }
             (Err(error), RunStart::New { accepted: Some(accepted), .. }) => {
                 self.services.runs.abandon_start(&live);
@@ -74,8 +74,8 @@ impl RunSpawner {
     /// Starts the actor of a passivated run. If the old actor is still stopping, [`Self::supervise`] starts the next
     /// one when it has stopped.
     pub(crate) async fn activate<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, run: &RunId) {
-        if let Some(kept) = self.passivated.remove(run) {
-            self.spawn(supervisor, kept, ACTIVATE).await;
+        if let Some(child) = self.passivated.remove(run) {
+            self.spawn(supervisor, child, ACTIVATE).await;
         }
     }
 
@@ -118,11 +118,11 @@ impl RunSpawner {
     ) -> Option<RunId> {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
-                let kept = self.by_actor.remove(&actor.get_id())?;
-                match kept.entry.address.has_buffered() {
-                    Some(true) => self.spawn(supervisor, kept, ACTIVATE).await,
+                let child = self.by_actor.remove(&actor.get_id())?;
+                match child.entry.address.has_buffered() {
+                    Some(true) => self.spawn(supervisor, child, ACTIVATE).await,
                     Some(false) => {
-                        self.passivated.insert(kept.entry.run_id.clone(), kept);
+                        self.passivated.insert(child.entry.run_id.clone(), child);
                     }
                     None => {}
                 }

@@ -74,7 +74,7 @@ impl Actor for SubAgentSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
-        self.gauge.show("running", "");
+        self.gauge.set_state("running", "");
         Ok(SubAgentSupervisorState {
             spawner: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
             queue: FairQueue::default(),
@@ -91,7 +91,7 @@ impl Actor for SubAgentSupervisorActor {
         message: SubAgentMsg,
         state: &mut SubAgentSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.took();
+        self.gauge.message_handled();
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
@@ -148,17 +148,17 @@ impl SubAgentSupervisorActor {
         myself: &ActorRef<SubAgentMsg>,
         state: &mut SubAgentSupervisorState,
         runs: Vec<Run>,
-        again: ResumeReason,
+        reason: ResumeReason,
     ) {
-        let (waiting, at_work): (Vec<Run>, Vec<Run>) =
+        let (waiting, running): (Vec<Run>, Vec<Run>) =
             runs.into_iter().partition(|run| run.status == RunStatus::Queued);
-        for run in at_work {
+        for run in running {
             // A new process may be configured with fewer slots.
-            if matches!(again, ResumeReason::ProcessRestart) {
-                self.enqueue(state, run, QueuedStart::Resume(again.clone()));
+            if matches!(reason, ResumeReason::ProcessRestart) {
+                self.enqueue(state, run, QueuedStart::Resume(reason.clone()));
             } else if state.admitted.insert(run.run_id.clone()) {
                 state.slot_holders.insert(run.run_id.clone());
-                let start = RunStart::Load { restarted: Some(again.clone()) };
+                let start = RunStart::Load { restarted: Some(reason.clone()) };
                 state.spawner.start(myself, &run, start).await;
             }
         }
@@ -191,8 +191,8 @@ impl SubAgentSupervisorActor {
         let slots = self.slots;
         while state.slot_holders.len() < slots {
             if let Some(run) = state.slot_requests.pop_front() {
-                let granted = |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
-                if self.services.runs.get(&run).is_some_and(granted) {
+                let grant = |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
+                if self.services.runs.get(&run).is_some_and(grant) {
                     state.slot_holders.insert(run);
                 }
                 continue;
@@ -217,6 +217,6 @@ impl SubAgentSupervisorActor {
             (working, 0) => format!("{working} of {slots} slots"),
             (working, waiting) => format!("{working} of {slots} slots, {waiting} queued"),
         };
-        self.gauge.show("running", activity);
+        self.gauge.set_state("running", activity);
     }
 }

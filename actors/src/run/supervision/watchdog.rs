@@ -18,8 +18,8 @@ use crate::{
 
 fn is_stuck(live: &RunEntry) -> bool {
     let clock = &live.clock;
-    let is_late = |patience_ms: u64| clock.quiet_ms() > patience_ms;
-    live.published().phase.is_active() && !clock.is_paused() && clock.stall_timeout_ms().is_some_and(is_late)
+    let is_over = |timeout_ms: u64| clock.quiet_ms() > timeout_ms;
+    live.published().phase.is_active() && !clock.is_paused() && clock.stall_timeout_ms().is_some_and(is_over)
 }
 
 /// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
@@ -45,7 +45,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             }
             let since = run.clock.last_progress();
             tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
-            run.status.show_run(|view| view.stuck = true);
+            run.status.update_run(|view| view.stuck = true);
             runs.notify(&run, RunInput::End(EndInput::Stuck { since }));
         }
     }

@@ -58,7 +58,7 @@ impl Authorizer {
         context: &ToolContext,
     ) -> Authorization {
         match self.check(spec, job, tool, context).await {
-            Ok(gate) => gate,
+            Ok(authorization) => authorization,
             Err(error) => Authorization::Denied(error),
         }
     }
@@ -109,7 +109,7 @@ impl Authorizer {
         let fingerprint = fingerprint(name, &job.raw_arguments, &demand, diff.as_deref());
         let (run_id, place) = (spec.identity.run_id.clone(), job.index);
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
-        let mut asked = Permission {
+        let mut permission = Permission {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
                 job.message_sequence.unwrap_or_default(),
@@ -132,8 +132,8 @@ impl Authorizer {
             created_at: now(),
             decided_at: None,
         };
-        self.redactor.redact_permission(&mut asked);
-        Ok(Authorization::NeedsApproval(Box::new(asked)))
+        self.redactor.redact_permission(&mut permission);
+        Ok(Authorization::NeedsApproval(Box::new(permission)))
     }
 
     /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
@@ -227,12 +227,12 @@ fn access_changed(tool: &str) -> ErrorInfo {
 /// the grants that would allow the call.
 fn no_approver(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
-    let how = match &allow[..] {
+    let advice = match &allow[..] {
         [] => "No grant reaches it: a person has to be asked".to_owned(),
         grants => format!("It can be allowed before the run ({})", redactor.text(&grants.join(", "))),
     };
     let message = format!(
-        "`{tool}` of {} needs permission, and nobody can be asked. {how}. Continue without it, and report what you could not do",
+        "`{tool}` of {} needs permission, and nobody can be asked. {advice}. Continue without it, and report what you could not do",
         inline::preview(&target)
     );
     let details = json!({ "target": target, "allow": allow });

@@ -64,7 +64,7 @@ impl Finalizer {
         live.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
             live.token.cancel();
-            live.status.show("ending", "");
+            live.status.set_state("ending", "");
             let (before, _) = live.address.renew_tasks();
             before.wait().await;
             let attempt = || finalizer.finalize_tree(&live, &ending);
@@ -131,13 +131,13 @@ impl Finalizer {
             error => ErrorInfo::from(&error),
         })?;
         let mut state = self.read_state(run_id, trace_id).await?;
-        let flushed = match self.artifacts.flush_run(trace_id, run_id).await {
+        let flush = match self.artifacts.flush_run(trace_id, run_id).await {
             Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
         // Reservations are kept in memory only, so they count only if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
-        let step = run_step(&mut state, RunInput::End(EndInput::Abandon { ending, flushed }), here.as_deref());
+        let step = run_step(&mut state, RunInput::End(EndInput::Abandon { ending, flushed: flush }), here.as_deref());
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
             let fence = Fence { run_id: run_id.clone(), epoch, number: 1, active_ms: None };
@@ -201,12 +201,12 @@ impl Finalizer {
     pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<BudgetUsage, ErrorInfo> {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
-        let tops: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
+        let roots: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
         if runs.iter().all(|run| run.settings.budget.is_unlimited()) {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {
-            let mut tree: BudgetUsage = tops.iter().map(|top| (top.clone(), 0)).collect();
+            let mut tree: BudgetUsage = roots.iter().map(|top| (top.clone(), 0)).collect();
             let mut next = 0;
             while next < tree.len() {
                 let children = reader.children(&tree[next].0.run_id)?;
@@ -240,9 +240,9 @@ impl Finalizer {
         // The usage of an ended run counts against the budget of the run above it. Parents come first in `used`.
         let mut purses: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
-            let above = || purses.get(run.parent_run_id.as_ref()?).cloned();
+            let parent_purse = || purses.get(run.parent_run_id.as_ref()?).cloned();
             let own = self.runs.get(&run.run_id).and_then(|live| live.budget.clone());
-            if let Some(purse) = own.or_else(above) {
+            if let Some(purse) = own.or_else(parent_purse) {
                 purse.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
                 purses.insert(&run.run_id, purse);
             }

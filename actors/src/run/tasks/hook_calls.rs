@@ -58,7 +58,7 @@ pub(crate) async fn before_call(
     job: &ToolCallTask,
     project: &Path,
     resolved_path: Option<PathBuf>,
-    mut tell: impl FnMut(Event),
+    mut on_event: impl FnMut(Event),
 ) -> Result<(), ErrorInfo> {
     let event = HookPoint::PreToolUse;
     // A call that has passed its hooks and was then approved is not checked by them again.
@@ -68,9 +68,9 @@ pub(crate) async fn before_call(
     let HookResult { denied: refused, failures } =
         spec.hooks.call(&call_input(spec, job, event, resolved_path), project).await;
     let event = event.as_str().to_owned();
-    failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
+    failures.into_iter().for_each(|error| on_event(HookEvent::Failed { event: event.clone(), error }.into()));
     let Some(reason) = refused else { return Ok(()) };
-    tell(HookEvent::Denied { event, reason: reason.clone() }.into());
+    on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
     let message = format!(
         "`{}` was not run, a hook refused it: {reason}. Find another way, or say what you could not do",
         job.spec.name
@@ -103,16 +103,16 @@ pub(crate) struct HookCalls {
 
 impl HookCalls {
     /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
-    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: HookInput) {
+    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
-            let heard = tokio::select! {
-                heard = spec.hooks.call(&told, &project) => heard,
+            let result = tokio::select! {
+                heard = spec.hooks.call(&input, &project) => heard,
                 () = hooks.lifetime.closing().cancelled() => return,
             };
-            for error in heard.failures {
-                let event = told.event.as_str().to_owned();
+            for error in result.failures {
+                let event = input.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "a hook failed");
                 hooks.runs.notify(
                     &live,
@@ -135,7 +135,7 @@ impl HookCalls {
 
     /// Asks hooks whether a run may end with this answer.
     pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> HookResult {
-        let told = HookInput { outcome: Some(json!({ "output": answer })), ..run_input(spec, HookPoint::Stop) };
-        spec.hooks.call(&told, &self.runs.project_dir(&spec.identity.session_id)).await
+        let input = HookInput { outcome: Some(json!({ "output": answer })), ..run_input(spec, HookPoint::Stop) };
+        spec.hooks.call(&input, &self.runs.project_dir(&spec.identity.session_id)).await
     }
 }

@@ -23,8 +23,8 @@ use crate::{
 
 /// Reads the settings of the last run of a sub-trace.
 pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
-    let wanted = trace.clone();
-    let last = reader.read(move |reader| reader.last_run(&wanted)).await?;
+    let trace_id = trace.clone();
+    let last = reader.read(move |reader| reader.last_run(&trace_id)).await?;
     last.map(|run| Box::new(run.settings))
         .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
 }
@@ -57,8 +57,8 @@ pub(crate) fn read_stored(
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::NotFound(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
     // A run that was rejected, and crashed before it ended, has started but has no messages.
-    let begins = added_sequences(&events).next().is_none();
-    let way_back = match run.settings.after_sequence.filter(|_| begins) {
+    let has_not_started = added_sequences(&events).next().is_none();
+    let way_back = match run.settings.after_sequence.filter(|_| has_not_started) {
         Some(sequence) => plan_rewind(reader, trace_id, sequence)?,
         None => None,
     };
@@ -67,7 +67,7 @@ pub(crate) fn read_stored(
         _ => MessagePath::Main,
     };
     let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
-    let asked = if begins { missing_child_results(reader, trace_id, &messages)? } else { HashMap::new() };
+    let asked = if has_not_started { missing_child_results(reader, trace_id, &messages)? } else { HashMap::new() };
     // The main path contains neither partial messages nor messages that a summary replaced. The run's own ones are read
     // by sequence.
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
@@ -144,7 +144,7 @@ fn plan_rewind(
     trace: &TraceId,
     after_sequence: u64,
 ) -> Result<Option<Result<Box<RewindPlan>, ErrorInfo>>, StoreError> {
-    let Some(place) = reader.resume_point(trace, after_sequence)?.filter(|place| place.is_on_path) else {
+    let Some(place) = reader.resume_point(trace, after_sequence)?.filter(|position| position.is_on_path) else {
         return Ok(Some(Err(cannot_continue_after(trace, after_sequence))));
     };
     if place.sequence == place.head {

@@ -85,16 +85,16 @@ impl CallObserver {
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if the budget limits it below the
     /// request.
-    async fn reserve(&mut self, want: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
-        self.prompt_tokens = want.prompt_tokens;
+    async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
+        self.prompt_tokens = request.prompt_tokens;
         let Some(purse) = self.live.budget.clone() else { return Ok(None) };
         let start = Instant::now();
-        let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
-        let held = purse.reserve(&want, wait).await?;
+        let wait = |waits: bool| self.set_wait_reason(waits.then(|| "waits for budget that others hold".to_owned()));
+        let held = purse.reserve(&request, wait).await?;
         self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let most = held.max_output_tokens;
+        let max_output_tokens = held.max_output_tokens;
         self.reservation = Some(held);
-        Ok((most < want.max_output_tokens).then_some(most))
+        Ok((max_output_tokens < request.max_output_tokens).then_some(max_output_tokens))
     }
 }
 
@@ -143,7 +143,7 @@ impl CallObserver {
 }
 
 impl CallSink for CallObserver {
-    fn note(&mut self, mut event: ModelEvent) {
+    fn record(&mut self, mut event: ModelEvent) {
         if let ModelEvent::Retrying { usage, cost, .. } = &mut event
             && !self.partial.is_empty()
         {
@@ -162,15 +162,15 @@ impl CallSink for CallObserver {
         }
     }
 
-    fn waits(&mut self, reason: Option<String>) {
+    fn set_wait_reason(&mut self, reason: Option<String>) {
         match &reason {
             Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.clock.pause())),
             None => self.clock_pause = None,
         }
-        self.live.status.pause(reason);
+        self.live.status.set_wait_reason(reason);
     }
 
-    fn sends(&mut self) {
+    fn request_sent(&mut self) {
         self.was_sent = true;
         self.live.clock.progress(now());
     }
@@ -208,16 +208,16 @@ impl ModelCaller {
     pub(crate) async fn call_auxiliary(
         &self,
         spec: &RunSpec,
-        helper: &AuxiliaryModel,
+        auxiliary: &AuxiliaryModel,
         system: String,
         said: Vec<(Role, String)>,
         line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        let (gateway, model) = self.models.open(&helper.name).await?;
+        let (gateway, model) = self.models.open(&auxiliary.name).await?;
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let max_output_tokens = helper.max_output_tokens;
-        let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
+        let max_output_tokens = auxiliary.max_output_tokens;
+        let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: auxiliary.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
             Arc::new(Message::text(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
         });
@@ -230,9 +230,9 @@ impl ModelCaller {
             ..ModelRequest::default()
         };
         let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
-        let called = gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
-        line.waited_ms += called.waited_ms;
-        called.outcome
+        let result = gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
+        line.waited_ms += result.waited_ms;
+        result.outcome
     }
 
     /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does not continue the

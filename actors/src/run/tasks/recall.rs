@@ -18,32 +18,33 @@ use crate::{
 pub(in crate::run) async fn search(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     spec: &RunSpec,
-    line: &mut CallObserver,
+    observer: &mut CallObserver,
     recalled: &mut RecallResult,
 ) -> Result<(), ErrorInfo> {
     let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
-    let book: Arc<ExperienceText> =
+    let file: Arc<ExperienceText> =
         read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
-    if book.experiences().is_empty() {
+    if file.experiences().is_empty() {
         return Ok(());
     }
-    let (system, user) = tag_request(&spec.task, book.experiences());
-    let mut said = vec![(Role::User, user)];
-    let mut tried = 0;
+    let (system, user) = tag_request(&spec.task, file.experiences());
+    let mut messages = vec![(Role::User, user)];
+    let mut retries = 0;
     recalled.tags = loop {
         let count = |text: &str| spec.model.counter.count_text(text);
         // The usage of the first call is known, and no other call draws on this budget yet.
-        line.reservation.take().into_iter().for_each(Reservation::settle);
-        line.was_sent = false;
-        recalled.pending_prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer = models.call_auxiliary(spec, &spec.helpers.utility, system.clone(), said.clone(), line).await?;
+        observer.reservation.take().into_iter().for_each(Reservation::settle);
+        observer.was_sent = false;
+        recalled.pending_prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let answer =
+            models.call_auxiliary(spec, &spec.helpers.utility, system.clone(), messages.clone(), observer).await?;
         recalled.add_call(&answer);
         match read_tags(&answer.text) {
             Ok(tags) => break tags,
-            Err(why) if tried == 0 => {
-                tried += 1;
-                said.push((Role::Assistant, answer.text));
-                said.push((Role::User, correction_request(&why)));
+            Err(why) if retries == 0 => {
+                retries += 1;
+                messages.push((Role::Assistant, answer.text));
+                messages.push((Role::User, correction_request(&why)));
             }
             Err(why) => {
                 let message =
@@ -53,7 +54,7 @@ pub(in crate::run) async fn search(
         }
     };
     // Experiences that did more harm than good are not offered automatically.
-    let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
+    let mut found = matching(file.experiences(), &recalled.tags, usize::MAX);
     found.retain(|known| known.metrics.score() >= 0);
     found.truncate(top_k);
     recalled.ids = found.iter().map(|known| known.id.clone()).collect();

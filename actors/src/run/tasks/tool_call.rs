@@ -131,10 +131,12 @@ impl ToolRunner {
         job: ToolCallTask,
         mut context: ToolContext,
         token: &CancellationToken,
-        note: impl FnMut(Event),
+        on_event: impl FnMut(Event),
     ) -> ToolAttempt {
         let hooked_path = resolved_path(spec, &job, &context);
-        if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
+        if let Err(error) =
+            hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), on_event).await
+        {
             return ToolAttempt::Ended(Box::new(Err(error)));
         }
         if is_internal_tool(&job.spec.name) {

@@ -38,9 +38,9 @@ pub(crate) async fn store_if_large(
     }
     let text = output.output.as_str();
     // Leaves room for the note that says so.
-    let most = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
+    let max_bytes = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
     let is_cut = text.len() as u64 > limits.stored_bytes;
-    let stored = if is_cut { cut(text, most) } else { text.to_owned() };
+    let stored = if is_cut { cut(text, max_bytes) } else { text.to_owned() };
     let reference = match store(output.title.as_str(), stored, spec, context).await {
         Ok(reference) => reference,
         // The effect of the tool has happened, so a failure to store its output does not fail the call.
@@ -87,8 +87,8 @@ pub(crate) async fn store_text(
     about: &TextSource<'_>,
     text: String,
 ) -> Result<ArtifactRef, ErrorInfo> {
-    let most = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
-    let text = if text.len() > most { cut(&text, most.saturating_sub(64)) } else { text };
+    let max_bytes = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
+    let text = if text.len() > max_bytes { cut(&text, max_bytes.saturating_sub(64)) } else { text };
     let save = Save {
         key: None,
         title: format!("{}: {}", run.identity.trace_id.last_segment(), preview(about.title)),

@@ -57,7 +57,7 @@ impl PackageCaches {
 
 /// Links the user's Cargo configuration into the cache. Keeps an existing file: it affects only this project.
 fn link_cargo_config(cache: &Path, environment: &Environment) {
-    let own = environment.get("CARGO_HOME").map(PathBuf::from).or_else(|| environment.below_user("~/.cargo"));
+    let own = environment.get("CARGO_HOME").map(PathBuf::from).or_else(|| environment.expand_home("~/.cargo"));
     if let Some(config) = own.map(|folder| folder.join(CARGO_CONFIG)).filter(|config| config.is_file()) {
         // If linking fails, Cargo uses its defaults.
         let _ = std::os::unix::fs::symlink(config, cache.join(CARGO_CONFIG));

@@ -108,9 +108,9 @@ mod tests {
             (4, 0, Some("tools.bash.max_processes, which is 3")),
             (1, 3 * MIB, Some("3 MiB of memory; tools.bash.max_memory_mb is 2")),
         ] {
-            let told = limits.check(ResourceUsage { processes, memory_bytes });
-            assert_eq!(told.is_some(), part.is_some(), "{told:?}");
-            assert!(told.unwrap_or_default().contains(part.unwrap_or_default()));
+            let message = limits.check(ResourceUsage { processes, memory_bytes });
+            assert_eq!(message.is_some(), part.is_some(), "{message:?}");
+            assert!(message.unwrap_or_default().contains(part.unwrap_or_default()));
         }
         assert!(limits.explain_exit_status(153).unwrap().contains("max_file_mb, which is 7"));
         assert_eq!(limits.explain_exit_status(137), None);

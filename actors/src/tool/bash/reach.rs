@@ -25,10 +25,10 @@ const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// # Errors
 /// The path of the project contains a symlink. A session stores the resolved path, so the symlink was created later.
 pub(super) fn sandbox_policy(
-    surroundings: &ToolEnvironment,
+    tool_environment: &ToolEnvironment,
     roots: &PathPolicy,
     project: &Path,
-    own: impl IntoIterator<Item = PathBuf>,
+    call_folders: impl IntoIterator<Item = PathBuf>,
     shared_memory_bytes: u64,
 ) -> io::Result<SandboxPolicy> {
     if !is_resolved(project) {
@@ -36,9 +36,9 @@ pub(super) fn sandbox_policy(
         return Err(io::Error::other(message));
     }
     let home = roots.runtime_home().as_deref().and_then(canonical);
-    let sensitive = sensitive_paths(&surroundings.tools.sensitive_paths, &surroundings.environment);
-    let writable = surroundings.tools.bash.writable.iter();
-    let writable = writable.filter_map(|folder| canonical(&surroundings.environment.below_user(folder)?));
+    let sensitive = sensitive_paths(&tool_environment.tools.sensitive_paths, &tool_environment.environment);
+    let writable = tool_environment.tools.bash.writable.iter();
+    let writable = writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
     // Excludes roots inside the runtime's home, and roots that have since become symlinks, which may lead anywhere.
     let extra =
         roots.additional_roots().iter().filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root)).cloned();
@@ -48,7 +48,7 @@ pub(super) fn sandbox_policy(
         write: extra
             .chain(writable.filter(|folder| !roots.is_in_runtime_home(folder)))
             .chain(project)
-            .chain(own)
+            .chain(call_folders)
             .collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
         read_only: roots.guarded_at_home(&directory),
@@ -62,7 +62,7 @@ pub(super) fn sandbox_policy(
 fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
     let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
     let found = below_user.flat_map(|pattern| {
-        let path = environment.below_user(pattern.strip_suffix("/**").unwrap_or(pattern));
+        let path = environment.expand_home(pattern.strip_suffix("/**").unwrap_or(pattern));
         path.map_or_else(Vec::new, |path| matching_paths(&path))
     });
     found.filter_map(|path| canonical(&path)).filter(|path| path.is_absolute()).collect()

@@ -99,37 +99,38 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     };
-    let (surroundings, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
+    let (tool_environment, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
     let project = context.project_dir.to_path_buf();
     // Both steps access the file system many times.
     let limits = setting.limits;
     let prepared = tokio::task::spawn_blocking(move || {
-        let environment = &surroundings.environment;
-        let own = TempDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
-        let home = surroundings.home.as_ref().filter(|_| surroundings.tools.bash.cache == PackageCache::Project);
+        let environment = &tool_environment.environment;
+        let temp_dir = TempDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
+        let home =
+            tool_environment.home.as_ref().filter(|_| tool_environment.tools.bash.cache == PackageCache::Project);
         let caches = home.map(|home| PackageCaches::of_project(home, &project, environment)).transpose()?;
-        let folders = caches.iter().map(|caches| caches.folder.clone()).chain([own.0.clone()]);
-        let reach = sandbox_policy(&surroundings, &roots, &project, folders, limits.shared_memory_bytes())?;
-        std::io::Result::Ok((own, Sandbox::around(&reach)?, caches))
+        let folders = caches.iter().map(|caches| caches.folder.clone()).chain([temp_dir.0.clone()]);
+        let reach = sandbox_policy(&tool_environment, &roots, &project, folders, limits.shared_memory_bytes())?;
+        std::io::Result::Ok((temp_dir, Sandbox::prepare(&reach)?, caches))
     });
-    let (own, fence, caches) = prepared
+    let (own, sandbox, caches) = prepared
         .await
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| failed("what it may write to cannot be prepared", error))?;
     let tools = &setting.surroundings.tools;
-    let mut variables = setting.surroundings.environment.named(&tools.env_allowlist);
+    let mut variables = setting.surroundings.environment.select(&tools.env_allowlist);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
     variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
     let launch = SpawnOptions::new(&setting.shell, &context.project_dir, variables)
         .arguments(["-c", command])
         .without_input()
         .with_merged_stderr()
-        .within(fence)
+        .sandboxed(sandbox)
         .limited(limits.kernel_limits())
         .without_new_privileges();
     let shell = setting.shell.display();
     // The token keeps `context.tasks` open until all processes of the command are gone.
-    let started = launch.start_keeping((own, context.cleanup_tasks.token())).await;
+    let started = launch.start_with_attachment((own, context.cleanup_tasks.token())).await;
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
     let StartedProgram { stdout, process_tree: family, .. } = started;
     let printed = HeadTailBuffer::new(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES);

@@ -15,7 +15,7 @@ const ESCAPE: char = '\u{1b}';
 
 /// Returns the whole output, or its first and last `end_bytes` with the size of the part between them.
 pub(super) fn format_output(printed: &HeadTailBuffer, end_bytes: usize) -> String {
-    if printed.left_out() == 0 {
+    if printed.dropped_bytes() == 0 {
         let whole = [printed.head(), &printed.tail()].concat();
         let text = sanitize(&whole);
         if text.len() <= 2 * end_bytes {
@@ -36,16 +36,16 @@ fn head_and_tail(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> Stri
 }
 
 /// Cleans as much as fits. Returns the text and the number of bytes that it represents.
-fn sanitize_within(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
-    let mut count = bytes.len().min(most);
+fn sanitize_within(bytes: &[u8], max_bytes: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
+    let mut count = bytes.len().min(max_bytes);
     loop {
         let taken = part(bytes, count);
         let text = sanitize(taken);
-        if text.len() <= most {
+        if text.len() <= max_bytes {
             return (text, taken.len());
         }
         // Escapes take more space: try fewer bytes, in proportion, and always fewer than before.
-        count = (count * most / text.len()).min(count - 1);
+        count = (count * max_bytes / text.len()).min(count - 1);
     }
 }
 

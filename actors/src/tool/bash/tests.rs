@@ -46,7 +46,7 @@ impl BashTest {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let path = Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned();
+        let path = Environment::from_process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned();
         let environment = Environment::of([
             ("PATH", path.as_str()),
             ("HOME", user.path().to_str().unwrap()),
@@ -55,8 +55,8 @@ impl BashTest {
             ("SSH_AUTH_SOCK", CANARY),
         ]);
         let home = Some(user.path().join(".soong-agent"));
-        let surroundings = ToolEnvironment { tools, environment, home, ..ToolEnvironment::default() };
-        Self { project: TestProject::new(&[]), user, bash: bash(&surroundings) }
+        let tool_environment = ToolEnvironment { tools, environment, home, ..ToolEnvironment::default() };
+        Self { project: TestProject::new(&[]), user, bash: bash(&tool_environment) }
     }
 
     async fn run(&self, command: &str) -> Result<String, ErrorInfo> {
@@ -93,14 +93,14 @@ fn unique_seconds() -> u32 {
 /// Returns the live processes whose arguments contain a word.
 fn processes_with_argument(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let told = entries.filter_map(|entry| {
+    let message = entries.filter_map(|entry| {
         // A process that has ended has no arguments any more.
         let arguments = fs::read(entry.path().join("cmdline")).ok()?;
         let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         (pid != std::process::id() && arguments.contains(word)).then(|| format!("{pid}: {arguments}"))
     });
-    told.collect()
+    message.collect()
 }
 
 #[tokio::test]
@@ -274,9 +274,9 @@ async fn gigabyte_of_output_is_truncated_in_bounded_memory() {
 #[tokio::test]
 async fn output_is_reported_while_command_runs() {
     let world = BashTest::new();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let message = Arc::new(Mutex::new(Vec::new()));
     let mut context = world.project.context();
-    let (progress, seen) = (Arc::clone(&told), world.project.path().join("seen"));
+    let (progress, seen) = (Arc::clone(&message), world.project.path().join("seen"));
     context.progress = Progress::new(move |text| {
         // The command waits for this file, so the report arrives while it runs.
         fs::write(&seen, "x").unwrap();
@@ -285,7 +285,7 @@ async fn output_is_reported_while_command_runs() {
     let command = "printf '\\033[1mwaiting\\n'; until [ -e seen ]; do sleep 0.05; done; yes | head -c 5000000";
     let start = Instant::now();
     world.bash.call(context, json!({"command": command, "timeout_ms": 60_000})).await.unwrap();
-    let told = told.lock().unwrap();
+    let told = message.lock().unwrap();
     assert_eq!(told[0], "waiting\n");
     let most = 2 + start.elapsed().as_millis() / 300;
     assert!((told.len() as u128) <= most, "{} pieces in {:?}", told.len(), start.elapsed());

@@ -20,8 +20,8 @@ fn modes(overwrite: bool) -> WriteMode {
 }
 
 fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> Result<bool, ErrorInfo> {
-    let place = PathPolicy::default().resolve_new(&project.path(), path)?;
-    write_file(&place, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
+    let resolved = PathPolicy::default().resolve_new(&project.path(), path)?;
+    write_file(&resolved, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
 }
 
 #[test]
@@ -53,12 +53,12 @@ fn replaced_file_keeps_mode_and_breaks_hard_links() {
 #[test]
 fn cancelled_write_changes_nothing() {
     let project = TestProject::new(&[("a", "old")]);
-    let (place, cancel) =
+    let (resolved, cancel) =
         (PathPolicy::default().resolve_existing(&project.path(), "a").unwrap(), CancellationToken::new());
     cancel.cancel();
     assert!(check_cancelled(&cancel).is_err());
-    assert!(write_file(&place, b"new", modes(true), &cancel, |_| true).is_err());
-    assert!(write_file(&place, b"new", modes(true), &CancellationToken::new(), |_| false).is_err());
+    assert!(write_file(&resolved, b"new", modes(true), &cancel, |_| true).is_err());
+    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| false).is_err());
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "old");
     assert_eq!(fs::read_dir(project.path()).unwrap().count(), 1);
 }
@@ -78,8 +78,8 @@ fn special_files_are_rejected_without_blocking() {
     ] {
         if made {
             let start = Instant::now();
-            let place = PathPolicy::default().resolve_existing(&project.path(), name).unwrap();
-            assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
+            let resolved = PathPolicy::default().resolve_existing(&project.path(), name).unwrap();
+            assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
             assert_eq!(write(&project, name, "x", true).unwrap_err().code, ErrorCode::PathConflict, "{name}");
             assert!(start.elapsed().as_secs() < 5, "{name} was waited for");
             tried.push(name);
@@ -93,16 +93,16 @@ fn special_files_are_rejected_without_blocking() {
 
 /// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
 fn with_swapping<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
-    let (own, link, place) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
-    fs::rename(&place, &own).unwrap();
+    let (own, link, resolved) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
+    fs::rename(&resolved, &own).unwrap();
     std::os::unix::fs::symlink(outside, &link).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(SeqCst) {
                 for from in [&own, &link] {
-                    fs::rename(from, &place).unwrap();
-                    fs::rename(&place, from).unwrap();
+                    fs::rename(from, &resolved).unwrap();
+                    fs::rename(&resolved, from).unwrap();
                 }
             }
         });
@@ -125,12 +125,12 @@ fn path_swapped_after_check_gives_no_access_outside() {
         let (mut read, mut written, mut refused) = (0, 0, 0);
         with_swapping(&project, swapped, &outside.path().join(target), || {
             for round in 0..RACES {
-                let place = match round % 2 {
+                let resolved = match round % 2 {
                     0 => known.clone(),
                     _ => roots.resolve_existing(&project.path(), path).unwrap_or_else(|_| known.clone()),
                 };
                 let mut text = String::new();
-                match open_file(&place) {
+                match open_file(&resolved) {
                     Ok((mut file, _)) => {
                         file.read_to_string(&mut text).unwrap();
                         assert_ne!(text, "SECRET", "round {round} of {swapped}");
@@ -140,7 +140,7 @@ fn path_swapped_after_check_gives_no_access_outside() {
                 }
                 if round % 4 == 0 {
                     let mode = WriteMode { overwrite: true, create_dirs: false };
-                    let done = write_file(&place, b"own", mode, &CancellationToken::new(), |_| true);
+                    let done = write_file(&resolved, b"own", mode, &CancellationToken::new(), |_| true);
                     written += usize::from(done.is_ok());
                 }
             }
@@ -158,10 +158,10 @@ fn path_swapped_after_check_gives_no_access_outside() {
 fn root_replaced_by_symlink_is_not_opened() {
     let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
     let root = project.path().join("above/root");
-    let place = PathPolicy::default().resolve_existing(&root, "a").unwrap();
+    let resolved = PathPolicy::default().resolve_existing(&root, "a").unwrap();
     fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
     std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
-    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::PathConflict);
-    assert!(write_file(&place, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
+    assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::PathConflict);
+    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
     assert_eq!(fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(), "other");
 }

@@ -151,17 +151,17 @@ impl HunkMismatch {
 /// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
 /// previous hunk, or else the only match.
 fn find_hunk(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, HunkMismatch> {
-    let stands_at =
+    let matches_at =
         |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
     // The header of a hunk that only adds lines states the line before them.
-    let said = if hunk.old.is_empty() && !lines.is_empty() { hunk.start + 1 } else { hunk.start };
-    if let Some(at) = said.checked_add_signed(shift).filter(|at| stands_at(*at)) {
+    let stated_line = if hunk.old.is_empty() && !lines.is_empty() { hunk.start + 1 } else { hunk.start };
+    if let Some(at) = stated_line.checked_add_signed(shift).filter(|at| matches_at(*at)) {
         return Ok(at);
     }
     if hunk.old.is_empty() {
         return Err(HunkMismatch::NotFound);
     }
-    let mut places = (from..lines.len()).filter(|at| stands_at(*at));
+    let mut places = (from..lines.len()).filter(|at| matches_at(*at));
     match (places.next(), places.next()) {
         (Some(at), None) => Ok(at),
         (None, _) => Err(HunkMismatch::NotFound),

@@ -97,7 +97,7 @@ async fn sparse_file_is_read_up_to_a_limit() {
     // The hole starts after the bytes that are checked to detect text.
     let text = "line\n".repeat(4_000);
     std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
-    let told =
+    let message =
         project.call(&ReadTool::new(Default::default()), json!({"path": "sparse", "start_line": 3999})).await.unwrap();
-    assert!(told.contains("3999\tline") && told.contains("of more than"), "{}", &told[told.len() - 200..]);
+    assert!(message.contains("3999\tline") && message.contains("of more than"), "{}", &message[message.len() - 200..]);
 }

@@ -33,7 +33,8 @@ fn path_outside_project_is_rejected() {
         ("\\", Err(ErrorCode::FileNotFound)),
         ("\\..\\é", Err(ErrorCode::FileNotFound)),
     ] {
-        let got = roots.resolve_existing(&root, asked).map(|place| place.display_name()).map_err(|error| error.code);
+        let got =
+            roots.resolve_existing(&root, asked).map(|resolved| resolved.display_name()).map_err(|error| error.code);
         assert_eq!(got.as_deref().map_err(|code| *code), want, "{asked:?}");
     }
     let missing = roots.resolve_existing(&root, "nope").unwrap_err();
@@ -94,8 +95,8 @@ fn pipe_is_rejected_without_being_opened() {
     if !made.is_ok_and(|status| status.success()) {
         return;
     }
-    let place = PathPolicy::default().resolve_existing(&project.path(), "pipe").unwrap();
-    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
+    let resolved = PathPolicy::default().resolve_existing(&project.path(), "pipe").unwrap();
+    assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::UnsupportedMedia);
 }
 
 /// A project next to a user's home that contains the runtime's home, and an allowed root.
@@ -143,8 +144,9 @@ fn allowed_root_is_accessible_and_runtime_home_is_not() {
 fn new_path_is_resolved_up_to_existing_parent() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
-    let new =
-        |asked: &str| roots.resolve_new(&root, asked).map(|place| place.display_name()).map_err(|error| error.code);
+    let new = |asked: &str| {
+        roots.resolve_new(&root, asked).map(|resolved| resolved.display_name()).map_err(|error| error.code)
+    };
     for (asked, want) in [
         ("b.rs", Ok("b.rs")),
         ("src/b.rs", Ok("src/b.rs")),
@@ -197,10 +199,10 @@ fn sensitive_paths_require_permission() {
     ] {
         user.write(&format!("{path}.d/x"), b"");
         let path = Path::new(path);
-        let place =
+        let resolved =
             ResolvedPath { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
-        assert_eq!(roots.read_access(&place).is_some(), reading, "{path:?} read");
-        assert_eq!(roots.write_access(&place).is_sensitive, writing, "{path:?} written");
+        assert_eq!(roots.read_access(&resolved).is_some(), reading, "{path:?} read");
+        assert_eq!(roots.write_access(&resolved).is_sensitive, writing, "{path:?} written");
     }
 }
 

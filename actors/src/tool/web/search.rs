@@ -151,7 +151,7 @@ impl SearchService {
             }
             bytes.extend_from_slice(&piece);
         }
-        let said = single_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
+        let error_text = single_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
         let host = policy::host_of(&self.base_url);
         match status.as_u16() {
             _ if status.is_success() => Ok(bytes),
@@ -160,7 +160,7 @@ impl SearchService {
                     Some(name) => format!("check the key in the environment variable {name}"),
                     None => "see whether it allows the JSON format, and needs no key".to_owned(),
                 };
-                let message = format!("search at `{host}` was refused (HTTP {status}): {key}; it says: {said}");
+                let message = format!("search at `{host}` was refused (HTTP {status}): {key}; it says: {error_text}");
                 Err(ErrorInfo::new(ErrorCode::ProviderAuthFailed, message))
             }
             429 => {
@@ -174,10 +174,11 @@ impl SearchService {
                 Err(self.service_error(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
             }
             500.. => {
-                let ErrorInfo { message, .. } = self.service_error(&format!("failed (HTTP {status}); it says: {said}"));
+                let ErrorInfo { message, .. } =
+                    self.service_error(&format!("failed (HTTP {status}); it says: {error_text}"));
                 Err(ErrorInfo::retryable(ErrorCode::ProviderError, message))
             }
-            _ => Err(self.service_error(&format!("did not take the search (HTTP {status}); it says: {said}"))),
+            _ => Err(self.service_error(&format!("did not take the search (HTTP {status}); it says: {error_text}"))),
         }
     }
 

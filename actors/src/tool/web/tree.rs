@@ -69,9 +69,9 @@ pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> HtmlT
         while !rest.is_char_boundary(end) {
             end += 1;
         }
-        let (slice, behind) = rest.split_at(end);
+        let (slice, remaining) = rest.split_at(end);
         parser.process(StrTendril::from_slice(slice));
-        rest = behind;
+        rest = remaining;
         if parser.tokenizer.sink.sink.is_full() || start.elapsed() > MAX_PARSE || cancel.is_cancelled() {
             break;
         }
@@ -228,16 +228,16 @@ impl BoundedSink {
     /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor if the child would be
     /// nested too deeply.
     fn bounded_parent(&self, parent: &Handle) -> Handle {
-        let mut line = vec![Rc::clone(parent)];
-        while let Some(above) = line.last().and_then(|node| parent_of(node)) {
-            line.push(above);
+        let mut ancestors = vec![Rc::clone(parent)];
+        while let Some(above) = ancestors.last().and_then(|node| parent_of(node)) {
+            ancestors.push(above);
         }
         // The chain from `parent` to the root is as long as the depth of `parent`.
-        if line.len() <= MAX_DEPTH {
+        if ancestors.len() <= MAX_DEPTH {
             return Rc::clone(parent);
         }
         self.too_deep.set(self.too_deep.get() + 1);
-        line.swap_remove(line.len() - MAX_DEPTH)
+        ancestors.swap_remove(ancestors.len() - MAX_DEPTH)
     }
 
     fn count(&self) {

@@ -112,8 +112,8 @@ async fn private_addresses_in_any_notation_are_rejected() {
     for (index, form) in
         ["127.1", "2130706433", "0x7f.1", "0177.0.0.1", "１２７。０。０。１", "name.example"].iter().enumerate()
     {
-        let told = fetch(&open, &format!("http://{form}:{port}/")).await.unwrap();
-        assert!(told.contains("HTTP 404"), "{form}: {told}");
+        let message = fetch(&open, &format!("http://{form}:{port}/")).await.unwrap();
+        assert!(message.contains("HTTP 404"), "{form}: {message}");
         assert_eq!(four.accepted(), index + 1, "{form}");
     }
 }

@@ -22,9 +22,9 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     caller::Access,
     cleanup::ArtifactCleanupBody,
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
     request::{self, Path, Query},
-    upload::{self, Stored, arriving},
+    upload::{self, Stored, upload_content},
 };
 
 /// MIME type of a body without a declared type.
@@ -136,14 +136,14 @@ type ArtifactPath = Path<(SessionId, String)>;
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts)))]
 pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = access.runtime().artifacts(&access.place(&id).await?).await?;
+    let artifacts = access.runtime().artifacts(&access.artifact_owner(&id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
 pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<ArtifactView>, ApiError> {
-    let place = access.place(&session).await?;
+    let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifact(&place, &name, None).await?;
     let versions = access.runtime().artifact_versions(&place, &name).await?;
     Ok(Json(ArtifactView::of(loaded, versions).await?))
@@ -158,7 +158,7 @@ pub(super) async fn content(
     Path((session, name)): ArtifactPath,
     Query(query): Query<VersionQuery>,
 ) -> Result<Response, ApiError> {
-    let place = access.place(&session).await?;
+    let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifact(&place, &name, query.version).await?;
     let (content_type, size) = (loaded.content_type, loaded.size);
     let headers = file_headers(&content_type, size, &loaded.artifact.filename);
@@ -168,7 +168,7 @@ pub(super) async fn content(
 /// Lists the stored versions of an artifact.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions)))]
 pub(super) async fn versions(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<Versions>, ApiError> {
-    let place = access.place(&session).await?;
+    let place = access.artifact_owner(&session).await?;
     Ok(Json(Versions { versions: access.runtime().artifact_versions(&place, &name).await? }))
 }
 
@@ -181,7 +181,7 @@ pub(super) async fn version(
     access: Access,
     Path((session, name, version)): Path<(SessionId, String, u64)>,
 ) -> Result<Json<ArtifactVersion>, ApiError> {
-    let place = access.place(&session).await?;
+    let place = access.artifact_owner(&session).await?;
     Ok(Json(access.runtime().artifact_version(&place, &name, version).await?))
 }
 
@@ -194,15 +194,15 @@ pub(super) async fn put(
     Path((session, name)): ArtifactPath,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTET_STREAM.to_owned(),
-        Some(declared) => declared.to_str().map_err(|_| refuse("the Content-Type is no text"))?.to_owned(),
+        Some(declared) => declared.to_str().map_err(|_| validation_error("the Content-Type is no text"))?.to_owned(),
     };
-    let (content, waiting) = arriving(request.into_body(), access.api().limits.upload_bytes);
-    let place = access.place(&session).await?;
+    let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
+    let place = access.artifact_owner(&session).await?;
     let stored = access.runtime().put_artifact(&place, &name, &content_type, content).await;
-    let artifact = stored.map_err(|error| waiting.explain(error))?;
+    let artifact = stored.map_err(|error| waiting.map_error(error))?;
     let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(Stored::from(artifact))).into_response())
 }
@@ -215,8 +215,8 @@ pub(super) async fn edit(
     Path((session, name)): ArtifactPath,
     request::Json(EditBody { old, new }): request::Json<EditBody>,
 ) -> Result<Json<EditView>, ApiError> {
-    let _passing = access.enter()?;
-    let place = access.place(&session).await?;
+    let _passing = access.begin_change()?;
+    let place = access.artifact_owner(&session).await?;
     let edited = access.runtime().edit_artifact(&place, &name, &old, &new).await?;
     let version = edited.artifact.current_version;
     Ok(Json(EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced }))
@@ -225,8 +225,8 @@ pub(super) async fn edit(
 /// Deletes an artifact with all its versions.
 #[utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT)))]
 pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) -> Result<StatusCode, ApiError> {
-    let _passing = access.enter()?;
-    let place = access.place(&session).await?;
+    let _passing = access.begin_change()?;
+    let place = access.artifact_owner(&session).await?;
     access.runtime().delete_artifact(&place, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -247,9 +247,9 @@ pub(super) async fn upload(
         let refused = super::wrong_method(request.method().clone(), request.uri().clone()).await;
         return Ok(([(header::ALLOW, "GET,HEAD,PUT,PATCH,DELETE")], refused).into_response());
     }
-    let _passing = access.enter()?;
-    let place = access.place(&session).await;
-    Ok((StatusCode::CREATED, Json(upload::take(&access, place, request).await?)).into_response())
+    let _passing = access.begin_change()?;
+    let place = access.artifact_owner(&session).await;
+    Ok((StatusCode::CREATED, Json(upload::store_multipart(&access, place, request).await?)).into_response())
 }
 
 /// A multipart form with files.
@@ -271,7 +271,7 @@ pub(super) async fn export(
     Path((session, name)): ArtifactPath,
     Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let place = access.place(&session).await?;
+    let place = access.artifact_owner(&session).await?;
     let bytes = access.runtime().export_docx(&place, &name).await?;
     let stem = name.strip_prefix("user:").unwrap_or(&name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
@@ -288,11 +288,11 @@ pub(super) async fn clean_up(
     request::Json(body): request::Json<ArtifactCleanupBody>,
 ) -> Result<Json<CleanupReport>, ApiError> {
     let mut wish = Cleanup::try_from(body)?;
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     if let Some(session) = &wish.session_id {
         access.session(session).await?;
     }
-    if let Some(uid) = access.caller.only() {
+    if let Some(uid) = access.caller.visible_uid() {
         wish.uid = Some(access.uid(wish.uid.as_deref()).map(|_| uid)?);
     }
     Ok(Json(access.runtime().cleanup_artifacts(wish).await?))

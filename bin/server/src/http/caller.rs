@@ -40,7 +40,7 @@ impl Caller {
     }
 
     /// Returns the user whose records the caller may see; `None` if the caller may see all.
-    pub fn only(&self) -> Option<String> {
+    pub fn visible_uid(&self) -> Option<String> {
         match self {
             Self::Operator => None,
             Self::User(uid) => Some(uid.to_string()),
@@ -82,12 +82,12 @@ impl Access {
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
-    pub(super) fn enter(&self) -> Result<GateGuard, ApiError> {
-        self.api.enter()
+    pub(super) fn begin_change(&self) -> Result<GateGuard, ApiError> {
+        self.api.begin_change()
     }
 
     /// Rejects operations on the whole home, unless the caller is the user of the home.
-    pub(super) fn of_home(&self, what: &str) -> Result<(), ApiError> {
+    pub(super) fn require_operator(&self, what: &str) -> Result<(), ApiError> {
         match self.caller.uid() {
             LOCAL => Ok(()),
             uid => {
@@ -110,17 +110,17 @@ impl Access {
 
     pub(super) async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
         let found = self.runtime().session(id).await?;
-        self.own(found, |session| &session.uid, ErrorCode::SessionNotFound, "session", id.as_str())
+        self.visible(found, |session| &session.uid, ErrorCode::SessionNotFound, "session", id.as_str())
     }
 
     pub(super) async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
         let found = self.runtime().trace(id).await?;
-        self.own(found, |trace| &trace.uid, ErrorCode::TraceNotFound, "trace", id.as_str())
+        self.visible(found, |trace| &trace.uid, ErrorCode::TraceNotFound, "trace", id.as_str())
     }
 
     pub(super) async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
         let found = self.runtime().run(id).await?;
-        self.own(found, |run| &run.uid, ErrorCode::RunNotFound, "run", id.as_str())
+        self.visible(found, |run| &run.uid, ErrorCode::RunNotFound, "run", id.as_str())
     }
 
     pub(super) async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
@@ -136,7 +136,7 @@ impl Access {
     }
 
     /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires no session.
-    pub(super) async fn place(&self, session: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
+    pub(super) async fn artifact_owner(&self, session: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         match session.as_str() {
             ArtifactOwner::NO_SESSION => Ok(ArtifactOwner::of_user(self.caller.uid())),
             _ => {
@@ -148,13 +148,13 @@ impl Access {
 
     async fn in_session(&self, session: &SessionId, code: ErrorCode, what: &str, id: &str) -> Result<(), ErrorInfo> {
         match self.session(session).await {
-            Err(error) if error.code == ErrorCode::SessionNotFound => Err(not_there(code, what, id)),
+            Err(error) if error.code == ErrorCode::SessionNotFound => Err(not_found(code, what, id)),
             other => other.map(drop),
         }
     }
 
     /// Returns a record that the caller may see; otherwise reports it as missing.
-    fn own<T>(
+    fn visible<T>(
         &self,
         record: T,
         uid: impl FnOnce(&T) -> &str,
@@ -164,13 +164,13 @@ impl Access {
     ) -> Result<T, ErrorInfo> {
         match self.caller.sees(uid(&record)) {
             true => Ok(record),
-            false => Err(not_there(code, what, id)),
+            false => Err(not_found(code, what, id)),
         }
     }
 }
 
 /// Returns the same error as the library does for a missing record.
-fn not_there(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
+fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
     ErrorInfo::new(code, format!("there is no {what} {id}"))
 }
 
@@ -180,7 +180,7 @@ pub struct TokenWatch(pub Option<watch::Receiver<bool>>);
 
 impl TokenWatch {
     /// Waits until the token is revoked; never returns if it is not.
-    pub(super) async fn ends(&mut self) {
+    pub(super) async fn revoked(&mut self) {
         if let Some(holds) = &mut self.0
             && holds.wait_for(|holds| !holds).await.is_ok()
         {

@@ -61,7 +61,7 @@ const CURSOR_ERROR: (&str, &str) = ("410", "The cursor is not one of this store:
 const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
 
 /// Adds the parts common to all operations: security, operation ids and error responses.
-pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
+pub(super) fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
@@ -101,7 +101,7 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 .chain(START_ERRORS.into_iter().filter(|_| starts && has_body));
             for (status, response) in &mut operation.responses.responses {
                 if let RefOr::T(response) = response {
-                    done(status).clone_into(&mut response.description);
+                    success_description(status).clone_into(&mut response.description);
                 }
             }
             for (status, description) in refusals {
@@ -114,14 +114,14 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
 }
 
 /// Returns the document in a form that client generators understand.
-pub(super) fn written(document: &utoipa::openapi::OpenApi) -> Value {
+pub(super) fn to_json(document: &utoipa::openapi::OpenApi) -> Value {
     let mut written = serde_json::to_value(document).unwrap_or_default();
     generators::simplify(&mut written);
     written
 }
 
 /// Returns the description of a successful status.
-fn done(status: &str) -> &'static str {
+fn success_description(status: &str) -> &'static str {
     match status {
         "101" => "The connection is a WebSocket now.",
         "201" => "It was made.",

@@ -65,7 +65,7 @@ impl ApiError {
 }
 
 /// Creates a validation error.
-pub fn refuse(message: impl Into<String>) -> ApiError {
+pub fn validation_error(message: impl Into<String>) -> ApiError {
     ErrorInfo::new(ErrorCode::ValidationError, message).into()
 }
 

@@ -29,11 +29,13 @@ pub(crate) struct Experiences {
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     let memory = access.runtime().memory(access.caller.uid());
     let lost = |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
-    let book = tokio::task::spawn_blocking(move || memory.read()).await.map_err(lost)??;
+    let experience_file = tokio::task::spawn_blocking(move || memory.read()).await.map_err(lost)??;
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     Ok(match accepts.contains("json") {
-        true => Json(Experiences { experiences: book.experiences().to_vec() }).into_response(),
-        false => ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], book.bytes().to_vec()).into_response(),
+        true => Json(Experiences { experiences: experience_file.experiences().to_vec() }).into_response(),
+        false => {
+            ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], experience_file.bytes().to_vec()).into_response()
+        }
     })
 }
 

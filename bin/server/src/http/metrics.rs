@@ -30,7 +30,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
 ))))]
 pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
-    access.of_home("metrics are of all users together")?;
+    access.require_operator("metrics are of all users together")?;
     let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.metrics(), websockets }));

@@ -50,7 +50,7 @@ pub struct DecisionBody {
     responses((status = OK, body = Permissions)))]
 pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
     let PermissionQuery { status, session_id } = query;
-    let filter = PermissionFilter { uid: access.caller.only(), status, session_id, run_id: None };
+    let filter = PermissionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
     Ok(Json(Permissions { permissions: access.runtime().permissions(filter).await? }))
 }
 
@@ -65,11 +65,11 @@ pub(super) async fn decide(
     Path(id): Path<PermissionId>,
     request::Json(wish): request::Json<DecisionBody>,
 ) -> Result<Json<Permission>, ApiError> {
-    let passing = access.enter()?;
+    let passing = access.begin_change()?;
     access.permission(&id).await?;
     let DecisionBody { decision, reason } = wish;
     let runtime = access.runtime().clone();
-    let by = decided_by(&access.caller, &headers);
+    let by = approver_name(&access.caller, &headers);
     // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.
     let deciding = tokio::spawn(async move {
         let decided = runtime.decide_permission_as(&id, decision, reason, by).await;
@@ -95,7 +95,7 @@ pub const CLIENT_HEADER: &str = "soong-client";
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 
 /// Returns the name recorded with a decision: the operator's client, or the user of a token.
-fn decided_by(caller: &Caller, headers: &HeaderMap) -> String {
+fn approver_name(caller: &Caller, headers: &HeaderMap) -> String {
     let client = headers.get(CLIENT_HEADER).and_then(|value| value.to_str().ok());
     match caller {
         Caller::Operator => match client.filter(|client| CLIENTS.contains(client)) {
@@ -124,7 +124,7 @@ mod tests {
             if let Some(client) = client {
                 headers.insert(CLIENT_HEADER, client.parse().unwrap());
             }
-            assert_eq!(decided_by(&caller, &headers), want, "{caller:?} {client:?}");
+            assert_eq!(approver_name(&caller, &headers), want, "{caller:?} {client:?}");
         }
     }
 }

@@ -51,10 +51,10 @@ pub struct AnswerBody {
 pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
     let QuestionQuery { status, session_id } = query;
     let is_parked = match &session_id {
-        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().is_parked(id)),
+        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().awaits_input(id)),
         None => None,
     };
-    let filter = QuestionFilter { uid: access.caller.only(), status, session_id, run_id: None };
+    let filter = QuestionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
     Ok(Json(Questions { questions: access.runtime().questions(filter).await?, is_parked }))
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn answer(
     Path(id): Path<QuestionId>,
     request::Json(AnswerBody { answer }): request::Json<AnswerBody>,
 ) -> Result<Json<Question>, ApiError> {
-    let passing = access.enter()?;
+    let passing = access.begin_change()?;
     access.question(&id).await?;
     let runtime = access.runtime().clone();
     // Runs in a separate task: otherwise a client that disconnects could leave an answered run waiting.

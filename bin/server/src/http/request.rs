@@ -10,7 +10,7 @@ use soong::{ErrorCode, ErrorInfo};
 
 use super::{
     Api,
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
 };
 
 /// Path parameters.
@@ -21,7 +21,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let found = axum::extract::Path::from_request_parts(parts, api).await;
-        found.map(|axum::extract::Path(found)| Self(found)).map_err(|rejection| refuse(rejection.body_text()))
+        found.map(|axum::extract::Path(found)| Self(found)).map_err(|rejection| validation_error(rejection.body_text()))
     }
 }
 
@@ -33,7 +33,9 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let found = axum::extract::Query::from_request_parts(parts, api).await;
-        found.map(|axum::extract::Query(found)| Self(found)).map_err(|rejection| refuse(rejection.body_text()))
+        found
+            .map(|axum::extract::Query(found)| Self(found))
+            .map_err(|rejection| validation_error(rejection.body_text()))
     }
 }
 
@@ -45,9 +47,10 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let is_json = is_json(request.headers());
-        let bytes = whole(request.into_body(), api.limits.body_bytes).await?;
+        let bytes = read_body(request.into_body(), api.limits.body_bytes).await?;
         if bytes.is_empty() {
-            let without = |error: ApiError| refuse(format!("{}; there was no body at all", error.into_info().message));
+            let without =
+                |error: ApiError| validation_error(format!("{}; there was no body at all", error.into_info().message));
             return read(b"{}").map(Self).map_err(without);
         }
         if !is_json {
@@ -69,13 +72,13 @@ fn not_json() -> ApiError {
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
 }
 
-async fn whole(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
+async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
     to_bytes(body, limit).await.map_err(|error| match is_too_long(&error) {
         true => {
             let message = format!("the body is larger than {limit} bytes: say less, or point to a file");
             ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
         }
-        false => refuse(format!("the body did not come to its end: {error}")),
+        false => validation_error(format!("the body did not come to its end: {error}")),
     })
 }
 
@@ -95,15 +98,15 @@ pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // A JSON array would be parsed as the fields in order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(refuse("the body is not as expected: it has to be a JSON object"));
+        return Err(validation_error("the body is not as expected: it has to be a JSON object"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!(" at {path}") };
-        refuse(format!("the body is not as expected{place}: {}", error.inner()))
+        validation_error(format!("the body is not as expected{place}: {}", error.inner()))
     };
     let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
-    json.end().map_err(|error| refuse(format!("the body goes on behind its end: {error}")))?;
+    json.end().map_err(|error| validation_error(format!("the body goes on behind its end: {error}")))?;
     Ok(value)
 }

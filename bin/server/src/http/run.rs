@@ -21,9 +21,9 @@ use utoipa::ToSchema;
 use super::{
     accepted::Accepted,
     caller::{Access, TokenWatch},
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
     request::{self, Path},
-    stream::{followed, wants_stream},
+    stream::{stream_after_start, wants_stream},
 };
 
 /// Options of a new run. All are optional.
@@ -50,54 +50,54 @@ pub struct StartBody {
     pub after_sequence: Option<u64>,
     /// Mode of the run: which kind of agent leads it.
     #[schema(value_type = Option<RunMode>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub mode: SettingUpdate<RunMode>,
     /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// Preset of the run.
     #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub agent_type: SettingUpdate<String>,
     /// Model profile, or a model name of the default profile.
     #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub model: SettingUpdate<String>,
     /// Sampling temperature, 0 to 2.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub temperature: SettingUpdate<f64>,
     /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
     #[schema(value_type = Option<Map<String, Value>>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub llm_params: SettingUpdate<Map<String, Value>>,
     /// Maximum number of turns.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub max_iterations: SettingUpdate<u32>,
     /// Tools that the run and all runs below it may use. Default: all configured tools.
     #[schema(value_type = Option<Vec<String>>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub tools: SettingUpdate<Vec<String>>,
     /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
     /// the first tool calls, and its record holds them as `tool_calls`.
     #[schema(value_type = Option<bool>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub auto_execute_tools: SettingUpdate<bool>,
     /// System prompt that replaces the preset's.
     #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub system_prompt: SettingUpdate<String>,
     /// Skills to include in the system prompt. Default: the preset's.
     #[schema(value_type = Option<Vec<String>>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub skills: SettingUpdate<Vec<String>>,
     /// JSON schema that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,
     /// Budget of the run and all runs below it (BUD-1).
     #[schema(value_type = Option<Budget>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub budget: SettingUpdate<Budget>,
     /// Maximum run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct StartBody {
     pub unattended: bool,
     /// Whether a new conversation receives the experiences of earlier runs.
     #[schema(value_type = Option<bool>)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub enable_memory: SettingUpdate<bool>,
     /// If set, the run only reflects on the session, with these options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,9 @@ pub struct StartBody {
 pub type SettingUpdate<T> = Option<Option<T>>;
 
 /// Deserializes a setting that is present; `null` resets it.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<SettingUpdate<T>, D::Error> {
+fn deserialize_setting<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<SettingUpdate<T>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -193,15 +195,15 @@ pub struct RunView {
     responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn start(
     access: Access,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     headers: HeaderMap,
     request::Json(mut wish): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
     if !wants_stream(&headers) {
-        return Ok(begin(&access, wish).await?.into_response());
+        return Ok(start_run(&access, wish).await?.into_response());
     }
     let session = match &wish.session_id {
-        Some(id) => SessionId::parse(id).map_err(|error| refuse(error.to_string()))?,
+        Some(id) => SessionId::parse(id).map_err(|error| validation_error(error.to_string()))?,
         None => SessionId::generate(),
     };
     wish.session_id = Some(session.to_string());
@@ -212,34 +214,35 @@ pub(super) async fn start(
         Err(error) => return Err(error.into()),
     };
     let stream = access.runtime().session_events(&session, since);
-    let (status, Json(accepted)) = begin(&access, wish).await?;
-    Ok((status, followed(&access, leave, stream, &accepted)).into_response())
+    let (status, Json(accepted)) = start_run(&access, wish).await?;
+    Ok((status, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
 }
 
 /// Returns the trace of a session in which a run can be started. Rejects the trace of a sub-agent.
-async fn root(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
+async fn root_trace(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
     let trace = access.trace(id).await?;
     if trace.parent_trace_id.is_some() {
         let message = format!("trace {id} is a sub-agent's: continue its session, {}", trace.session_id);
-        return Err(refuse(message));
+        return Err(validation_error(message));
     }
     Ok(trace)
 }
 
 /// Continues a conversation: with another message, from an earlier message, or where it stopped (MSG-2).
-#[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs", params(("trace_id" = String, Path)),
+#[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
+    params(("trace_id" = String, Path)),
     request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted)))]
-pub(super) async fn go_on(
+pub(super) async fn resume(
     access: Access,
     Path(id): Path<TraceId>,
     request::Json(mut wish): request::Json<StartBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let trace = root(&access, &id).await?;
+    let trace = root_trace(&access, &id).await?;
     if wish.session_id.is_some() {
-        return Err(refuse("session_id: the trace in the path says which session it is"));
+        return Err(validation_error("session_id: the trace in the path says which session it is"));
     }
     wish.session_id = Some(trace.session_id.to_string());
-    begin(&access, wish).await
+    start_run(&access, wish).await
 }
 
 /// Reflects on a session and stores what was learned (MEM-4).
@@ -250,22 +253,22 @@ pub(super) async fn reflect(
     Path(id): Path<TraceId>,
     request::Json(ReflectBody { focus }): request::Json<ReflectBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let session_id = Some(root(&access, &id).await?.session_id.to_string());
-    begin(&access, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
+    let session_id = Some(root_trace(&access, &id).await?.session_id.to_string());
+    start_run(&access, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
 }
 
-async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let passing = access.enter()?;
-    wish.uid = Some(access.uid(wish.uid.as_deref())?);
+async fn start_run(access: &Access, mut request: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let gate_guard = access.begin_change()?;
+    request.uid = Some(access.uid(request.uid.as_deref())?);
     let runtime = access.runtime().clone();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
-        let run = runtime.start(RunRequest::from(wish)).await?;
-        drop(passing);
+        let run = runtime.start(RunRequest::from(request)).await?;
+        drop(gate_guard);
         Ok::<_, ErrorInfo>(run)
     });
-    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
-    let run = starting.await.map_err(lost)??;
+    let task_failed = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
+    let run = starting.await.map_err(task_failed)??;
     Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if run.was_queued() { "queued" } else { "started" }))))
 }
 
@@ -284,42 +287,42 @@ impl SettingReader<'_> {
 }
 
 impl From<StartBody> for RunRequest {
-    fn from(mut wish: StartBody) -> Self {
+    fn from(mut request: StartBody) -> Self {
         // In OpenAI's format, the last message is the prompt.
-        let asks = wish.messages.last().is_some_and(|message| message.role == Role::User);
-        if wish.prompt.is_none() && asks {
-            wish.prompt = wish.messages.pop().map(|message| message.content);
+        let has_prompt = request.messages.last().is_some_and(|message| message.role == Role::User);
+        if request.prompt.is_none() && has_prompt {
+            request.prompt = request.messages.pop().map(|message| message.content);
         }
         let mut reset = Vec::new();
-        let mut read = SettingReader { reset: &mut reset };
+        let mut settings = SettingReader { reset: &mut reset };
         Self {
-            message: wish.prompt,
-            messages: wish.messages,
-            after_sequence: wish.after_sequence,
-            session_id: wish.session_id,
-            mode: read.value(wish.mode, RunSetting::Mode),
-            agent_type: read.value(wish.agent_type, RunSetting::Preset),
-            model: read.value(wish.model, RunSetting::Model),
-            temperature: read.value(wish.temperature, RunSetting::Temperature),
-            llm_params: read.value(wish.llm_params, RunSetting::LlmParams),
-            auto_execute_tools: read.value(wish.auto_execute_tools, RunSetting::AutoExecuteTools),
-            max_iterations: read.value(wish.max_iterations, RunSetting::MaxIterations),
-            tools: read.value(wish.tools, RunSetting::Tools),
-            system_prompt: read.value(wish.system_prompt, RunSetting::SystemPrompt),
-            skills: read.value(wish.skills, RunSetting::Skills),
-            expected_output_schema: wish.expected_output_schema,
-            budget: read.value(wish.budget, RunSetting::Budget).unwrap_or_default(),
-            timeout_ms: wish.timeout_ms,
-            name: wish.name,
-            uid: wish.uid,
-            project_dir: wish.project_dir,
-            allow_home_project: wish.allow_home_project,
-            allow: wish.allow,
-            deny: wish.deny,
-            unattended: wish.unattended,
-            enable_memory: read.value(wish.enable_memory, RunSetting::EnableMemory),
-            reflection: wish.reflects,
-            reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
+            message: request.prompt,
+            messages: request.messages,
+            after_sequence: request.after_sequence,
+            session_id: request.session_id,
+            mode: settings.value(request.mode, RunSetting::Mode),
+            agent_type: settings.value(request.agent_type, RunSetting::Preset),
+            model: settings.value(request.model, RunSetting::Model),
+            temperature: settings.value(request.temperature, RunSetting::Temperature),
+            llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
+            auto_execute_tools: settings.value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
+            max_iterations: settings.value(request.max_iterations, RunSetting::MaxIterations),
+            tools: settings.value(request.tools, RunSetting::Tools),
+            system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
+            skills: settings.value(request.skills, RunSetting::Skills),
+            expected_output_schema: request.expected_output_schema,
+            budget: settings.value(request.budget, RunSetting::Budget).unwrap_or_default(),
+            timeout_ms: request.timeout_ms,
+            name: request.name,
+            uid: request.uid,
+            project_dir: request.project_dir,
+            allow_home_project: request.allow_home_project,
+            allow: request.allow,
+            deny: request.deny,
+            unattended: request.unattended,
+            enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
+            reflection: request.reflects,
+            reject_if_busy: request.if_busy == Some(IfBusy::Reject),
             reset_settings: reset,
             ..Self::default()
         }
@@ -334,8 +337,8 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
     if let Some(run) = access.runtime().active(&id) {
         return cancelling(run).await;
     }
-    let _passing = access.enter()?;
-    let Run { trace_id, run_id, session_id, .. } = access.runtime().end_left_behind(&id).await?;
+    let _passing = access.begin_change()?;
+    let Run { trace_id, run_id, session_id, .. } = access.runtime().cancel_interrupted(&id).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
 }
 
@@ -429,18 +432,19 @@ pub(super) async fn spawn(
     Path(id): Path<RunId>,
     request::Json(wish): request::Json<ChildrenBody>,
 ) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
-    let passing = access.enter()?;
+    let gate_guard = access.begin_change()?;
     access.run(&id).await?;
     let specs = wish.specs()?;
     let run = access.runtime().handle(&id)?;
     // Runs in a separate task: either all children are added and reported to the client, or none is added.
     let spawning = tokio::spawn(async move {
         let children = run.spawn_all(specs).await;
-        drop(passing);
+        drop(gate_guard);
         children
     });
-    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("it is not known what was started: {error}"));
-    let children = spawning.await.map_err(lost)??;
+    let task_failed =
+        |error| ErrorInfo::new(ErrorCode::InternalError, format!("it is not known what was started: {error}"));
+    let children = spawning.await.map_err(task_failed)??;
     let children = children.iter().map(|child| Accepted::of(child, "started")).collect();
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
 }
@@ -450,7 +454,7 @@ impl ChildrenBody {
         let (tasks, mode) = match (self.task, self.tasks) {
             (Some(task), None) => (vec![task], ChildMode::Delegate),
             (None, Some(tasks)) => (tasks, ChildMode::Explore),
-            _ => return Err(refuse("say `task` for one child, or `tasks` for several")),
+            _ => return Err(validation_error("say `task` for one child, or `tasks` for several")),
         };
         let mode = self.mode.unwrap_or(mode);
         let spec = |task| ChildSpec {

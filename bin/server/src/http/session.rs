@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
     request::{self, Path, Query},
 };
 
@@ -43,7 +43,7 @@ impl PageQuery {
 /// Returns the number of items of a page. Rejects a number outside the limits.
 pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Result<usize, ApiError> {
     match wanted {
-        Some(wanted) if !(1..=most).contains(&wanted) => Err(refuse(format!("limit has to be 1 to {most}"))),
+        Some(wanted) if !(1..=most).contains(&wanted) => Err(validation_error(format!("limit has to be 1 to {most}"))),
         wanted => Ok(wanted.unwrap_or(usual)),
     }
 }
@@ -68,7 +68,7 @@ pub struct SessionView {
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(PageQuery),
     responses((status = OK, body = SessionPage)))]
 pub(super) async fn list(access: Access, Query(query): Query<PageQuery>) -> Result<Json<SessionPage>, ApiError> {
-    let filter = SessionFilter { uid: access.caller.only() };
+    let filter = SessionFilter { uid: access.caller.visible_uid() };
     let limit = query.limit()?;
     let page = access.runtime().sessions(filter, limit, query.cursor).await?;
     Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))
@@ -110,7 +110,7 @@ pub(super) async fn create(
     access: Access,
     request::Json(wish): request::Json<NewSessionBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = wish;
     let uid = Some(access.uid(uid.as_deref())?);
     let wish = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
@@ -140,7 +140,7 @@ pub(super) async fn fork(
     Path(id): Path<SessionId>,
     request::Json(wish): request::Json<ForkBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     access.session(&id).await?;
     let ForkBody { at_sequence, session_id, name } = wish;
     let session = access.runtime().fork_session(&id, Fork { at: at_sequence, session_id, name }).await?;
@@ -176,7 +176,7 @@ pub(super) async fn head(
     Path(id): Path<SessionId>,
     request::Json(HeadBody { sequence }): request::Json<HeadBody>,
 ) -> Result<Json<HeadView>, ApiError> {
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     access.session(&id).await?;
     let HeadSwitched { sequence, from_sequence, restored, not_restored } =
         access.runtime().switch_head(&id, sequence).await?;

@@ -25,7 +25,7 @@ use super::{
     accepted::Accepted,
     caller::{Access, TokenWatch},
     encoded::EventCache,
-    error::{ApiError, ErrorBody, refuse},
+    error::{ApiError, ErrorBody, validation_error},
     request::{Path, Query},
     session::limit,
 };
@@ -110,7 +110,7 @@ pub(super) async fn events(
         None => None,
         Some(id) => {
             let number = id.to_str().ok().and_then(|id| id.parse().ok());
-            Some(number.ok_or_else(|| refuse("Last-Event-ID has to be the number of an event"))?)
+            Some(number.ok_or_else(|| validation_error("Last-Event-ID has to be the number of an event"))?)
         }
     };
     query.check(&access, &trace, seen).await?;
@@ -139,7 +139,12 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Responds with the stream of a session, after a first frame for the accepted run.
-pub(super) fn followed(access: &Access, leave: TokenWatch, stream: EventStream, accepted: &Accepted) -> Response {
+pub(super) fn stream_after_start(
+    access: &Access,
+    leave: TokenWatch,
+    stream: EventStream,
+    accepted: &Accepted,
+) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
     let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
     event_stream(stream)
@@ -171,7 +176,7 @@ fn frames(
         loop {
             let item = tokio::select! {
                 item = stream.next() => item?,
-                () = leave.ends() => return None,
+                () = leave.revoked() => return None,
             };
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),

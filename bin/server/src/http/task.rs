@@ -13,7 +13,7 @@ pub(super) async fn clean_up(
     access: Access,
     request::Json(body): request::Json<TaskCleanupBody>,
 ) -> Result<Json<TaskCleanupReport>, ApiError> {
-    access.of_home("task journals of a project cannot be cleaned up")?;
-    let _passing = access.enter()?;
+    access.require_operator("task journals of a project cannot be cleaned up")?;
+    let _passing = access.begin_change()?;
     Ok(Json(access.runtime().cleanup_project_tasks(body.try_into()?).await?))
 }

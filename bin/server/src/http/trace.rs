@@ -91,7 +91,7 @@ pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Re
 }
 
 async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {
-    let filter = TraceFilter { uid: access.caller.only(), ..filter };
+    let filter = TraceFilter { uid: access.caller.visible_uid(), ..filter };
     let limit = page.limit()?;
     let found = access.runtime().traces(filter, limit, page.cursor).await?;
     Ok(Json(TracePage { traces: found.items, next_cursor: found.next_cursor }))

@@ -39,7 +39,7 @@ impl Traffic {
     }
 
     /// Waits until no request is in progress and none has ended recently.
-    pub async fn quiet(&self) {
+    pub async fn wait_until_quiet(&self) {
         while !self.is_quiet() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::{
     caller::Access,
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
     request::Path,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Killed {
 #[utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
     responses((status = ACCEPTED, body = Killed)))]
 pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
-    let _passing = access.enter()?;
+    let _passing = access.begin_change()?;
     let gone = || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the tree"));
     let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
     let is = |wanted: ActorKind| kind == wanted.as_str();
@@ -47,13 +47,13 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
     } else if is(ActorKind::Session) || is(ActorKind::WorkingSet) {
         access.session(&SessionId::new(id)).await.map_err(|_| gone())?;
     } else if is(ActorKind::ModelGateway) {
-        access.of_home("what all users share cannot be made to crash")?;
+        access.require_operator("what all users share cannot be made to crash")?;
     } else {
-        return Err(refuse(format!(
+        return Err(validation_error(format!(
             "{actor_id:?} cannot be made to crash here: only runs, sessions, working sets and model gateways"
         )));
     }
-    access.runtime().crash(&actor_id)?;
+    access.runtime().inject_crash(&actor_id)?;
     Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))
 }
 
@@ -69,22 +69,26 @@ pub(super) struct TreeFilter {
 impl TreeFilter {
     /// Removes the actors of other users.
     pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
-        self.learn(access, sessions_of(tree)).await?;
+        self.load_owners(access, sessions_of(tree)).await?;
         // An actor that is removed and added again may belong to another user.
         self.sent_actors.clear();
-        self.keep_own(access, tree);
+        self.retain_own(access, tree);
         Ok(())
     }
 
     /// Removes the actors of other users from an event; `None` if nothing remains.
-    pub(super) async fn filter(&mut self, access: &Access, event: TreeEvent) -> Result<Option<TreeEvent>, ErrorInfo> {
+    pub(super) async fn filter_event(
+        &mut self,
+        access: &Access,
+        event: TreeEvent,
+    ) -> Result<Option<TreeEvent>, ErrorInfo> {
         Ok(match event {
             TreeEvent::Snapshot { mut tree, dropped } => {
                 self.own_sessions.clear();
                 self.prune(access, &mut tree).await?;
                 Some(TreeEvent::Snapshot { tree, dropped })
             }
-            event if access.caller.only().is_none() => Some(event),
+            event if access.caller.visible_uid().is_none() => Some(event),
             TreeEvent::Changed { changed, gone, ended, dropped } => {
                 // An actor that is both gone and changed has been started again.
                 let gone: Vec<String> = gone.iter().filter(|id| self.sent_actors.remove(*id)).cloned().collect();
@@ -94,7 +98,7 @@ impl TreeFilter {
                         self.own_sessions.remove(&SessionId::new(session));
                     }
                 }
-                self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
+                self.load_owners(access, changed.iter().filter_map(session_of).collect()).await?;
                 let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
                 self.sent_actors.extend(changed.iter().map(|view| view.actor_id.clone()));
                 let is_theirs =
@@ -107,8 +111,8 @@ impl TreeFilter {
     }
 
     /// Loads the owners of unknown sessions.
-    async fn learn(&mut self, access: &Access, sessions: HashSet<SessionId>) -> Result<(), ErrorInfo> {
-        if access.caller.only().is_none() {
+    async fn load_owners(&mut self, access: &Access, sessions: HashSet<SessionId>) -> Result<(), ErrorInfo> {
+        if access.caller.visible_uid().is_none() {
             return Ok(());
         }
         let unknown: Vec<SessionId> =
@@ -127,13 +131,13 @@ impl TreeFilter {
         session_of(view).is_none_or(|session| self.own_sessions.contains_key(&session))
     }
 
-    fn keep_own(&mut self, access: &Access, view: &mut ActorView) {
-        if access.caller.only().is_some() {
+    fn retain_own(&mut self, access: &Access, view: &mut ActorView) {
+        if access.caller.visible_uid().is_some() {
             view.children.retain(|child| self.is_seen(child));
             self.sent_actors.insert(view.actor_id.clone());
         }
         for child in &mut view.children {
-            self.keep_own(access, child);
+            self.retain_own(access, child);
         }
     }
 }

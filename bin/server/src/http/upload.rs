@@ -35,7 +35,7 @@ use utoipa::ToSchema;
 
 use super::{
     caller::Access,
-    error::{ApiError, refuse},
+    error::{ApiError, validation_error},
     request::is_too_long,
 };
 
@@ -114,7 +114,7 @@ impl Drop for DrainedBody {
 
 /// Converts a body into the content of an artifact. The content fails when the returned guard is dropped: storing
 /// continues after its request has ended, and must not wait for bytes that are no longer sent.
-pub(super) fn arriving(body: Body, limit: usize) -> (Content, UploadGuard) {
+pub(super) fn upload_content(body: Body, limit: usize) -> (Content, UploadGuard) {
     let (waiting, left) = oneshot::channel::<Infallible>();
     let pieces = DrainedBody(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
     let over = Arc::new(AtomicBool::new(false));
@@ -122,12 +122,12 @@ pub(super) fn arriving(body: Body, limit: usize) -> (Content, UploadGuard) {
     let pieces = pieces.map(move |piece| {
         piece.map_err(|error| {
             is_over.fetch_or(is_too_long(&error), Relaxed);
-            cut_off(&error)
+            incomplete_body(&error)
         })
     });
-    let left = left.map(|_| Err(cut_off(&CLIENT_DISCONNECTED))).into_stream();
+    let left = left.map(|_| Err(incomplete_body(&CLIENT_DISCONNECTED))).into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (Content::Stream(until_end(pieces)), UploadGuard { _open: waiting, exceeded: over, limit })
+    (Content::Stream(until_end_marker(pieces)), UploadGuard { _open: waiting, exceeded: over, limit })
 }
 
 /// Guard of a request that waits for its content to be stored.
@@ -140,13 +140,13 @@ pub(super) struct UploadGuard {
 
 impl UploadGuard {
     /// Replaces an error by `payload_too_large` if the body exceeded the limit.
-    pub(super) fn explain(&self, error: ErrorInfo) -> ErrorInfo {
+    pub(super) fn map_error(&self, error: ErrorInfo) -> ErrorInfo {
         if self.exceeded.load(Relaxed) { too_long(self.limit) } else { error }
     }
 }
 
 /// Returns the pieces up to the end marker. Without that marker, the body was cut off.
-fn until_end(
+fn until_end_marker(
     pieces: impl Stream<Item = Option<Result<Bytes, ErrorInfo>>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<Bytes, ErrorInfo>> {
     let step = |pieces: Option<_>| async move {
@@ -155,7 +155,7 @@ fn until_end(
             Some(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
             Some(Some(Err(error))) => Some((Err(error), None)),
             Some(None) => None,
-            None => Some((Err(cut_off(&CLIENT_DISCONNECTED)), None)),
+            None => Some((Err(incomplete_body(&CLIENT_DISCONNECTED)), None)),
         }
     };
     futures::stream::unfold(Some(pieces), step).boxed()
@@ -166,12 +166,12 @@ fn too_long(limit: usize) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
 }
 
-fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
+fn incomplete_body(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, format!("the body did not come to its end: {error}"))
 }
 
 /// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
-pub(super) async fn take(
+pub(super) async fn store_multipart(
     access: &Access,
     place: Result<ArtifactOwner, ErrorInfo>,
     request: Request,
@@ -182,20 +182,20 @@ pub(super) async fn take(
         Body::new(Limited::new(body, limit))
     });
     let place = place?;
-    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| refuse(error.body_text()))?;
+    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| validation_error(error.body_text()))?;
     let mut artifacts = Vec::new();
-    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error, limit))? {
+    while let Some(part) = parts.next_field().await.map_err(|error| multipart_error(&error, limit))? {
         if part.name() == Some("file") {
             artifacts.push(store(access, &place, part).await?);
         }
     }
     let nothing = "there is no field `file` with a file in it";
-    let first = artifacts.first().cloned().ok_or_else(|| refuse(nothing))?;
+    let first = artifacts.first().cloned().ok_or_else(|| validation_error(nothing))?;
     Ok(Uploaded { first, artifacts })
 }
 
 /// Converts an error of a multipart body.
-fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
+fn multipart_error(error: &MultipartError, limit: usize) -> ErrorInfo {
     match is_too_long(error) {
         true => too_long(limit),
         false => ErrorInfo::new(ErrorCode::ValidationError, error.body_text()),
@@ -204,7 +204,7 @@ fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
 
 async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> Result<Stored, ApiError> {
     let Some(filename) = part.file_name().map(str::to_owned) else {
-        return Err(refuse("the field `file` has no file name"));
+        return Err(validation_error("the field `file` has no file name"));
     };
     let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
     let limit = access.api().limits.upload_bytes;
@@ -212,7 +212,7 @@ async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> R
     // A part borrows from the request, but storing outlives the request, so the pieces pass through a channel.
     let passing = async move {
         loop {
-            let piece = part.chunk().await.map_err(|error| broken(&error, limit)).transpose();
+            let piece = part.chunk().await.map_err(|error| multipart_error(&error, limit)).transpose();
             let failed = piece.as_ref().and_then(|piece| piece.as_ref().err()).cloned();
             let is_last = !matches!(piece, Some(Ok(_)));
             if pieces.send(piece).await.is_err() || is_last {
@@ -220,7 +220,7 @@ async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> R
             }
         }
     };
-    let content = Content::Stream(until_end(stream));
+    let content = Content::Stream(until_end_marker(stream));
     let stored = access.runtime().upload_artifact(place, &filename, &content_type, content);
     let (failed, stored) = futures::join!(passing, stored);
     // If the body was too large, that is the reason to report.

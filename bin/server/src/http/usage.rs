@@ -26,6 +26,6 @@ pub(crate) struct UsageQuery {
 /// Sums up the usage and cost of runs.
 #[utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport)))]
 pub(super) async fn show(access: Access, Query(query): Query<UsageQuery>) -> Result<Json<UsageReport>, ApiError> {
-    let filter = UsageFilter { since: query.since, uid: access.caller.only() };
+    let filter = UsageFilter { since: query.since, uid: access.caller.visible_uid() };
     Ok(Json(access.runtime().usage(query.by, filter).await?))
 }

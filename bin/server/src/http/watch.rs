@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::{
     caller::{Access, TokenWatch},
-    error::{ApiError, ErrorBody, refuse},
+    error::{ApiError, ErrorBody, validation_error},
     request::{Path, Query},
     stream::{EventQuery, PING, READ_RETRY},
     trace::TraceView,
@@ -120,9 +120,9 @@ pub(super) async fn trace(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     if query.limit.is_some() {
-        return Err(refuse("limit: a watch has no end"));
+        return Err(validation_error("limit: a watch has no end"));
     }
-    let upgrade = upgraded(upgrade, &headers)?;
+    let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| {
         watching.track_future(watch_trace(WatchSocket::new(socket, leave), access, id, query))
@@ -140,18 +140,18 @@ pub(super) async fn tree(
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
-    let upgrade = upgraded(upgrade, &headers)?;
+    let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, leave), access))))
 }
 
-fn upgraded(
+fn configure_upgrade(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     headers: &HeaderMap,
 ) -> Result<WebSocketUpgrade, ApiError> {
     let upgrade = upgrade.map_err(|rejection| {
         let status = rejection.status();
-        refuse(format!("this is a WebSocket: {}", rejection.body_text())).with_status(status)
+        validation_error(format!("this is a WebSocket: {}", rejection.body_text())).with_status(status)
     })?;
     let upgrade = upgrade
         .max_message_size(MAX_INCOMING_BYTES)
@@ -191,7 +191,7 @@ impl WatchSocket {
     }
 
     /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
-    async fn other(&mut self) -> ConnectionEvent {
+    async fn connection_event(&mut self) -> ConnectionEvent {
         loop {
             tokio::select! {
                 incoming = self.socket.recv() => match incoming {
@@ -199,7 +199,7 @@ impl WatchSocket {
                     // Messages of the client are ignored; the library answers pings.
                     Some(Ok(_)) => {}
                 },
-                () = self.leave.ends() => return ConnectionEvent::Close(CloseReason::Revoked),
+                () = self.leave.revoked() => return ConnectionEvent::Close(CloseReason::Revoked),
                 _ = self.pings.tick() => return ConnectionEvent::Ping,
             }
         }
@@ -220,7 +220,7 @@ impl WatchSocket {
         }
     }
 
-    async fn say(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<CloseReason>> {
+    async fn send_event(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<CloseReason>> {
         let text =
             serde_json::to_string(&json!({ "event": event, "data": data })).map_err(|_| Some(CloseReason::Failed))?;
         self.write([Message::Text(text.into())]).await
@@ -254,7 +254,7 @@ async fn follow_trace(
         Err(error) => {
             let info = error.into_info();
             let close = if info.code == ErrorCode::TraceNotFound { CloseReason::Unknown } else { CloseReason::Failed };
-            line.say("error", ErrorBody::from(info)).await?;
+            line.send_event("error", ErrorBody::from(info)).await?;
             return Err(Some(close));
         }
     };
@@ -262,7 +262,7 @@ async fn follow_trace(
     if let Err(error) = query.check(access, trace, None).await {
         let close =
             if error.code == ErrorCode::CursorUnknown { CloseReason::CursorUnknown } else { CloseReason::Failed };
-        line.say("error", ErrorBody::from(error)).await?;
+        line.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
     let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(CloseReason::Failed)) };
@@ -273,13 +273,13 @@ async fn follow_trace(
         false => access.runtime().follow_trace(id, query.since_event_id.unwrap_or(0)),
     };
     let current_event_id = trace.last_event_id;
-    line.say("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;
+    line.send_event("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;
     drop(view);
     let mut failures = 0;
     loop {
         let item = tokio::select! {
             item = stream.next() => item,
-            other = line.other() => match other {
+            other = line.connection_event() => match other {
                 ConnectionEvent::Ping => {
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
@@ -291,26 +291,26 @@ async fn follow_trace(
         match item {
             Some(Ok(item)) => {
                 failures = 0;
-                let (messages, error) = waiting(item, &mut stream, access)?;
+                let (messages, error) = collect_ready(item, &mut stream, access)?;
                 line.write(messages).await?;
                 if let Some(error) = error {
-                    failed(line, &mut failures, error).await?;
+                    end_or_retry(line, &mut failures, error).await?;
                 }
             }
-            Some(Err(error)) => failed(line, &mut failures, error).await?,
-            None => return Err(Some(end(access))),
+            Some(Err(error)) => end_or_retry(line, &mut failures, error).await?,
+            None => return Err(Some(end_reason(access))),
         }
     }
 }
 
 /// Ends the watch if the error is final; otherwise waits before the stream is read again.
-async fn failed(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<CloseReason>> {
+async fn end_or_retry(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<CloseReason>> {
     let close = match error.code {
         ErrorCode::RuntimeFailed => CloseReason::Interrupted,
         ErrorCode::CursorUnknown => CloseReason::CursorUnknown,
-        _ => return reread(failures, &error).await,
+        _ => return retry_read(failures, &error).await,
     };
-    line.say("error", ErrorBody::from(error)).await?;
+    line.send_event("error", ErrorBody::from(error)).await?;
     Err(Some(close))
 }
 
@@ -318,7 +318,7 @@ async fn failed(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) ->
 type Batch = (Vec<Message>, Option<ErrorInfo>);
 
 /// Collects the items that are already available after the first one, so that they are written together.
-fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Batch, Option<CloseReason>> {
+fn collect_ready(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Batch, Option<CloseReason>> {
     let encoded = Arc::clone(&access.api().event_cache);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
@@ -342,7 +342,7 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
     Ok((messages, None))
 }
 
-async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
+async fn retry_read(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
     *failures += 1;
     if *failures == READ_RETRY.1 {
         tracing::warn!(%error, "a watch ends: its events cannot be read");
@@ -353,7 +353,7 @@ async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<Clos
 }
 
 /// Returns why an endless stream has ended.
-fn end(access: &Access) -> CloseReason {
+fn end_reason(access: &Access) -> CloseReason {
     if access.runtime().is_closing() { CloseReason::ShuttingDown } else { CloseReason::Deleted }
 }
 
@@ -369,7 +369,7 @@ async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Opti
     loop {
         let event = tokio::select! {
             event = watch.next() => event,
-            other = line.other() => match other {
+            other = line.connection_event() => match other {
                 ConnectionEvent::Ping => {
                     line.write([Message::Ping(Default::default())]).await?;
                     continue;
@@ -378,9 +378,9 @@ async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Opti
                 ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };
-        let Some(event) = event else { return Err(Some(end(access))) };
-        let told = seen.filter(access, event).await.map_err(|_| Some(CloseReason::Failed))?;
-        if let Some(event) = told {
+        let Some(event) = event else { return Err(Some(end_reason(access))) };
+        let filtered = seen.filter_event(access, event).await.map_err(|_| Some(CloseReason::Failed))?;
+        if let Some(event) = filtered {
             let text = serde_json::to_string(&event).map_err(|_| Some(CloseReason::Failed))?;
             line.write([Message::Text(text.into())]).await?;
         }

@@ -159,7 +159,7 @@ impl Connection {
     }
 
     /// Waits until the connection must be closed: to make room, or because no request has arrived in time.
-    pub(super) async fn is_over(&self) {
+    pub(super) async fn closed(&self) {
         tokio::select! {
             () = self.closed.cancelled() => {}
             () = self.head_timeout() => {}

@@ -13,7 +13,7 @@ use axum::{
 };
 use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
 
-use super::{connections::Connection, no_place, token::Tokens};
+use super::{connections::Connection, token::Tokens, too_many_connections};
 use crate::http::{ApiError, BEARER_PROTOCOL};
 
 /// Settings of the checks.
@@ -63,7 +63,7 @@ impl Guard {
             _ => return Err(refuse("the request names no host, or several".to_owned())),
         };
         let host = host.to_ascii_lowercase();
-        match self.names.iter().any(|name| name.is(&host)) {
+        match self.names.iter().any(|name| name.matches(&host)) {
             true => Ok(host),
             false => Err(refuse(format!("{host:?} is no name of this server"))),
         }
@@ -94,7 +94,7 @@ impl HostName {
     }
 
     /// Returns whether a `Host` header matches this name. Without a port, the default port of the scheme is meant.
-    fn is(&self, host: &str) -> bool {
+    fn matches(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let has_user = host.contains('@');
         let same_port = self.port.is_none_or(|port| match authority.port_u16() {
@@ -106,7 +106,7 @@ impl HostName {
 }
 
 /// Middleware: passes on requests with an allowed host and origin.
-pub(super) async fn place(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check_place(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let checked = guard.check_host(&request).and_then(|host| guard.check_origin(request.headers(), &host));
     match checked.and_then(|()| check_form(&request)) {
         Ok(()) => next.run(request).await,
@@ -131,16 +131,16 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
 }
 
 /// Middleware: passes on requests with a valid token, and adds the caller.
-pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    let found = offered(&request).and_then(|token| guard.tokens.find(&token));
+pub(super) async fn check_token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let found = request_token(&request).and_then(|token| guard.tokens.find(&token));
     if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
         if found.is_some() {
             connection.set_known();
         } else if connection.is_reserved() {
-            return no_place();
+            return too_many_connections();
         }
     }
-    if is_open(request.uri().path()) {
+    if needs_no_token(request.uri().path()) {
         return next.run(request).await;
     }
     let Some((caller, leave)) = found else {
@@ -154,12 +154,12 @@ pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next
 }
 
 /// Returns whether a path requires no token.
-fn is_open(path: &str) -> bool {
+fn needs_no_token(path: &str) -> bool {
     matches!(path, "/" | "/health/live" | "/health/ready")
 }
 
 /// Returns the token of a request: from its header or, for a WebSocket, from a subprotocol.
-fn offered(request: &Request) -> Option<String> {
+fn request_token(request: &Request) -> Option<String> {
     let headers = request.headers();
     if let Some(told) = headers.get(header::AUTHORIZATION) {
         let (scheme, token) = told.to_str().ok()?.split_once(' ')?;
@@ -193,7 +193,7 @@ mod tests {
             ("localhost:7788", "", false),
             ("localhost:7788", "local host:7788", false),
         ] {
-            assert_eq!(HostName::of(own).is(host), is, "{host:?} for {own:?}");
+            assert_eq!(HostName::of(own).matches(host), is, "{host:?} for {own:?}");
         }
     }
 }

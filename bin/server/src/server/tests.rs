@@ -22,7 +22,7 @@ struct World {
 /// Serves on a free port: `/` responds with hello, `/count` with the length of a body, `/endless` without an end.
 async fn world(max_connections: usize) -> World {
     let home = tempfile::tempdir().unwrap();
-    let (token, _) = token::prepare(home.path()).unwrap();
+    let (token, _) = token::prepare_home_token(home.path()).unwrap();
     let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
     let endless = || async {
         Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[7; 65_536]))))

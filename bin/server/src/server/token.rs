@@ -60,7 +60,7 @@ pub struct Tokens {
 }
 
 /// Returns the token of a home, as commands send it; `None` if the file is missing or holds no valid token.
-pub fn of_home(home: &Path) -> io::Result<Option<String>> {
+pub fn read_home_token(home: &Path) -> io::Result<Option<String>> {
     let text = match read_text(&home.join(FILE), MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -76,7 +76,7 @@ pub fn of_home(home: &Path) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// The file cannot be read or written, or it holds no valid token.
-pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
+pub fn prepare_home_token(home: &Path) -> io::Result<(String, Option<String>)> {
     let path = home.join(FILE);
     let mut note = None;
     match path.metadata() {
@@ -96,7 +96,7 @@ pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
     }
     let what =
         format!("{} holds no token of at least {MIN_CHARS} characters: delete it, and start again", path.display());
-    let token = of_home(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
+    let token = read_home_token(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
     write_secret(home, HEADER_FILE, &format!("Authorization: Bearer {token}\n"))?;
     Ok((token, note))
 }
@@ -140,7 +140,7 @@ impl Tokens {
 
     /// Returns the user of a token, and a handle that reports when the token is revoked.
     pub fn find(&self, token: &str) -> Option<(Caller, TokenWatch)> {
-        self.look();
+        self.reload();
         // Digests are compared, so that the time of the comparison reveals nothing about the token.
         let offered = fingerprint(token);
         let own = self.own();
@@ -154,7 +154,7 @@ impl Tokens {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let tokens = self.clone();
-            let _ = tokio::task::spawn_blocking(move || tokens.look()).await;
+            let _ = tokio::task::spawn_blocking(move || tokens.reload()).await;
         }
     }
 
@@ -163,10 +163,10 @@ impl Tokens {
     }
 
     /// Reads the file. If it holds another token, or none, the previous one is revoked.
-    fn look(&self) {
+    fn reload(&self) {
         let home = self.path.parent().unwrap_or(Path::new(""));
         // A file that cannot be read grants no access.
-        let now = of_home(home).ok().flatten().map(|token| fingerprint(&token));
+        let now = read_home_token(home).ok().flatten().map(|token| fingerprint(&token));
         let mut own = self.own();
         if own.as_ref().map(|(kept, _)| *kept) == now {
             return;
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn token_is_private_and_revoked_by_changing_its_file() {
         let home = tempfile::tempdir().unwrap();
-        let (token, note) = prepare(home.path()).unwrap();
+        let (token, note) = prepare_home_token(home.path()).unwrap();
         assert_eq!((token.len(), note), (64, None));
         let path = home.path().join(FILE);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(prepare(home.path()).unwrap().0, token, "it stays");
+        assert_eq!(prepare_home_token(home.path()).unwrap().0, token, "it stays");
         let header = home.path().join(HEADER_FILE);
         assert_eq!(std::fs::read_to_string(&header).unwrap(), format!("Authorization: Bearer {token}\n"));
         assert_eq!(header.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -214,7 +214,7 @@ mod tests {
         for no_token in ["", "\n", "short", "two words that are long enough"] {
             std::fs::write(&path, no_token).unwrap();
             assert!(tokens.find(no_token.trim()).is_none(), "{no_token:?}");
-            assert!(prepare(home.path()).is_err(), "{no_token:?}");
+            assert!(prepare_home_token(home.path()).is_err(), "{no_token:?}");
         }
         std::fs::remove_file(&path).unwrap();
         assert!(tokens.find("another-token-of-some-length").is_none());
@@ -226,7 +226,7 @@ mod tests {
         let path = home.path().join(FILE);
         std::fs::write(&path, "some-token-of-some-length").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        let (token, note) = prepare(home.path()).unwrap();
+        let (token, note) = prepare_home_token(home.path()).unwrap();
         assert!(token == "some-token-of-some-length" && note.is_some());
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }

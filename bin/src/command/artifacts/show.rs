@@ -22,7 +22,7 @@ pub(in crate::command) const DIRTY_NOTE: &str =
     "* has edits that are no stored version yet; they become one when the run ends that made them";
 
 /// Formats the version number of an artifact, with a mark if it has edits that are not a stored version yet.
-pub(in crate::command) fn number(artifact: &Artifact) -> String {
+pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
 
@@ -39,18 +39,18 @@ pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Resul
         let about = artifact.summary.as_deref().unwrap_or(&artifact.title);
         vec![
             artifact.key(),
-            number(artifact),
+            version_label(artifact),
             figure::bytes(artifact.size),
             artifact.content_type.clone(),
             artifact.source.as_str().to_owned(),
             figure::time(artifact.updated_at),
-            text::cut(&text::line(about), 48, ellipsis),
+            text::cut(&text::safe_line(about), 48, ellipsis),
         ]
     };
     let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
     print::table(&["ARTIFACT", "VERSION", "SIZE", "TYPE", "FROM", "CHANGED (UTC)", "ABOUT"], &rows)?;
     if artifacts.iter().any(|artifact| artifact.dirty) {
-        print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+        print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
         ArtifactScope::User { uid } => format!("user {uid}"),
     };
     let stored: Vec<String> = versions.iter().map(|version| version.version.to_string()).collect();
-    let current = number(&artifact).to_string();
+    let current = version_label(&artifact).to_string();
     let stored = match stored.as_slice() {
         [] => "none is stored".to_owned(),
         [only] if *only == current => "the only one".to_owned(),
@@ -86,20 +86,24 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
     facts.push(("created", format!("{} UTC", figure::time(artifact.created_at))));
     facts.push(("changed", format!("{} UTC", figure::time(artifact.updated_at))));
     for (name, fact) in facts {
-        print::line(&format!("{name:<9} {}", text::line(&fact)))?;
+        print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
     if artifact.dirty {
-        print::aside(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+        print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
     }
     let Some(content) = content else { return Ok(()) };
     print::line("")?;
     let mut lines = content.lines();
     for line in lines.by_ref().take(MAX_TEXT_LINES) {
-        print::line(&text::line_as_is(line))?;
+        print::line(&text::safe_line_keep_spaces(line))?;
     }
     match lines.count() {
         0 => Ok(()),
-        more => print::aside(context.terminal, Hue::Dim, &format!("({} more)", figure::plural(more, "line", "lines"))),
+        more => print::line_or_stderr(
+            context.terminal,
+            Hue::Dim,
+            &format!("({} more)", figure::plural(more, "line", "lines")),
+        ),
     }
 }
 
@@ -134,12 +138,12 @@ pub(super) async fn versions(context: &Context<'_>, shelf: &ArtifactSource, name
 }
 
 fn short(foreign: &str, columns: usize, ellipsis: &str) -> String {
-    text::cut(&text::line(foreign), columns, ellipsis)
+    text::cut(&text::safe_line(foreign), columns, ellipsis)
 }
 
 pub(super) fn stored(stored: &Stored) -> Result<(), Failure> {
     let Stored { name, version, size, content_type, .. } = stored;
-    print::line(&text::line(&format!("{name} version {version}: {content_type}, {}", figure::bytes(*size))))
+    print::line(&text::safe_line(&format!("{name} version {version}: {content_type}, {}", figure::bytes(*size))))
 }
 
 pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
@@ -151,12 +155,12 @@ pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
             format!("found by a {layer} match, {percent} % alike")
         }
     };
-    print::line(&text::line(&format!("{name} version {}: {found}", edited.version)))?;
+    print::line(&text::safe_line(&format!("{name} version {}: {found}", edited.version)))?;
     match (edited.layer, &edited.replaced) {
         (Some(MatchLayer::Exact) | None, _) | (_, None) => Ok(()),
         (_, Some(replaced)) => {
             print::line("what was replaced:")?;
-            replaced.lines().try_for_each(|line| print::line(&format!("  {}", text::line_as_is(line))))
+            replaced.lines().try_for_each(|line| print::line(&format!("  {}", text::safe_line_keep_spaces(line))))
         }
     }
 }
@@ -179,12 +183,12 @@ pub(super) fn deleted(
         1 => format!("its version {}", numbers[0]),
         _ => format!("its versions {}", numbers.join(", ")),
     };
-    print::line(&text::line(&format!("deleted {name}: {what}")))
+    print::line(&text::safe_line(&format!("deleted {name}: {what}")))
 }
 
 pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
-    let line = format!("{} written to {}, {}", text::line(name), path.display(), figure::bytes(size));
-    print::aside(context.terminal, Hue::Plain, &text::line_as_is(&line))
+    let line = format!("{} written to {}, {}", text::safe_line(name), path.display(), figure::bytes(size));
+    print::line_or_stderr(context.terminal, Hue::Plain, &text::safe_line_keep_spaces(&line))
 }
 
 pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(), Failure> {
@@ -194,7 +198,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
     for BusySession { session_id, artifacts } in &report.busy {
         let artifacts = figure::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
         let line = format!("left out: {artifacts} of session {session_id}, which has runs that have not ended");
-        print::aside(context.terminal, Hue::Dim, &text::line(&line))?;
+        print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line(&line))?;
     }
     let rows: Vec<Vec<String>> = report
         .candidates
@@ -207,11 +211,11 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
                 candidate.name.clone().unwrap_or_else(|| candidate.artifact_id.to_string()),
                 figure::bytes(candidate.bytes),
                 figure::time(candidate.updated_at),
-                text::cut(&text::line(&reason), COLUMNS * 2, context.terminal.ellipsis()),
+                text::cut(&text::safe_line(&reason), COLUMNS * 2, context.terminal.ellipsis()),
             ]
         })
         .collect();
-    if !cleanup::list(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)? {
+    if !cleanup::print_candidates(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)? {
         return Ok(());
     }
     let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();

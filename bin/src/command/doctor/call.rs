@@ -12,7 +12,7 @@ use soong::{
 
 use super::Check;
 use crate::{
-    command::at_work,
+    command::block_on_multi_thread,
     context::Context,
     exit::{self, Exit, Failure},
     figure,
@@ -56,7 +56,7 @@ struct CallObservations {
 }
 
 impl CallObservations {
-    fn take(&mut self, item: &StreamItem) {
+    fn observe(&mut self, item: &StreamItem) {
         let record = match item {
             StreamItem::Event(record) => record,
             StreamItem::Delta(_) => {
@@ -151,7 +151,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
     let (name, context_window) = (config.model.name.clone(), config.model.context_window);
     let is_offline = config.model.provider == Provider::Offline;
     if !context.global.json {
-        let name = text::line(&name);
+        let name = text::safe_line(&name);
         print::error_line(&format!(
             "calling {name} with a task and a tool, at most {} s; Ctrl-C ends it",
             RUN_TIMEOUT.as_secs()
@@ -159,14 +159,14 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
     }
     let begun = Instant::now();
     let mut seen = CallObservations::default();
-    let asked = at_work(async {
+    let asked = block_on_multi_thread(async {
         let interrupt = Interrupt::listen();
         tokio::select! {
             asked = tokio::time::timeout(RUN_TIMEOUT + END_GRACE, ask(context, config, &mut seen)) => Ok(asked),
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
-    let took = figure::span(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let took = figure::duration(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     let failed = |error: &ErrorInfo, finding: String, advice: &str| CallResult {
         checks: vec![Check::broken("call", finding, advice)],
         exit: Exit::of_error(error),
@@ -209,7 +209,7 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
         timeout_ms: u64::try_from(RUN_TIMEOUT.as_millis()).ok(),
         ..RunRequest::new(task)
     };
-    let outcome = runtime.run_result(start, |item| seen.take(item)).await;
+    let outcome = runtime.run_result(start, |item| seen.observe(item)).await;
     runtime.close().await;
     let outcome = outcome?;
     match (&outcome.status, &outcome.error) {

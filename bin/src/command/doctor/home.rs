@@ -25,8 +25,8 @@ const OTHER_HOME_ADVICE: &str = "Choose another home with --home DIR or SOONG_AG
 pub(super) fn checks(home: &Path) -> Vec<Check> {
     let mut checks = vec![folder(home)];
     if checks[0].status != Status::Broken {
-        checks.push(match existing(home).map(|existing| statvfs(&existing)) {
-            Some(Ok(disk)) if disk.f_blocks > 0 => room(disk.f_bavail.saturating_mul(disk.f_frsize)),
+        checks.push(match nearest_existing(home).map(|existing| statvfs(&existing)) {
+            Some(Ok(disk)) if disk.f_blocks > 0 => disk_space(disk.f_bavail.saturating_mul(disk.f_frsize)),
             _ => Check::ok("disk", "how much is free cannot be told"),
         });
     }
@@ -49,7 +49,7 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
 }
 
 /// Returns the path itself or its nearest existing ancestor.
-fn existing(path: &Path) -> Option<PathBuf> {
+fn nearest_existing(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     path.ancestors().find(|path| path.exists()).map(Path::to_owned)
 }
@@ -74,7 +74,7 @@ fn folder(home: &Path) -> Check {
             }
         }
         Err(_) if home.is_symlink() => broken(format!("{shown} is a link that leads nowhere")),
-        Err(error) => match existing(home) {
+        Err(error) => match nearest_existing(home) {
             Some(above) if !above.is_dir() => {
                 broken(format!("{shown} cannot be made: {} is no folder", above.display()))
             }
@@ -87,7 +87,7 @@ fn folder(home: &Path) -> Check {
     }
 }
 
-fn room(free: u64) -> Check {
+fn disk_space(free: u64) -> Check {
     let said = format!("{} free", figure::bytes(free));
     let advice = "Free some; a run whose disk is full waits until there is room.";
     match free {
@@ -182,7 +182,7 @@ mod tests {
             (LOW_SPACE, Status::Ok),
             (u64::MAX, Status::Ok),
         ] {
-            assert_eq!(room(free).status, status, "{free}");
+            assert_eq!(disk_space(free).status, status, "{free}");
         }
     }
 

@@ -10,7 +10,7 @@ use soong::{
 
 use super::Check;
 use crate::{
-    command::{at_work, mcp::advice},
+    command::{block_on_multi_thread, mcp::advice},
     context::Context,
     exit::{Exit, Failure},
     figure,
@@ -28,7 +28,7 @@ pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check
     if config.mcp.is_empty() {
         return Ok(Vec::new());
     }
-    at_work(async {
+    block_on_multi_thread(async {
         let interrupt = Interrupt::listen();
         let each = config.mcp.iter().map(|(name, server)| async move {
             let limit = Duration::from_millis(server.start_timeout_ms);
@@ -52,7 +52,7 @@ fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
     match probed {
         Ok(Probe { tools, left_out, .. }) => {
             let names: Vec<&str> = tools.iter().map(|tool| tool.remote_name.as_str()).collect();
-            let names = text::cut(&text::line(&secret::redacted(&names.join(", "))), COLUMNS, "...");
+            let names = text::cut(&text::safe_line(&secret::redacted(&names.join(", "))), COLUMNS, "...");
             let finding = format!("{name}: {}: {names}", figure::plural(tools.len(), "tool", "tools"));
             match left_out.is_empty() {
                 true => Check::ok(NAME, finding),

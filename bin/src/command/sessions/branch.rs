@@ -18,7 +18,7 @@ use crate::{
 
 /// Copies a session to a new one; prints the id of the copy and how to continue it.
 pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: &ForkBody) -> Result<Exit, Failure> {
-    let made = by_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
+    let made = with_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
     if context.global.json {
         print::json(&made)?;
         return Ok(Exit::Success);
@@ -26,23 +26,23 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: 
     print::line(made.session_id.as_str())?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let hint = format!("Go on with it: {soong} run --session {} \"…\"", made.session_id);
-    print::aside(context.terminal, Hue::Dim, &hint)?;
+    print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
     Ok(Exit::Success)
 }
 
 /// Moves the head of a conversation to another message and prints the result.
 pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequence: u64) -> Result<Exit, Failure> {
-    let head = by_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
+    let head = with_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
     if context.global.json {
         print::json(&head)?;
         return Ok(Exit::Success);
     }
-    stands(id, &head).iter().try_for_each(|line| print::line(line))?;
+    describe_head(id, &head).iter().try_for_each(|line| print::line(line))?;
     Ok(Exit::Success)
 }
 
 /// Describes the result of a switch, one fact per line.
-pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
+pub(in crate::command) fn describe_head(id: &str, head: &HeadView) -> Vec<String> {
     let HeadView { sequence, from_sequence, restored, left } = head;
     let stands = match sequence == from_sequence {
         true => format!("session {id} stands at message {sequence}, as before"),
@@ -51,7 +51,7 @@ pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
     let of = |what: &str, names: &[String], why: &str| {
         (!names.is_empty()).then(|| {
             let count = figure::plural(names.len(), "document", "documents");
-            text::line(&format!("{what} {count}: {}{why}", names.join(", ")))
+            text::safe_line(&format!("{what} {count}: {}{why}", names.join(", ")))
         })
     };
     let restored = of("restored", restored, "");
@@ -61,7 +61,7 @@ pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
 
 /// Sends a request to the owner of the home, or becomes the owner. A missing session is reported first, without
 /// owning the home.
-async fn by_owner<T>(
+async fn with_owner<T>(
     context: &Context<'_>,
     source: Source,
     id: &str,
@@ -71,9 +71,10 @@ async fn by_owner<T>(
     let settings = config::read(&context.global, &home)?;
     source.session(id).await?;
     drop(source);
-    let reached = HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached =
+        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let asked = ask(reached.client()).await;
-    if let Some(owner) = reached.own() {
+    if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }
     asked.map_err(|error| refused(id, error))

@@ -39,7 +39,7 @@ pub(super) async fn cleanup(
     };
     match context.global.json {
         true => print::json(&report)?,
-        false => told(context, &report)?,
+        false => print_report(context, &report)?,
     }
     ended?;
     match report.failed.len() {
@@ -56,7 +56,9 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let interrupt = Interrupt::listen();
-    let find = || async { HomeConnection::find(&context.address(&home), &|| builder(context, &home, &settings)).await };
+    let find = || async {
+        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await
+    };
     let mut reached = find().await?;
     let mut ended = Ok(());
     for candidate in &report.candidates {
@@ -87,7 +89,7 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
             Err(error) => report.failed.push(SessionCleanupFailure { session_id: id, error }),
         }
     }
-    if let Some(owner) = reached.own() {
+    if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }
     ended
@@ -104,22 +106,22 @@ async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
     client.delete_session(&session.session_id).await.map(|()| true)
 }
 
-fn told(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Failure> {
+fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Failure> {
     let ellipsis = context.terminal.ellipsis();
     let row = |session: &Session| {
         vec![
             session.session_id.to_string(),
             figure::time(session.updated_at),
             fate(report, &session.session_id),
-            text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
+            text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
             session.project_dir.clone(),
         ]
     };
     let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
-    let is_any = cleanup::list(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
+    let is_any = cleanup::print_candidates(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
     if !report.busy.is_empty() {
         let busy: Vec<&str> = report.busy.iter().map(SessionId::as_str).collect();
-        print::line(&text::line(&format!("left, for they have runs that have not ended: {}", busy.join(", "))))?;
+        print::line(&text::safe_line(&format!("left, for they have runs that have not ended: {}", busy.join(", "))))?;
     }
     if !is_any {
         return Ok(());

@@ -8,11 +8,11 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-use super::{hint, put};
+use super::{push_key_hint, put};
 use crate::{
     line::StyledLine,
     monitor::{dialog::Dialog, ink::CellWriter, keys, state::Monitor},
-    people::{UserRequest, described, fitted, question_rows},
+    people::{UserRequest, permission_rows, question_rows, wrap_rows},
     terminal::Hue,
     text,
 };
@@ -85,10 +85,10 @@ fn ask(
 ) -> Vec<StyledLine> {
     let shown = match ask {
         UserRequest::Question(question) => question_rows(question),
-        UserRequest::Permission(asked) => described(asked),
+        UserRequest::Permission(asked) => permission_rows(asked),
     };
     let said: Vec<StyledLine> =
-        fitted(shown, columns).into_iter().map(|row| StyledLine::of(row.hue, row.text)).collect();
+        wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.hue, row.text)).collect();
     // Five rows are kept free for the position, the typed text and the keys, however long the request is.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
@@ -119,7 +119,7 @@ fn ask(
         if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {
             lines.push(std::mem::take(&mut line));
         }
-        hint(&mut line, key, Hue::Plain, what);
+        push_key_hint(&mut line, key, Hue::Plain, what);
     }
     lines.push(line);
     lines
@@ -127,14 +127,14 @@ fn ask(
 
 fn hints(keys: &[(&str, &str)]) -> StyledLine {
     let mut line = StyledLine::default();
-    keys.iter().for_each(|(key, what)| hint(&mut line, key, Hue::Plain, what));
+    keys.iter().for_each(|(key, what)| push_key_hint(&mut line, key, Hue::Plain, what));
     line
 }
 
 /// Renders the end of the typed text, with a cursor.
 fn typing(typed: &str, columns: usize) -> StyledLine {
     let end: String = typed.chars().rev().take(columns).collect();
-    let mut shown = text::line_as_is(&end.chars().rev().collect::<String>());
+    let mut shown = text::safe_line_keep_spaces(&end.chars().rev().collect::<String>());
     while text::width(&shown) + 3 > columns {
         shown.remove(0);
     }
@@ -142,7 +142,10 @@ fn typing(typed: &str, columns: usize) -> StyledLine {
 }
 
 fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<StyledLine> {
-    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| StyledLine::of(hue, part)).collect()
+    text::wrap(&text::safe_line_keep_spaces(foreign), columns)
+        .into_iter()
+        .map(|part| StyledLine::of(hue, part))
+        .collect()
 }
 
 /// Draws a centered box with lines in it.

@@ -14,11 +14,11 @@ use crate::{
     monitor::{
         actor::Actor,
         ink::CellWriter,
-        pane::share,
+        pane::used_fraction,
         rows::{ActorRow, Sort},
         state::{Connection, Monitor},
     },
-    screen::totals::money,
+    screen::totals::format_usd,
     terminal::Hue,
     text,
 };
@@ -90,7 +90,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
         };
         put(ink, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
     }
-    if !monitor.list.view.is_whole() && monitor.list.rows().len() == 1 {
+    if !monitor.list.view.is_unfiltered() && monitor.list.rows().len() == 1 {
         put(ink, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
@@ -119,7 +119,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, &str, u16, u16)], names: u16) {
     let ink = monitor.ink;
     let view = &monitor.list.view;
-    let mut said = format!("{} of {}", monitor.list.place(), monitor.list.rows().len());
+    let mut said = format!("{} of {}", monitor.list.display_position(), monitor.list.rows().len());
     let parts = [
         (view.group_by_supervisor, "by supervision".to_owned()),
         (view.sort != Sort::Started, format!("by {}", view.sort.name())),
@@ -160,8 +160,8 @@ fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
     let view = &actor.view;
     match &view.run {
         Some(run) => {
-            line.push(Hue::Bold, &text::line(&run.agent_type));
-            line.push(Hue::Plain, &format!(" {}", text::line(&run.task)));
+            line.push(Hue::Bold, &text::safe_line(&run.agent_type));
+            line.push(Hue::Plain, &format!(" {}", text::safe_line(&run.task)));
         }
         None if view.kind == ActorKind::RuntimeSupervisor => line.push(Hue::Plain, "runtime"),
         // There is only one actor of this kind, globally or per session.
@@ -170,7 +170,7 @@ fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
         }
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
-            let id = text::cut(&text::line(&view.id), MAX_ID_COLUMNS, ink.ellipsis());
+            let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, ink.ellipsis());
             line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
         }
     }
@@ -192,7 +192,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         Column::State => StyledLine::of(actor.hue(), actor.state().to_owned()),
         Column::Activity if actor.has_ended => {
             let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
-            StyledLine::of(Hue::Red, error.map_or_else(String::new, |error| text::line(error)))
+            StyledLine::of(Hue::Red, error.map_or_else(String::new, |error| text::safe_line(error)))
         }
         Column::Activity => {
             let since = match view.activity.is_empty() {
@@ -201,7 +201,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
-            plain(text::cut(&text::line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
+            plain(text::cut(&text::safe_line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
         }
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
@@ -212,7 +212,9 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
         Column::Tokens => plain(run.map_or_else(String::new, |_| figure::count(actor.used().0))),
-        Column::Cost => plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), money))),
+        Column::Cost => {
+            plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format_usd)))
+        }
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
             (0, Some((most, _))) if !actor.has_ended => StyledLine::of(Hue::Dim, format!("0/{most}")),
             (0, _) => StyledLine::default(),
@@ -222,14 +224,14 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         Column::Mailbox if view.mailbox == 0 => StyledLine::default(),
         Column::Mailbox => plain(view.mailbox.to_string()),
         Column::Budget => {
-            let fullest = run.and_then(|run| run.budget.iter().map(share).max_by(f64::total_cmp));
+            let fullest = run.and_then(|run| run.budget.iter().map(used_fraction).max_by(f64::total_cmp));
             fullest.map_or_else(StyledLine::default, |share| {
                 let hue = if share < 0.8 { Hue::Green } else { Hue::Red };
                 StyledLine::of(hue, ink.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
             })
         }
         Column::Events => {
-            let beats: Vec<u64> = actor.pulse.beats(now, 10).into_iter().map(|(_, events)| events).collect();
+            let beats: Vec<u64> = actor.pulse.samples(now, 10).into_iter().map(|(_, events)| events).collect();
             StyledLine::of(Hue::Cyan, ink.spark(&beats))
         }
     }

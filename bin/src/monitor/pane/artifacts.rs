@@ -6,8 +6,9 @@ use crate::{figure, line::StyledLine, terminal::Hue, text};
 pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if let Some(preview) = &page.records.preview {
         let mut lines =
-            vec![StyledLine::of(Hue::Bold, text::line(&preview.name)).and(Hue::Dim, "  (Esc: back to the list)")];
-        let broken = preview.lines.iter().flat_map(|line| text::broken(&text::line_as_is(line), page.columns));
+            vec![StyledLine::of(Hue::Bold, text::safe_line(&preview.name)).and(Hue::Dim, "  (Esc: back to the list)")];
+        let broken =
+            preview.lines.iter().flat_map(|line| text::break_line(&text::safe_line_keep_spaces(line), page.columns));
         lines.extend(broken.map(|line| StyledLine::of(Hue::Plain, line)));
         return Some(lines);
     }
@@ -19,17 +20,17 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
         let is_chosen = at == page.chosen;
         let state = if artifact.dirty { "edited" } else { "" };
         StyledLine::of(Hue::Cyan, if is_chosen { "> " } else { "  " })
-            .and(if is_chosen { Hue::Bold } else { Hue::Plain }, text::line(&artifact.key()))
+            .and(if is_chosen { Hue::Bold } else { Hue::Plain }, text::safe_line(&artifact.key()))
             .and(
                 Hue::Dim,
                 format!(
                     "  v{} {} {} {state}",
                     artifact.current_version,
                     figure::bytes(artifact.size),
-                    text::line(&artifact.content_type),
+                    text::safe_line(&artifact.content_type),
                 ),
             )
-            .and(Hue::Plain, format!("  {}", text::line(artifact.summary.as_deref().unwrap_or(&artifact.title))))
+            .and(Hue::Plain, format!("  {}", text::safe_line(artifact.summary.as_deref().unwrap_or(&artifact.title))))
     };
     Some(artifacts.iter().enumerate().map(line).collect())
 }

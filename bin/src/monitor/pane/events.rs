@@ -36,6 +36,6 @@ fn line(record: &EventRecord, most: usize) -> StyledLine {
         data.truncate(end);
     }
     StyledLine::of(Hue::Dim, format!("{:>6}  {time}  ", record.event_id))
-        .and(hue, format!("{:<22}", text::line(record.event.kind())))
-        .and(Hue::Plain, format!("  {}", text::line(&data)))
+        .and(hue, format!("{:<22}", text::safe_line(record.event.kind())))
+        .and(Hue::Plain, format!("  {}", text::safe_line(&data)))
 }

@@ -9,8 +9,8 @@ use super::{PaneContext, RunFacts, paragraph};
 use crate::{
     figure,
     line::StyledLine,
-    monitor::{actor::Alert, forest::plus, pulse::SECONDS},
-    screen::totals::cost,
+    monitor::{actor::Alert, forest::add_cost, pulse::SECONDS},
+    screen::totals::format_cost,
     terminal::Hue,
     text,
 };
@@ -72,7 +72,7 @@ fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine>
 }
 
 fn ago(at: Timestamp, now: Timestamp) -> String {
-    figure::span(now.millis_since(at))
+    figure::duration(now.millis_since(at))
 }
 
 fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
@@ -81,7 +81,7 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         StyledLine::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
     if !page.actor.has_ended {
         if !view.activity.is_empty() {
-            line.push(Hue::Plain, &format!(": {}", text::line(&view.activity)));
+            line.push(Hue::Plain, &format!(": {}", text::safe_line(&view.activity)));
         }
         line.push(Hue::Dim, &format!(" for {}", ago(view.since, now)));
     }
@@ -101,7 +101,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let mut used = format!(
         "{} tokens, {} in {}",
         figure::count(tokens),
-        cost(spent),
+        format_cost(spent),
         figure::plural(turns(page.actor.turn()), "turn", "turns")
     );
     if let Some(facts) = &page.records.facts {
@@ -122,8 +122,8 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
     let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
     lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
-    lines.extend(pulse("tokens/s", page, |(tokens, _)| tokens));
-    lines.extend(pulse("events/s", page, |(_, events)| events));
+    lines.extend(usage_sparkline("tokens/s", page, |(tokens, _)| tokens));
+    lines.extend(usage_sparkline("events/s", page, |(_, events)| events));
     if page.actor.has_ended {
         let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
         let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
@@ -157,11 +157,11 @@ fn below(facts: &RunFacts) -> String {
         None => {
             let own = (facts.run.run.usage.total_tokens, facts.run.run.cost);
             let (tokens, spent) =
-                children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, plus(sum.1, child.total_cost)));
+                children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost)));
             (tokens, spent, figure::plural(children.len(), "child", "children"))
         }
     };
-    format!("; with {of}: {} tokens, {}", figure::count(tokens), cost(spent))
+    format!("; with {of}: {} tokens, {}", figure::count(tokens), format_cost(spent))
 }
 
 fn turns(count: u32) -> usize {
@@ -169,14 +169,14 @@ fn turns(count: u32) -> usize {
 }
 
 /// Returns the used fraction of a limit; 1 if fully used.
-pub(crate) fn share(share: &BudgetShare) -> f64 {
+pub(crate) fn used_fraction(share: &BudgetShare) -> f64 {
     let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let limit = number(&share.limit);
     if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
 }
 
 fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
-    let share = share(budget);
+    let share = used_fraction(budget);
     let name = budget.dimension.as_str().replace('_', " ");
     let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);
     bar(&name, share, &rest, page)
@@ -193,9 +193,9 @@ fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine
 }
 
 /// Draws the usage of the last seconds; `None` if there was none.
-fn pulse(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u64) -> Option<StyledLine> {
+fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u64) -> Option<StyledLine> {
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
-    let beats: Vec<u64> = page.actor.pulse.beats(page.now, room).into_iter().map(pick).collect();
+    let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
     let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
     Some(line.and(Hue::Dim, format!(" most {}", figure::count(most))))
@@ -205,7 +205,7 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
     #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
     let until = |at: Option<Timestamp>| {
-        at.map_or_else(String::new, |at| format!(", {} more at least", figure::span(at.millis_since(page.now))))
+        at.map_or_else(String::new, |at| format!(", {} more at least", figure::duration(at.millis_since(page.now))))
     };
     let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
     lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
@@ -222,8 +222,9 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
             None => lines.extend(fact(name, Hue::Dim, "no limit by the minute", page)),
         }
     }
-    let pause =
-        view.retry_after.map(|at| format!("{} more, as the service asked", figure::span(at.millis_since(page.now))));
+    let pause = view
+        .retry_after
+        .map(|at| format!("{} more, as the service asked", figure::duration(at.millis_since(page.now))));
     let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
     lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
     if view.is_down {
@@ -235,7 +236,7 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
         &figure::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
         page,
     ));
-    lines.extend(pulse("calls/s", page, |(_, sent)| sent));
+    lines.extend(usage_sparkline("calls/s", page, |(_, sent)| sent));
 }
 
 fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {

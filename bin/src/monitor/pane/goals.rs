@@ -23,7 +23,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
         let mark = if is_current { "> " } else { "  " };
         let mut line = StyledLine::of(Hue::Cyan, format!("{mark}{}", "  ".repeat(depth)))
             .and(Hue::Bold, format!("{} ", goal.number))
-            .and(if is_current { Hue::Bold } else { Hue::Plain }, text::line(&goal.description))
+            .and(if is_current { Hue::Bold } else { Hue::Plain }, text::safe_line(&goal.description))
             .and(hue, format!("  {status}"));
         if let Some(stats) = goal.cumulative_stats.filter(|stats| stats.total_tokens > 0) {
             line.push(Hue::Dim, &format!("  {} tokens", figure::count(stats.total_tokens)));

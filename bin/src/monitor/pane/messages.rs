@@ -31,7 +31,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         };
         let mut head = StyledLine::of(hue, format!("#{} {}", message.sequence, message.role.as_str()));
         if let Some(call) = &message.tool_call_id {
-            head.push(Hue::Dim, &format!(" answers {}", text::line(call)));
+            head.push(Hue::Dim, &format!(" answers {}", text::safe_line(call)));
         }
         if message.partial {
             head.push(Hue::Yellow, " (cut off)");
@@ -56,7 +56,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
             lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter shows all)")));
         }
         for call in &message.tool_calls {
-            let line = format!("  -> {} {}", text::line(&call.name), text::line(&call.arguments));
+            let line = format!("  -> {} {}", text::safe_line(&call.name), text::safe_line(&call.arguments));
             lines.push(StyledLine::of(if is_off { Hue::Dim } else { Hue::Yellow }, line));
         }
     }

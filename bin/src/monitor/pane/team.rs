@@ -3,7 +3,7 @@
 use soong::protocol::TraceStatus;
 
 use super::{PaneContext, RunFacts};
-use crate::{figure, line::StyledLine, monitor::actor::Actor, screen::totals::money, terminal::Hue, text};
+use crate::{figure, line::StyledLine, monitor::actor::Actor, screen::totals::format_usd, terminal::Hue, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
@@ -11,9 +11,9 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     for one in collaborators {
         let kind = one.trace_id.as_ref().map_or("person", |_| "agent");
         lines.push(
-            StyledLine::of(Hue::Plain, format!("  {} ", text::line(&one.name)))
+            StyledLine::of(Hue::Plain, format!("  {} ", text::safe_line(&one.name)))
                 .and(Hue::Dim, format!("{kind}, {}  ", one.status.as_str()))
-                .and(Hue::Plain, text::line(&one.summary)),
+                .and(Hue::Plain, text::safe_line(&one.summary)),
         );
     }
     let children = &facts.trace.sub_traces;
@@ -32,7 +32,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             (_, TraceStatus::Failed) => (Hue::Red, "failed"),
             (_, TraceStatus::Stopped) => (Hue::Dim, "stopped"),
         };
-        let cost = child.total_cost.map_or_else(|| "?".to_owned(), money);
+        let cost = child.total_cost.map_or_else(|| "?".to_owned(), format_usd);
         let time = match child.status {
             TraceStatus::Running | TraceStatus::Interrupted => page.now.millis_since(child.created_at),
             _ => child.total_duration_ms,
@@ -41,13 +41,13 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             StyledLine::of(hue, format!("  {status:<9} "))
                 .and(
                     Hue::Plain,
-                    format!("{:>8} {cost:>9} {:>11}  ", figure::count(child.total_tokens), figure::span(time)),
+                    format!("{:>8} {cost:>9} {:>11}  ", figure::count(child.total_tokens), figure::duration(time)),
                 )
-                .and(Hue::Bold, text::line(&child.agent_type))
-                .and(Hue::Plain, format!(" {}", text::line(&child.task))),
+                .and(Hue::Bold, text::safe_line(&child.agent_type))
+                .and(Hue::Plain, format!(" {}", text::safe_line(&child.task))),
         );
         if let Some(error) = &child.error_message {
-            lines.push(StyledLine::of(Hue::Red, format!("            {}", text::line(error))));
+            lines.push(StyledLine::of(Hue::Red, format!("            {}", text::safe_line(error))));
         }
     }
     lines

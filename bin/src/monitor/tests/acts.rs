@@ -14,7 +14,7 @@ use crate::monitor::{
 
 fn evening() -> TestMonitor {
     let mut evening = TestMonitor::begin(FINE);
-    evening.hears(MonitorInput::Tree(afternoon()));
+    evening.hears(MonitorInput::Tree(sample_tree()));
     evening
 }
 
@@ -77,7 +77,7 @@ fn only_restartable_actors_can_be_killed() {
 #[test]
 fn pending_requests_are_read_on_change_and_answered() {
     let mut evening = TestMonitor::begin(FINE);
-    let wishes = evening.hears(MonitorInput::Tree(afternoon()));
+    let wishes = evening.hears(MonitorInput::Tree(sample_tree()));
     assert!(wishes.contains(&MonitorRequest::ReadAsks), "{wishes:?}");
     assert!(!evening.types("j").contains(&MonitorRequest::ReadAsks), "nothing has changed");
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
@@ -257,7 +257,7 @@ fn ctrl_c_cancels_own_run_first_and_then_exits() {
     let interrupt = || MonitorInput::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     let mut own = TestMonitor { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
     own.hears(MonitorInput::Link(Connection::Connected { pid: 1, version: "0.1.0".to_owned() }));
-    own.hears(MonitorInput::Tree(afternoon()));
+    own.hears(MonitorInput::Tree(sample_tree()));
     assert_eq!(own.monitor.list.selected().map(|key| &**key), Some("run:main"), "it is what one came for");
     assert_eq!(deeds(own.hears(interrupt())), [Command::Cancel(vec![RunId::new("main")])]);
     assert!(own.hears(interrupt()).contains(&MonitorRequest::Exit));

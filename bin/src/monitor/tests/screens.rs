@@ -8,7 +8,7 @@ use crate::monitor::sample::changed;
 
 fn evening(ink: CellWriter) -> TestMonitor {
     let mut evening = TestMonitor::begin(ink);
-    evening.hears(MonitorInput::Tree(afternoon()));
+    evening.hears(MonitorInput::Tree(sample_tree()));
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening
 }

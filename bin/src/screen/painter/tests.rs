@@ -160,7 +160,7 @@ fn forget_hides_cursor_again_and_starts_on_a_new_line() {
         let mut glass = TestTerminal::new(20, 10);
         glass.paint(&[], &["p1", "p2"]);
         glass.parser.process(b"\x1b[?25h"); // the terminal was restored in between
-        glass.painter.forget();
+        glass.painter.keep_picture();
         glass.parser.process(between.as_bytes());
         glass.paint(&[], &["q1"]);
         assert!(glass.parser.screen().hide_cursor());

@@ -71,8 +71,8 @@ fn canonically_equivalent_names_are_equal() {
 #[test]
 fn accepted_letters_are_distinct_under_nfkc() {
     let mut seen = std::collections::HashMap::new();
-    let daily_lao = ['\u{edc}', '\u{edd}']; // each maps to two letters
-    for c in (char::MIN..=char::MAX).filter(|c| !daily_lao.contains(c)) {
+    let lao_digraphs = ['\u{edc}', '\u{edd}']; // each maps to two letters
+    for c in (char::MIN..=char::MAX).filter(|c| !lao_digraphs.contains(c)) {
         let Ok(name) = ArtifactName::parse(&c.to_string()) else { continue };
         let plain: String = name.as_str().nfkc().collect();
         let first = seen.entry(plain).or_insert_with(|| name.clone());

@@ -15,10 +15,10 @@ fn confinement_level_follows_host_capabilities() {
         (99, None, true, vec![]),
     ] {
         let no_mounts = no_mounts.map(str::to_owned);
-        let confinement = of_machine(&HostCapabilities { version, no_mounts, has_private_devices: true });
+        let confinement = confinement_of(&HostCapabilities { version, no_mounts, has_private_devices: true });
         assert_eq!(confinement == Confinement::Full, is_full, "version {version}");
         for part in parts {
-            assert!(confinement.lacks().unwrap_or_default().contains(part), "version {version}: {confinement:?}");
+            assert!(confinement.missing().unwrap_or_default().contains(part), "version {version}: {confinement:?}");
         }
         assert_eq!(matches!(confinement, Confinement::None { .. }), version < 1, "version {version}");
     }

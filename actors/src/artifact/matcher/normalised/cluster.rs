@@ -84,12 +84,12 @@ pub(super) fn plain_len(rest: &str) -> usize {
 }
 
 /// Returns the length in bytes of the characters at the start of `rest` that join the character before it.
-pub(super) fn joining_len(rest: &str, patience: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+pub(super) fn joining_len(rest: &str, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
     for (at, ch) in rest.char_indices() {
         if ClusterRole::of(ch) != ClusterRole::Joining {
             return Ok(at);
         }
-        patience.spend(8)?;
+        budget.spend(8)?;
     }
     Ok(rest.len())
 }
@@ -115,11 +115,11 @@ impl Cluster {
         &mut self,
         original: &str,
         range: Range<usize>,
-        patience: &mut WorkBudget<'_>,
+        budget: &mut WorkBudget<'_>,
     ) -> Result<(), MatchError> {
         self.items.clear();
         for (at, ch) in original[range.clone()].char_indices() {
-            patience.spend(32)?;
+            budget.spend(32)?;
             let start = range.start + at;
             decompose_compatible(map_punctuation(ch), |part| {
                 let class = canonical_combining_class(part);
@@ -127,7 +127,7 @@ impl Cluster {
             });
         }
         self.order();
-        self.compose(patience)?;
+        self.compose(budget)?;
         self.merge_origins();
         Ok(())
     }
@@ -145,11 +145,11 @@ impl Cluster {
     }
 
     /// Composes each starter with the marks after it, in place.
-    fn compose(&mut self, patience: &mut WorkBudget<'_>) -> Result<(), MatchError> {
+    fn compose(&mut self, budget: &mut WorkBudget<'_>) -> Result<(), MatchError> {
         let mut starter = None;
         let mut kept = 0;
         for at in 0..self.items.len() {
-            patience.spend(16)?;
+            budget.spend(16)?;
             let item = self.items[at];
             if let Some(starter) = starter {
                 // A mark is blocked if a character between it and the starter has an equal or higher class.

@@ -31,20 +31,20 @@ fn limited(seconds: Option<u64>) -> Result<Completion, ModelError> {
 }
 
 /// Admits a call and begins it.
-fn begun(ledger: &mut Ledger, now: Duration) -> u64 {
+fn admit_and_begin(ledger: &mut Ledger, now: Duration) -> u64 {
     let id = ledger.admit(10, now).unwrap();
     assert!(ledger.begin(id, now));
     id
 }
 
 /// Makes an attempt that takes no time.
-fn made(
+fn attempt(
     ledger: &mut Ledger,
     tries: &mut Attempts,
     outcome: &Result<Completion, ModelError>,
     now: Duration,
 ) -> RetryDecision {
-    let id = begun(ledger, now);
+    let id = admit_and_begin(ledger, now);
     ledger.end(id, tries, outcome, 1.0, now)
 }
 
@@ -66,59 +66,59 @@ fn first_failure_maps_to_retry_decision() {
         (limited(Some(121)), true, RetryDecision::GiveUp),
     ] {
         let mut ledger = Ledger::new(&config());
-        let mut tries = ledger.join();
+        let mut tries = ledger.register();
         if moving {
-            let mut other = ledger.join();
-            made(&mut ledger, &mut other, &answer(), at(1));
+            let mut other = ledger.register();
+            attempt(&mut ledger, &mut other, &answer(), at(1));
         }
-        assert_eq!(made(&mut ledger, &mut tries, &outcome, at(2)), want, "{outcome:?}, moving: {moving}");
+        assert_eq!(attempt(&mut ledger, &mut tries, &outcome, at(2)), want, "{outcome:?}, moving: {moving}");
     }
 }
 
 #[test]
 fn pause_blocks_all_calls_including_admitted_ones() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, waiting) = (ledger.join(), ledger.join());
+    let (mut tries, waiting) = (ledger.register(), ledger.register());
     let ready = ledger.admit(10, at(0)).unwrap();
-    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::GiveUp);
+    assert_eq!(attempt(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::GiveUp);
     assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
     ledger.give_back(ready, at(1));
     let blocked = Blocked { reason: WaitReason::RetryAfter, until: Some(at(150)) };
     assert_eq!(ledger.admit(10, at(149)), Err(blocked));
-    assert!(ledger.look(&waiting, at(0), at(149)).is_ok(), "the others wait for it");
-    begun(&mut ledger, at(150));
+    assert!(ledger.check_wait(&waiting, at(0), at(149)).is_ok(), "the others wait for it");
+    admit_and_begin(&mut ledger, at(150));
 }
 
 #[test]
 fn waiting_calls_fail_after_max_unsuccessful_rounds() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, waiting) = (ledger.join(), ledger.join());
+    let (mut tries, waiting) = (ledger.register(), ledger.register());
     let mut now = at(0);
     for round in 1..=5 {
-        let next = made(&mut ledger, &mut tries, &limited(Some(20)), now);
+        let next = attempt(&mut ledger, &mut tries, &limited(Some(20)), now);
         assert_eq!(
             next,
             if round < 5 { RetryDecision::Requeue(at(20)) } else { RetryDecision::GiveUp },
             "round {round}"
         );
-        assert_eq!(ledger.look(&waiting, at(0), now).is_err(), round == 5, "round {round}");
+        assert_eq!(ledger.check_wait(&waiting, at(0), now).is_err(), round == 5, "round {round}");
         now += at(20);
     }
-    assert_eq!(ledger.look(&waiting, at(0), now).unwrap_err().code, ErrorCode::ProviderRateLimited);
-    let late = ledger.join();
-    assert!(ledger.look(&late, at(0), now).is_ok(), "whoever comes now has all tries before it");
+    assert_eq!(ledger.check_wait(&waiting, at(0), now).unwrap_err().code, ErrorCode::ProviderRateLimited);
+    let late = ledger.register();
+    assert!(ledger.check_wait(&late, at(0), now).is_ok(), "whoever comes now has all tries before it");
 }
 
 #[test]
 fn rate_limit_is_no_attempt_while_other_calls_succeed() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, mut other) = (ledger.join(), ledger.join());
+    let (mut tries, mut other) = (ledger.register(), ledger.register());
     let mut now = at(0);
     for _ in 0..100 {
         now += at(30);
-        made(&mut ledger, &mut other, &answer(), now);
+        attempt(&mut ledger, &mut other, &answer(), now);
         for _ in 0..3 {
-            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Requeue(_)));
+            assert!(matches!(attempt(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Requeue(_)));
             now += at(31);
         }
     }
@@ -126,34 +126,34 @@ fn rate_limit_is_no_attempt_while_other_calls_succeed() {
     // The call's own failures still count.
     for _ in 1..5 {
         assert!(matches!(
-            made(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now),
+            attempt(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now),
             RetryDecision::Backoff(_)
         ));
     }
-    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now), RetryDecision::GiveUp);
+    assert_eq!(attempt(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now), RetryDecision::GiveUp);
 }
 
 #[test]
 fn down_provider_error_reports_failure_count_and_duration() {
     let mut ledger = Ledger::new(&config());
-    let mut others = [ledger.join(); 5];
+    let mut others = [ledger.register(); 5];
     for (second, tries) in (10..).zip(&mut others) {
-        made(&mut ledger, tries, &failed(Failure::Timeout), at(second));
+        attempt(&mut ledger, tries, &failed(Failure::Timeout), at(second));
     }
-    let call = ledger.join();
-    let patience = ledger.patience(&call, at(14));
+    let call = ledger.register();
+    let patience = ledger.max_outage_wait(&call, at(14));
     assert_eq!(patience, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
     assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: WaitReason::ProviderDown, until: Some(at(16)) }));
-    assert!(ledger.look(&call, at(7), at(15)).is_ok());
-    let error = ledger.look(&call, at(8), at(15)).unwrap_err();
+    assert!(ledger.check_wait(&call, at(7), at(15)).is_ok());
+    let error = ledger.check_wait(&call, at(8), at(15)).unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::ProviderTimeout, true));
     assert!(error.message.contains("failing for 5 s, 5 calls in a row"), "{error:?}");
     let probe = ledger.admit(1, at(16)).unwrap();
     assert!(ledger.admit(1, at(16)).is_err(), "one probe at a time");
     ledger.give_back(probe, at(17));
-    assert!(ledger.look(&call, at(99), at(17)).is_ok(), "it may be the next probe itself");
-    let probe = begun(&mut ledger, at(17));
-    let mut tries = ledger.join();
+    assert!(ledger.check_wait(&call, at(99), at(17)).is_ok(), "it may be the next probe itself");
+    let probe = admit_and_begin(&mut ledger, at(17));
+    let mut tries = ledger.register();
     ledger.end(probe, &mut tries, &failed(Failure::Rejected), 1.0, at(18));
     assert!(!ledger.is_down(at(18)), "it answers");
 }
@@ -225,7 +225,7 @@ proptest! {
                 Step::End { which, outcome: number } if !at_work.is_empty() => {
                     let id = at_work.remove(which % at_work.len());
                     let result = outcome(number);
-                    let mut tries = ledger.join();
+                    let mut tries = ledger.register();
                     ledger.end(id, &mut tries, &result, 0.5, now);
                     if let Err(ModelError { failure: Failure::RateLimited { retry_after_ms: Some(ms) }, .. }) = result {
                         held_until = held_until.max(now + Duration::from_millis(ms).min(retry::MAX_PAUSE));
@@ -234,8 +234,8 @@ proptest! {
                 Step::Later { ms } => now += Duration::from_millis(ms),
                 _ => {}
             }
-            prop_assert_eq!(ledger.out(), ready.len() + at_work.len());
-            prop_assert!(ledger.out() <= 4);
+            prop_assert_eq!(ledger.permit_count(), ready.len() + at_work.len());
+            prop_assert!(ledger.permit_count() <= 4);
         }
         for end in &began {
             let count = began.iter().filter(|at| *at <= end && **at + MINUTE > *end).count();
@@ -246,8 +246,8 @@ proptest! {
             ledger.give_back(id, now);
         }
         now += retry::MAX_PAUSE + WINDOW;
-        let id = begun(&mut ledger, now);
-        let mut tries = ledger.join();
+        let id = admit_and_begin(&mut ledger, now);
+        let mut tries = ledger.register();
         ledger.end(id, &mut tries, &answer(), 0.5, now);
         now += WINDOW;
         let room = 4.min(if requests_per_minute == 0 { 4 } else { requests_per_minute });

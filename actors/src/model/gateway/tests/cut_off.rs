@@ -54,7 +54,7 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
     assert!(log.most_in_flight <= config.max_concurrency);
     tokio::task::yield_now().await;
     assert_eq!(house.activity(), "", "a permit or a place is lost");
-    assert_eq!(house.gateway.shared.ledger().out(), 0);
+    assert_eq!(house.gateway.shared.ledger().permit_count(), 0);
     // The full limit is available again.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let begin = Instant::now();

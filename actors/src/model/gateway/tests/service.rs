@@ -48,7 +48,7 @@ impl LimitedService {
         self.log.lock().unwrap().clone()
     }
 
-    fn take(&self, whose: &str) -> Result<InFlight<'_>, ModelError> {
+    fn take(&self, caller: &str) -> Result<InFlight<'_>, ModelError> {
         let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
         log.too_early += usize::from(log.not_before.is_some_and(|at| now < at));
         while log.window.front().is_some_and(|at| *at + MINUTE <= now) {
@@ -66,7 +66,7 @@ impl LimitedService {
             return Err(ModelError::new(Failure::RateLimited { retry_after_ms }, "too many"));
         }
         log.window.push_back(now);
-        log.accepted.push((whose.to_owned(), now));
+        log.accepted.push((caller.to_owned(), now));
         log.in_flight += 1;
         log.most_in_flight = log.most_in_flight.max(log.in_flight);
         Ok(InFlight(self))

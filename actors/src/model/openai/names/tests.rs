@@ -43,9 +43,9 @@ fn tool_names_are_encoded_and_restored() {
         let request = request(&offered, &called);
         let names = ToolNames::of(&request);
         let all: Vec<&str> = offered.iter().chain(&called).copied().collect();
-        let outgoing: Vec<&str> = all.iter().map(|name| names.told(name)).collect();
+        let outgoing: Vec<&str> = all.iter().map(|name| names.outgoing_name(name)).collect();
         assert_eq!(outgoing, told, "{offered:?} {called:?}");
-        assert!(outgoing.iter().all(|name| fits(name)), "{outgoing:?}");
+        assert!(outgoing.iter().all(|name| is_valid(name)), "{outgoing:?}");
         let mut back: Vec<ToolCall> = outgoing.iter().map(|name| call(name)).collect();
         names.restore(&mut back);
         let back: Vec<&str> = back.iter().map(|call| call.name.as_str()).collect();

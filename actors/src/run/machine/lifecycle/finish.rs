@@ -31,10 +31,10 @@ impl Transition<'_, '_> {
             self.skip_waiting_calls();
         }
         self.update_waiting();
-        let may_think = self.state.end.ending.is_none()
+        let may_call_model = self.state.end.ending.is_none()
             && self.state.answer.handed_out.is_empty()
             && self.state.turn.number < self.state.spec.limits.max_turns;
-        if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_think {
+        if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_call_model {
             // Results of children arrived that the model has not seen.
             self.open_turn();
         }
@@ -89,7 +89,7 @@ impl Transition<'_, '_> {
         let FlushReport { mut versions, failed } = flushed;
         // Versions that an earlier incarnation stored and could not report.
         for (name, version) in std::mem::take(&mut self.state.edited_documents.versions) {
-            if version > 0 && failed.iter().all(|one| one.name != name) {
+            if version > 0 && failed.iter().all(|failure| failure.name != name) {
                 versions.entry(name).or_insert(version);
             }
         }
@@ -112,11 +112,11 @@ impl Transition<'_, '_> {
         }
         let stats = self.state.stats();
         let result = outcome::child_result(self.state, ending);
-        let never_began = self.state.clock.started_at.is_none();
+        let never_started = self.state.clock.started_at.is_none();
         let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
         self.emit(match ending.status {
             RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
-            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_began, end_reason: ending.reason, stats },
+            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_started, end_reason: ending.reason, stats },
             _ => RunEvent::Failed {
                 error: ending.error.clone().unwrap_or_else(no_error),
                 end_reason: ending.reason,

@@ -14,11 +14,11 @@ use crate::run::machine::{
 
 impl Transition<'_, '_> {
     /// Resumes the run. Work that was in flight is lost; recorded outcomes are kept (DUR-4).
-    pub(crate) fn resume(&mut self, again: ResumeReason) {
+    pub(crate) fn resume(&mut self, reason: ResumeReason) {
         // Budget reservations are known only to the process that made them.
-        let was_here = matches!(again, ResumeReason::Crashed { .. });
+        let same_process = matches!(reason, ResumeReason::Crashed { .. });
         if self.state.phase != Phase::New {
-            match again {
+            match reason {
                 ResumeReason::Reactivated => {}
                 ResumeReason::Crashed { error, .. } if error.is_empty() => {}
                 ResumeReason::Crashed { count, error } => {
@@ -26,8 +26,8 @@ impl Transition<'_, '_> {
                     self.notify_parent(CollaboratorStatus::Running, true);
                 }
                 ResumeReason::ProcessRestart => {
-                    let healed_calls = to_u64(self.calls_with_unknown_outcome().len());
-                    self.emit(RunEvent::Recovered { healed_calls });
+                    let interrupted_calls = to_u64(self.calls_with_unknown_outcome().len());
+                    self.emit(RunEvent::Recovered { healed_calls: interrupted_calls });
                 }
             }
         }
@@ -38,20 +38,20 @@ impl Transition<'_, '_> {
             Phase::New => {
                 if self.state.start.loop_started {
                     // The search for experiences may have been interrupted.
-                    self.charge_lost_recall(was_here);
+                    self.charge_lost_recall(same_process);
                 }
                 self.start();
             }
-            Phase::CallingModel if self.state.end.ending.is_some() => self.close_in_flight(was_here),
+            Phase::CallingModel if self.state.end.ending.is_some() => self.close_in_flight(same_process),
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
-                let booked = self.lost_call_usage(was_here);
+                let booked = self.lost_call_usage(same_process);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.call_model();
             }
-            Phase::Compacting if self.state.end.ending.is_some() => self.close_in_flight(was_here),
+            Phase::Compacting if self.state.end.ending.is_some() => self.close_in_flight(same_process),
             Phase::Compacting => {
                 self.close_lost_summary();
                 self.call_model();
@@ -77,26 +77,26 @@ impl Transition<'_, '_> {
     }
 
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
-    fn lost_call_usage(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
+    fn lost_call_usage(&self, same_process: bool) -> Option<(Usage, Option<Usd>)> {
         let (mut usage, _) = self.max_usage();
-        if let Some(purse) = self.context.budget.filter(|_| was_here) {
-            let held = purse.lost_reservation();
-            if held.model_calls == 0 {
+        if let Some(purse) = self.context.budget.filter(|_| same_process) {
+            let reserved = purse.lost_reservation();
+            if reserved.model_calls == 0 {
                 return None;
             }
-            usage.completion_tokens = held.tokens.saturating_sub(usage.prompt_tokens);
+            usage.completion_tokens = reserved.tokens.saturating_sub(usage.prompt_tokens);
         }
         Some((usage, self.state.spec.model.prices.map(|prices| prices.cost(&usage))))
     }
 
     /// Closes the work that an earlier incarnation had in flight, without repeating it. `was_here`: the incarnation ran
     /// in this process.
-    pub(crate) fn close_in_flight(&mut self, was_here: bool) {
+    pub(crate) fn close_in_flight(&mut self, same_process: bool) {
         match self.state.phase {
             Phase::CallingModel => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                let booked = self.lost_call_usage(was_here);
-                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                let charged = self.lost_call_usage(same_process);
+                let (usage, cost) = charged.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }
             Phase::Compacting => {
@@ -110,7 +110,7 @@ impl Transition<'_, '_> {
             Phase::New => {
                 if self.state.start.loop_started {
                     // The search for experiences may have been interrupted.
-                    self.charge_lost_recall(was_here);
+                    self.charge_lost_recall(same_process);
                 } else if self.state.start.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }

@@ -67,8 +67,8 @@ impl Transition<'_, '_> {
         let spec = Arc::clone(&self.state.spec);
         self.notify_start_hooks();
         for result in spec.settings.messages.iter().filter(|_| spec.settings.goes_on) {
-            let of = result.tool_call_id.clone();
-            self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = of);
+            let tool_call_id = result.tool_call_id.clone();
+            self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = tool_call_id);
         }
         self.add_missing_outcomes();
         // A run may have a different mode or prompt than the previous run of the trace (RT-3).
@@ -87,8 +87,8 @@ impl Transition<'_, '_> {
             if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.prompt_text().is_empty()) {
                 task.push_str(&format!("\n\n{}", schema.prompt_text()));
             }
-            if let Some(learned) = learned {
-                task.push_str(&format!("\n\n{learned}"));
+            if let Some(experiences) = learned {
+                task.push_str(&format!("\n\n{experiences}"));
             }
             self.add_message(Role::User, task, |_| {});
         }
@@ -149,10 +149,13 @@ impl Transition<'_, '_> {
     /// Adds an outcome for every call at the end of the conversation that has none (MSG-6).
     fn add_missing_outcomes(&mut self) {
         let transcript = &self.state.conversation.transcript;
-        let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };
+        let Some(last_answer) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else {
+            return;
+        };
         let answered: HashSet<&str> =
-            transcript[asked..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
-        let open = transcript[asked].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
+            transcript[last_answer..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
+        let open =
+            transcript[last_answer].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
         for call in open.cloned().collect::<Vec<_>>() {
             let text = self.missing_outcome(&call);
             self.add_message(Role::Tool, text, |message| message.tool_call_id = Some(call.id));
@@ -160,8 +163,8 @@ impl Transition<'_, '_> {
     }
 
     fn missing_outcome(&mut self, call: &ToolCall) -> String {
-        let asked = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning_tool(&call.name));
-        match asked.filter(|results| !results.is_empty()) {
+        let last_answer = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning_tool(&call.name));
+        match last_answer.filter(|results| !results.is_empty()) {
             Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
             None => outcome::error_text(&call_interrupted()),
         }

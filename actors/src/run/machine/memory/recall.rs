@@ -21,20 +21,20 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Charges the model call of an earlier incarnation. Its usage is unknown, so it is estimated (DUR-4).
-    pub(in crate::run) fn charge_lost_recall(&mut self, was_here: bool) {
+    pub(in crate::run) fn charge_lost_recall(&mut self, same_process: bool) {
         if !self.state.needs_recall() {
             return;
         }
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
         let mut completion_tokens = spec.helpers.utility.max_output_tokens;
-        if let Some(purse) = self.context.budget.filter(|_| was_here) {
-            let held = purse.lost_reservation();
-            if held.model_calls == 0 {
+        if let Some(purse) = self.context.budget.filter(|_| same_process) {
+            let reserved = purse.lost_reservation();
+            if reserved.model_calls == 0 {
                 return;
             }
-            prompt_tokens = prompt_tokens.min(held.tokens);
-            completion_tokens = held.tokens - prompt_tokens;
+            prompt_tokens = prompt_tokens.min(reserved.tokens);
+            completion_tokens = reserved.tokens - prompt_tokens;
         }
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the look for experiences was cut off");
         let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };

@@ -70,8 +70,8 @@ impl Transition<'_, '_> {
         let is_due = |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
         let Some(look) = self.state.reflection.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.is_writing, true) {
-            let told: HashSet<String> = experiences_in(look.conversation.iter().map(|entry| &*entry.message));
-            let (new, rated) = read_reflection(&self.state.answer.text, &told);
+            let shown_ids: HashSet<String> = experiences_in(look.conversation.iter().map(|entry| &*entry.message));
+            let (new, rated) = read_reflection(&self.state.answer.text, &shown_ids);
             let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
             self.step.effects.push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
                 reflection,
@@ -90,8 +90,8 @@ impl Transition<'_, '_> {
         changes: Changes,
         outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
     ) {
-        let Some(look) = &mut self.state.reflection else { return };
-        look.is_written = true;
+        let Some(reflection) = &mut self.state.reflection else { return };
+        reflection.is_written = true;
         let added = match outcome {
             Ok(added) => added,
             Err(error) => {
@@ -116,9 +116,9 @@ impl Transition<'_, '_> {
         }
         let listed = |ids: &[ExperienceId]| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
         let parts = [("learned", new.join(", ")), ("helped", listed(&helpful)), ("did harm", listed(&harmful))];
-        let told: Vec<String> =
+        let shown_ids: Vec<String> =
             parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
-        self.state.answer.text = if told.is_empty() { "nothing to keep".to_owned() } else { told.join("; ") };
+        self.state.answer.text = if shown_ids.is_empty() { "nothing to keep".to_owned() } else { shown_ids.join("; ") };
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }

@@ -22,16 +22,16 @@ impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
             SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, deliver, .. } => {
-                let place = self.sub_agents.children.len();
-                self.sub_agents.index.insert(run_id.clone(), place);
+                let index = self.sub_agents.children.len();
+                self.sub_agents.index.insert(run_id.clone(), index);
                 self.sub_agents.open += 1;
                 if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
                     let branches = self.sub_agents.branches.entry(goal.clone()).or_default();
-                    branches.indexes.push(place);
+                    branches.indexes.push(index);
                     branches.open += 1;
                 }
                 if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
-                    open.children.push(place);
+                    open.children.push(index);
                     open.open_children += 1;
                 }
                 self.sub_agents.children.push(Child {
@@ -65,10 +65,10 @@ impl RunState {
 
     /// Replaces the collaborators by those of a rewind. `None` leaves them unchanged.
     pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
-        let Some(by) = by else { return };
+        let Some(collaborators) = by else { return };
         self.sub_agents.collaborators.clear();
         self.sub_agents.collaborator_index.clear();
-        by.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
+        collaborators.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
     }
 
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
@@ -87,8 +87,8 @@ impl RunState {
     ///
     /// Returns the index of the child if the result is new.
     pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
-        let place = *self.sub_agents.index.get(&result.run_id)?;
-        let child = &self.sub_agents.children[place];
+        let index = *self.sub_agents.index.get(&result.run_id)?;
+        let child = &self.sub_agents.children[index];
         if child.result.is_some() {
             return None;
         }
@@ -105,11 +105,11 @@ impl RunState {
         }
         self.usage.below.add_descendant(&result.stats.tree);
         self.set_collaborator(ended_collaborator(&result));
-        if self.sub_agents.children[place].deliver {
-            self.sub_agents.deliveries.push(place);
+        if self.sub_agents.children[index].deliver {
+            self.sub_agents.deliveries.push(index);
         }
-        self.sub_agents.children[place].result = Some(Box::new(result));
-        Some(place)
+        self.sub_agents.children[index].result = Some(Box::new(result));
+        Some(index)
     }
 
     /// Returns the children that have not ended.
@@ -122,13 +122,13 @@ impl Transition<'_, '_> {
     /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
     /// ended while the run had no actor.
     pub(crate) fn summarize_goals(&mut self) {
-        let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
+        let due = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
         let summary = |places: &[usize]| {
-            let results = places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref());
+            let results = places.iter().filter_map(|index| self.state.sub_agents.children[*index].result.as_deref());
             outcome::joint_summary(&results.collect::<Vec<_>>())
         };
         let mut summaries: Vec<(GoalId, String)> =
-            owed.map(|(goal, branches)| (goal.clone(), summary(&branches.indexes))).collect();
+            due.map(|(goal, branches)| (goal.clone(), summary(&branches.indexes))).collect();
         summaries.sort();
         for (goal_id, summary) in summaries {
             let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
@@ -138,8 +138,8 @@ impl Transition<'_, '_> {
 
     /// Adds the waiting results of children to the conversation, each as a separate message.
     pub(crate) fn deliver_results(&mut self) {
-        for place in std::mem::take(&mut self.state.sub_agents.deliveries) {
-            let child = &self.state.sub_agents.children[place];
+        for index in std::mem::take(&mut self.state.sub_agents.deliveries) {
+            let child = &self.state.sub_agents.children[index];
             let Some(result) = child.result.as_deref() else { continue };
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
@@ -152,11 +152,11 @@ impl Transition<'_, '_> {
     }
 
     /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).
-    pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
+    pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, immediately: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.context.now;
-        let is_soon = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
-        if !at_once && self.state.clock.told_parent_at.is_some_and(is_soon) {
+        let is_within_interval = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
+        if !immediately && self.state.clock.told_parent_at.is_some_and(is_within_interval) {
             return;
         }
         self.state.clock.told_parent_at = Some(at);

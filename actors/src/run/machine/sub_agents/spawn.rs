@@ -71,18 +71,18 @@ impl Transition<'_, '_> {
         arguments: Value,
         before: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
-        let wish: AgentArguments = crate::tool::arguments(arguments)?;
-        let (mode, tasks) = match wish.task {
+        let request: AgentArguments = crate::tool::arguments(arguments)?;
+        let (mode, tasks) = match request.task {
             OneOrMany::One(task) => (ChildMode::Delegate, vec![task]),
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
         };
-        if wish.continue_from.is_some() && mode == ChildMode::Explore {
+        if request.continue_from.is_some() && mode == ChildMode::Explore {
             return Err(validation_error("`continue_from` goes on with one sub-agent: give one task as a string"));
         }
-        if let (Some(id), None) = (&wish.continue_from, &before) {
+        if let (Some(id), None) = (&request.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), mode);
         }
-        let mut messages = match wish.messages {
+        let mut messages = match request.messages {
             None => vec![Vec::new(); tasks.len()],
             Some(SharedOrPerChild::One(all)) => vec![all; tasks.len()],
             Some(SharedOrPerChild::Each(each)) if each.len() == tasks.len() => each,
@@ -93,21 +93,21 @@ impl Transition<'_, '_> {
                 )));
             }
         };
-        let orders = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
+        let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
             let spec = ChildSpec {
                 mode,
-                agent_type: wish.agent_type.clone(),
-                context: wish.context.clone(),
+                agent_type: request.agent_type.clone(),
+                context: request.context.clone(),
                 messages,
-                skills: wish.skills.clone(),
-                expected_output_schema: wish.expected_output_schema.clone(),
-                timeout_ms: wish.timeout_ms,
-                continue_from: wish.continue_from.clone().map(TraceId::new),
+                skills: request.skills.clone(),
+                expected_output_schema: request.expected_output_schema.clone(),
+                timeout_ms: request.timeout_ms,
+                continue_from: request.continue_from.clone().map(TraceId::new),
                 ..ChildSpec::new(task)
             };
             ChildRequest { spec, previous_settings: before.clone(), index: place + 1 }
         });
-        self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
+        self.spawn(requests.collect(), Some(&call.id)).map(|_| ())
     }
 
     /// Starts the child of a call. `before` as in [`Self::run_agent`].
@@ -117,12 +117,12 @@ impl Transition<'_, '_> {
         arguments: Value,
         before: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
-        let wish: EvaluateArguments = crate::tool::arguments(arguments)?;
-        if let (Some(id), None) = (&wish.continue_from, &before) {
+        let request: EvaluateArguments = crate::tool::arguments(arguments)?;
+        if let (Some(id), None) = (&request.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), ChildMode::Evaluate);
         }
         let goals = &self.state.goals;
-        let goal = match &wish.target_goal_id {
+        let goal = match &request.target_goal_id {
             Some(name) => goals.find(name).map_err(|e| ErrorInfo::new(ErrorCode::GoalNotFound, e.to_string()))?,
             None => goals.current().ok_or_else(|| {
                 ErrorInfo::new(
@@ -137,9 +137,9 @@ impl Transition<'_, '_> {
             goal.number, goal.description, goal.reason
         );
         let spec = ChildSpec {
-            context: wish.context,
-            messages: wish.messages,
-            continue_from: wish.continue_from.map(TraceId::new),
+            context: request.context,
+            messages: request.messages,
+            continue_from: request.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task)
         };
         self.spawn(vec![ChildRequest { spec, previous_settings: before, index: 1 }], Some(&call.id)).map(|_| ())
@@ -173,15 +173,15 @@ impl Transition<'_, '_> {
     }
 
     /// Records all children of a call in one commit, and requests their start (DUR-2a).
-    fn spawn(&mut self, orders: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
-        self.check_requests(&orders)?;
-        self.context.budget.map_or(Ok(()), |purse| purse.count_children(orders.len()))?;
+    fn spawn(&mut self, requests: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
+        self.check_requests(&requests)?;
+        self.context.budget.map_or(Ok(()), |purse| purse.count_children(requests.len()))?;
         let goal_id = self.state.goals.current_id.clone();
-        let mut runs = Vec::with_capacity(orders.len());
-        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
+        let mut runs = Vec::with_capacity(requests.len());
+        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, requests.first()) {
             self.mark_goal_as_agent_call(goal_id, order.mode());
         }
-        for order in orders {
+        for order in requests {
             let run = self.child_run(&order, goal_id.clone(), call.is_some());
             self.record_child(&run, &order, call);
             runs.push(run);
@@ -190,10 +190,10 @@ impl Transition<'_, '_> {
         Ok(runs)
     }
 
-    fn check_requests(&self, orders: &[ChildRequest]) -> Result<(), ErrorInfo> {
+    fn check_requests(&self, requests: &[ChildRequest]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
-        let have = self.state.sub_agents.children.len();
-        if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
+        let child_count = self.state.sub_agents.children.len();
+        if requests.is_empty() || requests.iter().any(|order| order.spec.task.trim().is_empty()) {
             return Err(validation_error("`task` needs at least one task, and none may be empty"));
         }
         if spec.settings.budget.depth == Some(0) {
@@ -207,15 +207,16 @@ impl Transition<'_, '_> {
             );
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        if have + orders.len() > spec.limits.max_children {
+        if child_count + requests.len() > spec.limits.max_children {
             let limit = spec.limits.max_children;
-            let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
+            let message =
+                format!("this run may have {limit} children in all and has had {child_count}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        for ChildRequest { spec: wish, .. } in orders {
+        for ChildRequest { spec: wish, .. } in requests {
             if let Some(id) = &wish.continue_from {
                 self.check_continued(id, wish.mode)?;
-                if orders.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
+                if requests.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
                     return Err(validation_error(format!("continue_from: {id} can go on with one task at a time")));
                 }
             }
@@ -227,7 +228,7 @@ impl Transition<'_, '_> {
             }
             check_initial_messages(&wish.messages)?;
         }
-        let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());
+        let mut named = requests.iter().filter_map(|order| order.spec.agent_type.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
         if let Some(name) = unknown {
             let known: Vec<&str> = spec.catalog.presets.keys().map(String::as_str).collect();
@@ -277,57 +278,57 @@ impl Transition<'_, '_> {
     /// cannot widen its tools; a program can.
     fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let spec = &self.state.spec;
-        let mut before = order.previous_settings.as_deref().cloned();
-        if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
+        let mut previous_settings = order.previous_settings.as_deref().cloned();
+        if let Some(before) = previous_settings.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
             (before.tools, before.model) = (None, spec.settings.model.clone());
         }
         let number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
-        let wish = &order.spec;
-        let default_type = match wish.mode {
+        let request = &order.spec;
+        let default_type = match request.mode {
             ChildMode::Explore => "explore",
             ChildMode::Delegate => "default",
             ChildMode::Evaluate => "evaluator",
         };
         // SUB-6: a coordinator passes on all tools that it may ever use; other runs pass on at most their own tools.
-        let handed_on: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
+        let inheritable_tools: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
             spec.tools.ceiling.clone()
         } else {
             spec.tools.specs.iter().map(|tool| tool.name.clone()).collect()
         };
-        let kept = before.as_ref().and_then(|before| before.tools.as_ref());
-        let ceiling = match wish.tools.as_ref().or(kept) {
-            Some(wanted) => handed_on.into_iter().filter(|name| wanted.contains(name)).collect(),
-            None => handed_on,
+        let previous_tools = previous_settings.as_ref().and_then(|before| before.tools.as_ref());
+        let ceiling = match request.tools.as_ref().or(previous_tools) {
+            Some(wanted) => inheritable_tools.into_iter().filter(|name| wanted.contains(name)).collect(),
+            None => inheritable_tools,
         };
-        let before = before.unwrap_or_else(|| RunSettings {
+        let before = previous_settings.unwrap_or_else(|| RunSettings {
             agent_type: default_type.to_owned(),
             model: spec.settings.model.clone(),
             ..RunSettings::default()
         });
         let mut run = Run {
             run_id: (self.context.new_run_id)(),
-            trace_id: match &wish.continue_from {
+            trace_id: match &request.continue_from {
                 Some(id) => id.clone(),
-                None => spec.identity.trace_id.child(wish.mode, order.index, self.context.now, number),
+                None => spec.identity.trace_id.child(request.mode, order.index, self.context.now, number),
             },
             session_id: spec.identity.session_id.clone(),
             parent_run_id: Some(spec.identity.run_id.clone()),
             parent_goal_id: goal_id,
             depth: spec.identity.depth + 1,
             mode: RunMode::Normal,
-            task: wish.task.clone(),
+            task: request.task.clone(),
             settings: RunSettings {
-                agent_type: wish.agent_type.clone().unwrap_or(before.agent_type),
-                model: wish.model.clone().unwrap_or(before.model),
-                max_iterations: wish.max_iterations.or(before.max_iterations),
+                agent_type: request.agent_type.clone().unwrap_or(before.agent_type),
+                model: request.model.clone().unwrap_or(before.model),
+                max_iterations: request.max_iterations.or(before.max_iterations),
                 tools: Some(ceiling),
-                context: wish.context.clone(),
-                messages: wish.messages.clone(),
-                skills: wish.skills.clone().or(before.skills),
-                expected_output_schema: wish.expected_output_schema.clone(),
-                budget: child_budget(wish.budget.or(before.budget), &spec.settings.budget),
-                timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
-                continues: wish.continue_from.is_some(),
+                context: request.context.clone(),
+                messages: request.messages.clone(),
+                skills: request.skills.clone().or(before.skills),
+                expected_output_schema: request.expected_output_schema.clone(),
+                budget: child_budget(request.budget.or(before.budget), &spec.settings.budget),
+                timeout_ms: Some(request.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
+                continues: request.continue_from.is_some(),
                 allow: spec.settings.allow.clone(),
                 deny: spec.settings.deny.clone(),
                 unattended: spec.settings.unattended,
@@ -426,9 +427,9 @@ pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> R
 /// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
 /// is passed on to all descendants, because they need model prices then.
 fn child_budget(wish: Budget, parent: &Budget) -> Budget {
-    let below = parent.depth.map(|depth| depth.saturating_sub(1));
+    let child_depth = parent.depth.map(|depth| depth.saturating_sub(1));
     Budget {
-        depth: wish.depth.into_iter().chain(below).min(),
+        depth: wish.depth.into_iter().chain(child_depth).min(),
         usd: wish.usd.into_iter().chain(parent.usd).min(),
         ..wish
     }

@@ -33,11 +33,11 @@ impl RunState {
                 }
             }
             PermissionEvent::Decided { permission_id, decision, .. } => {
-                let asks = Approval::Pending(permission_id.clone());
+                let pending = Approval::Pending(permission_id.clone());
                 let Some(calls) = self.calls_mut() else { return };
-                if let Some(open) = calls.iter_mut().find(|open| open.approval.as_ref() == Some(&asks)) {
-                    let given = Approval::Granted(permission_id.clone());
-                    open.approval = Some(if decision.allows() { given } else { Approval::Denied });
+                if let Some(open) = calls.iter_mut().find(|open| open.approval.as_ref() == Some(&pending)) {
+                    let granted = Approval::Granted(permission_id.clone());
+                    open.approval = Some(if decision.allows() { granted } else { Approval::Denied });
                 }
             }
         }
@@ -72,10 +72,11 @@ impl Transition<'_, '_> {
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
     pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
         let PermissionDecision { permission_id, decision, decided_by: by, reason, .. } = ruling;
-        let asks = Approval::Pending(permission_id.clone());
+        let pending = Approval::Pending(permission_id.clone());
         let Some(calls) = self.state.calls_mut() else { return };
-        let waits = calls.iter().find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&asks));
-        let Some(call) = waits.map(|open| open.call.clone()) else { return };
+        let pending_call =
+            calls.iter().find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&pending));
+        let Some(call) = pending_call.map(|open| open.call.clone()) else { return };
         let others_wait =
             calls.iter().any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_user());
         if self.state.end.ending.is_some() {
@@ -100,13 +101,13 @@ impl Transition<'_, '_> {
 
 /// Returns the error for the model whose call was denied.
 fn denied_error(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
-    let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let error = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     let who = match by {
         "timeout" => "no decision came",
         _ => "it was refused",
     };
     let message = format!(
-        "`{}` was not run, {who}{why}. Do not try the same again; find another way, or say what you could not do",
+        "`{}` was not run, {who}{error}. Do not try the same again; find another way, or say what you could not do",
         call.name
     );
     ErrorInfo { details: json!({ "by": by }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }

@@ -51,8 +51,8 @@ impl RunState {
     /// Returns whether the run waits only for users.
     pub(crate) fn only_waits_for_user(&self) -> bool {
         let Phase::RunningTools { calls } = &self.phase else { return false };
-        let at_work = |open: &&OpenCall| open.state != CallState::Done;
-        let mut open = calls.iter().filter(at_work).peekable();
+        let is_open = |open: &&OpenCall| open.state != CallState::Done;
+        let mut open = calls.iter().filter(is_open).peekable();
         self.end.ending.is_none()
             && self.sub_agents.open == 0
             && open.peek().is_some()
@@ -94,12 +94,12 @@ impl Transition<'_, '_> {
     /// Handles the answer to an open question. Answers to other questions are too late, and ignored.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asks = |open: &&OpenCall| {
+        let is_asking = |open: &&OpenCall| {
             open.state != CallState::Done && open.question.as_ref().is_some_and(|(known, _)| known == id)
         };
         let Some((call, to)) = calls
             .iter()
-            .find(asks)
+            .find(is_asking)
             .map(|open| (open.call.clone(), open.question.as_ref().and_then(|(_, to)| to.clone())))
         else {
             return;
@@ -137,8 +137,8 @@ impl Transition<'_, '_> {
         if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
             return;
         }
-        let what = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.wait_kind().to_owned());
-        self.emit(if waits { RunEvent::Waiting { r#for: what } } else { RunEvent::Resumed { from: what } });
+        let kind = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.wait_kind().to_owned());
+        self.emit(if waits { RunEvent::Waiting { r#for: kind } } else { RunEvent::Resumed { from: kind } });
         let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
         self.notify_parent(status, true);
     }

@@ -80,7 +80,7 @@ impl Transition<'_, '_> {
         let at = self.context.now;
         let Some(calls) = self.state.calls_mut() else { return };
         // A call that was interrupted and may run again does not request permission again.
-        let given = calls.get(&call.id).and_then(OpenCall::granted_permission);
+        let granted = calls.get(&call.id).and_then(OpenCall::granted_permission);
         calls.start(&call.id, at);
         if let Some(name) = &calls.failed_write {
             let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
@@ -90,10 +90,10 @@ impl Transition<'_, '_> {
             return self.close_call(call, Err(error));
         }
         // Hooks run outside the state machine, also for calls that are executed here.
-        let is_asked = self.state.spec.hooks.has_hooks(HookPoint::PreToolUse);
-        let is_done_here = is_internal_tool(&call.name) && !is_asked;
-        let begun = if is_done_here { self.execute_internal(call, None) } else { self.request_tool(call, given) };
-        if let Err(error) = begun {
+        let has_hooks = self.state.spec.hooks.has_hooks(HookPoint::PreToolUse);
+        let is_internal = is_internal_tool(&call.name) && !has_hooks;
+        let started = if is_internal { self.execute_internal(call, None) } else { self.request_tool(call, granted) };
+        if let Err(error) = started {
             self.close_call(call, Err(error));
         }
     }
@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
-        if let Err(error) = before.and_then(|before| self.execute_internal(&call, Some(before))) {
+        if let Err(error) = before.and_then(|previous_settings| self.execute_internal(&call, Some(previous_settings))) {
             self.close_call(&call, Err(error));
         }
         self.schedule();
@@ -137,11 +137,15 @@ impl Transition<'_, '_> {
         Ok((Arc::clone(tool), spec.catalog.registry.check_arguments(&call.name, &call.arguments)?))
     }
 
-    fn execute_internal(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
+    fn execute_internal(
+        &mut self,
+        call: &ToolCall,
+        previous_settings: Option<Box<RunSettings>>,
+    ) -> Result<(), ErrorInfo> {
         let (_, arguments) = self.read_call(call)?;
         match call.name.as_str() {
-            "agent" => self.run_agent(call, arguments, before),
-            "evaluate" => self.run_evaluate(call, arguments, before),
+            "agent" => self.run_agent(call, arguments, previous_settings),
+            "evaluate" => self.run_evaluate(call, arguments, previous_settings),
             "ask_human" => self.ask_human(call, arguments),
             _ => {
                 let result = self.run_goal(arguments);
@@ -316,26 +320,27 @@ impl Transition<'_, '_> {
         let unclear = self.calls_with_unknown_outcome();
         let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
-        let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut spawned, mut recorded_calls, mut pending_calls, mut pending_permissions) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             if let Some(output) = recorded.remove(&open.call.id) {
-                known.push((open.call.clone(), output));
+                recorded_calls.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
             } else if open.waits_for_user() {
-                asked.push(open.call.id.clone());
+                pending_calls.push(open.call.id.clone());
             }
             if let Some(Approval::Pending(id)) = &open.approval {
-                undecided.push(id.clone());
+                pending_permissions.push(id.clone());
             }
         }
-        for id in spawned.iter().chain(&asked) {
+        for id in spawned.iter().chain(&pending_calls) {
             calls.start(id, at);
         }
         for call in unclear {
             self.close_call(&call, Err(call_interrupted()));
         }
-        for (call, output) in known {
+        for (call, output) in recorded_calls {
             self.close_call(&call, Ok(output));
         }
         for id in spawned {
@@ -345,10 +350,12 @@ impl Transition<'_, '_> {
             self.question_answered(&question, &answer);
         }
         for ruling in std::mem::take(&mut self.state.waiting.decided) {
-            undecided.retain(|id| *id != ruling.permission_id);
+            pending_permissions.retain(|id| *id != ruling.permission_id);
             self.permission_decided(ruling);
         }
-        self.step.effects.extend(undecided.into_iter().map(|it| Effect::Tool(ToolEffect::RequestPermission(it))));
+        self.step
+            .effects
+            .extend(pending_permissions.into_iter().map(|it| Effect::Tool(ToolEffect::RequestPermission(it))));
         self.schedule();
     }
 
@@ -381,7 +388,7 @@ impl Transition<'_, '_> {
 
     fn run_goal(&mut self, arguments: Value) -> ToolResult {
         let wish: GoalArguments = crate::tool::arguments(arguments)?;
-        let refuse = |error: soong_protocol::GoalError| {
+        let to_error = |error: soong_protocol::GoalError| {
             let code = match error {
                 soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,
                 _ => ErrorCode::ValidationError,
@@ -389,7 +396,7 @@ impl Transition<'_, '_> {
             ErrorInfo::new(code, error.to_string())
         };
         // All or nothing: the changes are applied to a copy, and its events are emitted only if none is rejected.
-        let mut future = self.state.goals.clone();
+        let mut planned_goals = self.state.goals.clone();
         let mut events = Vec::new();
         let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {
             for event in &planned {
@@ -404,20 +411,20 @@ impl Transition<'_, '_> {
             };
             let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
             let sequence = self.state.conversation.last_sequence;
-            let planned = future
+            let planned = planned_goals
                 .plan_add(&descriptions, &wish.reason, under, after, sequence, self.context.now)
-                .map_err(refuse)?;
-            plan(&mut future, planned);
+                .map_err(to_error)?;
+            plan(&mut planned_goals, planned);
         }
         for (summary, status) in [(&wish.done, GoalStatus::Completed), (&wish.abandon, GoalStatus::Abandoned)] {
             if let Some(summary) = summary {
-                let planned = future.plan_close(None, status, summary).map_err(refuse)?;
-                plan(&mut future, planned);
+                let planned = planned_goals.plan_close(None, status, summary).map_err(to_error)?;
+                plan(&mut planned_goals, planned);
             }
         }
         if let Some(focus) = &wish.focus {
-            let planned = future.plan_focus(focus).map_err(refuse)?;
-            plan(&mut future, planned);
+            let planned = planned_goals.plan_focus(focus).map_err(to_error)?;
+            plan(&mut planned_goals, planned);
         }
         if events.is_empty() {
             let message = "nothing to do: give add, focus, done or abandon";

@@ -24,7 +24,7 @@ impl SandboxTest {
 
     fn reach(&self, project: &str, home: &str, roots: &[&str]) -> SandboxPolicy {
         let roots = roots.iter().map(|root| root.replace("ROOT", self.root.to_str().unwrap())).collect();
-        let surroundings = ToolEnvironment {
+        let tool_environment = ToolEnvironment {
             tools: ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() },
             environment: Environment::of([("HOME", self.root.join("user").to_str().unwrap())]),
             home: Some(self.root.join(home)),
@@ -32,7 +32,8 @@ impl SandboxTest {
         };
         let project = self.root.join(project);
         fs::create_dir_all(&project).unwrap();
-        sandbox_policy(&surroundings, &PathPolicy::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
+        sandbox_policy(&tool_environment, &PathPolicy::new(&tool_environment), &project, [self.root.join("own")], 1)
+            .unwrap()
     }
 
     /// Returns the paths relative to the root.

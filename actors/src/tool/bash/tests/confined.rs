@@ -5,7 +5,7 @@ use super::*;
 
 /// Makes a world, or prints why the test is skipped.
 fn confined_test() -> Option<BashTest> {
-    match confinement().lacks() {
+    match confinement().missing() {
         None => Some(BashTest::new()),
         Some(why) => {
             println!("skipped: {why}");
@@ -247,9 +247,9 @@ async fn write_roots_are_writable_and_home_in_project_is_not() {
     // A runtime home inside the project.
     world.project.write(".soong-agent/home.db", b"of the runtime");
     world.project.write("src/a", b"a");
-    let mut surroundings = world.bash.setting.surroundings.clone();
-    surroundings.home = Some(world.project.path().join(".soong-agent"));
-    world.bash = bash(&surroundings);
+    let mut tool_environment = world.bash.setting.surroundings.clone();
+    tool_environment.home = Some(world.project.path().join(".soong-agent"));
+    world.bash = bash(&tool_environment);
     for (command, is_done) in [
         ("cat src/a && echo b > src/b && ls", true),
         ("cat .soong-agent/home.db", false),
@@ -272,9 +272,9 @@ async fn confined_command_cannot_change_metadata_outside() {
     // A runtime home inside the project, which is not accessible either.
     world.project.write("src/a", b"a");
     world.project.write(".soong-agent/home.db", b"of the runtime");
-    let mut surroundings = world.bash.setting.surroundings.clone();
-    surroundings.home = Some(world.project.path().join(".soong-agent"));
-    world.bash = bash(&surroundings);
+    let mut tool_environment = world.bash.setting.surroundings.clone();
+    tool_environment.home = Some(world.project.path().join(".soong-agent"));
+    world.bash = bash(&tool_environment);
     let state = |path: &std::path::Path| {
         use std::os::unix::fs::MetadataExt;
         let known = path.metadata().unwrap();

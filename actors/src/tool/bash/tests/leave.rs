@@ -22,7 +22,7 @@ fn every_command_requires_permission_scoped_to_its_program() {
         let demand = bash.required_access(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!((demand.target, demand.scope, demand.is_sensitive), (asked.to_owned(), scope, is_sensitive));
-        let told = demand.note.unwrap();
-        assert!(told.starts_with(note.unwrap_or_default()) && told.contains("the network"), "{asked}: {told}");
+        let message = demand.note.unwrap();
+        assert!(message.starts_with(note.unwrap_or_default()) && message.contains("the network"), "{asked}: {message}");
     }
 }

@@ -158,13 +158,14 @@ async fn closing_lifeline_kills_all_processes() {
     let command = format!(
         "setsid sleep {seconds} & (env -i setsid sh -c 'sleep {seconds} & sleep {seconds}; :' &); sleep {seconds}"
     );
-    let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
+    let variables =
+        [("PATH".to_owned(), Environment::from_process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
     let launch = SpawnOptions::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
     let StartedProgram { process_tree, .. } = launch.start().await.unwrap();
     while processes_with_argument(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The same effect as when the kernel kills the owner process.
-    process_tree.abandon();
+    process_tree.close_lifeline_only();
     wait_until_no_process(seconds, "the lifeline").await;
 }
