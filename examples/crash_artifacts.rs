@@ -1,7 +1,7 @@
 //! Repeatedly kills a process that writes artifacts, and checks that nothing acknowledged is lost.
 //!
-//! The program runs itself as a child on a home (`load.rs`), reads the child's reports of durable writes (`told.rs`),
-//! and kills it: right after its start, under load, or right after an operation has started. Then it opens the home
+//! The program runs itself as a child on a home (`load.rs`), reads the child's reports of durable writes, and kills
+//! it: right after its start, under load, or right after an operation has started. Then it opens the home
 //! itself, so that startup repairs it, and compares database and files with each other and with the reports
 //! (`check.rs`). Every violation is printed with the seed and the number of the kill.
 //!

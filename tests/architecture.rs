@@ -69,6 +69,8 @@ mod imports;
 mod modules;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/words.rs"]
+mod words;
 
 struct Source {
     /// Path relative to the workspace, with `/` as separator.

@@ -4,7 +4,7 @@ use soong_protocol::Covers;
 
 use crate::run::machine::effect::SummaryCall;
 
-/// What a summary that is being made will stand for.
+/// The messages that a requested summary will replace.
 #[derive(Debug)]
 pub(crate) struct PendingCompaction {
     pub(in crate::run::machine) covers: Covers,

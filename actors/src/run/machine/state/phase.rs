@@ -17,9 +17,9 @@ pub(crate) enum Phase {
     CallingModel,
     /// A summary is owed, and then a model call.
     Compacting,
-    /// Tool outcomes are owed.
+    /// Tool outcomes are pending.
     RunningTools { calls: Box<OpenCalls> },
-    /// The model gave its final answer; only children may still be at work.
+    /// The model gave its final answer; only children may still be active.
     Answered,
     /// No call is owed; only the ending is left.
     Halted,
@@ -36,7 +36,7 @@ pub(crate) enum StopHookState {
     Allowed,
 }
 
-/// What happened before the first turn.
+/// Events before the first turn.
 #[derive(Default)]
 pub(in crate::run::machine) struct StartState {
     /// Whether the run waited for another run of its session.

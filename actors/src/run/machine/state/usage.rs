@@ -1,4 +1,4 @@
-//! What a run has used, and when.
+//! Usage of a run, and the times of its events.
 
 use soong_protocol::{BudgetDimension, Stats, Timestamp};
 

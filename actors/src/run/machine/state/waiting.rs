@@ -7,7 +7,7 @@ use soong_protocol::{PermissionDecision, QuestionId, Timestamp};
 pub(in crate::run::machine) struct Waiting {
     /// Time since which the run waits for a user.
     pub(in crate::run::machine) since: Option<Timestamp>,
-    /// What it waits for, as its event says.
+    /// Kind of the wait, as its event says.
     pub(in crate::run::machine) reason: Option<String>,
     /// Answers to its questions, in the order in which they were given.
     pub(in crate::run::machine) answered: Vec<(QuestionId, String)>,
