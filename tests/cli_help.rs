@@ -9,7 +9,7 @@ mod guide;
 #[path = "support/process.rs"]
 mod process;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, os::unix::ffi::OsStrExt as _, path::Path};
 
 use process::TestHome;
 
@@ -174,17 +174,26 @@ fn help_command_and_help_flag_print_the_same() {
     for (asked, same) in [
         (&["help"][..], &["--help"][..]),
         (&["help", "run"], &["run", "--help"]),
+        // A page of the guide has that name as well.
+        (&["help", "monitor"], &["monitor", "--help"]),
+        (&["help", "quickstart"], &["guide", "quickstart"]),
         (&["help", "traces", "events"], &["traces", "events", "--help"]),
         (&["traces", "help", "events"], &["traces", "events", "--help"]),
     ] {
-        assert_eq!(world.run(asked).ends(0).out, world.run(same).ends(0).out, "{asked:?}");
+        assert_eq!(world.run(asked).expect_code(0).out, world.run(same).expect_code(0).out, "{asked:?}");
     }
+    for unknown in [&["help", "nothing"][..], &["guide", "nothing"]] {
+        world.run(unknown).expect_code(2);
+    }
+    let mut unreadable = world.command(&["run"]);
+    let unreadable = unreadable.arg(std::ffi::OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert_eq!(unreadable.status.code(), Some(2), "{}", String::from_utf8_lossy(&unreadable.stderr));
     // Without a subcommand, the help is printed as an error.
     for args in [&[][..], &["traces"], &["sessions"], &["config"], &["presets"], &["tools"], &["models"]] {
-        let ran = world.run(args).ends(2);
+        let ran = world.run(args).expect_code(2);
         assert!(ran.out.is_empty() && ran.err.contains("Usage: soong"), "{args:?}: {}", ran.err);
     }
-    assert_eq!(world.run(&["--version"]).ends(0).out, concat!("soong ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(world.run(&["--version"]).expect_code(0).out, concat!("soong ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod traces;
 mod usage;
 mod values;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) use artifacts::{Artifacts, SessionArg};
 pub(crate) use mcp::Mcp;
@@ -28,7 +28,7 @@ pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
-use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser};
+use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
 pub(crate) use suggestion::with_suggestion;
 pub(crate) use values::duration;
 use values::{number_parser, short_duration};
@@ -253,10 +253,13 @@ impl Cli {
     /// guide, unless a command has that name.
     pub(crate) fn of_process() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
-            let args: Vec<String> = std::env::args().skip(1).collect();
+            let args: Vec<OsString> = std::env::args_os().skip(1).collect();
             match &args[..] {
-                [help, topic] if help == "help" && guide::page(topic).is_some() => {
-                    Self::parse_from(["soong", "guide", topic])
+                [help, topic] if error.kind() == ErrorKind::InvalidSubcommand && help == "help" => {
+                    match topic.to_str().and_then(guide::page) {
+                        Some(page) => Self::parse_from(["soong", "guide", page.topic]),
+                        None => with_suggestion(error).exit(),
+                    }
                 }
                 _ => with_suggestion(error).exit(),
             }
