@@ -1,14 +1,15 @@
-//! MCP client: tools of the MCP servers in the configuration, which are started as programs or reached by URL.
+//! MCP client: provides the tools of the configured MCP servers. A server is a program that this process starts, or is
+//! reached by URL.
 //!
-//! Each server has one connection, shared by all runs of the runtime. An actor (`actor.rs`), under a separate
-//! supervisor (`supervisor.rs`), owns it. Its work is a task (`work.rs`) that connects (`connection.rs`, using
-//! `process.rs` or `http.rs`), lists the tools (`listing.rs`), and keeps the connection open. Calls (`tool.rs`) use
-//! the connection directly, without a message to the actor.
+//! Each server has one connection, which all runs of the runtime share. An actor per server (`actor.rs`) owns the
+//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`work.rs`) that connects
+//! (`connection.rs`, using `process.rs` or `http.rs`), lists the tools (`listing.rs`), and keeps the connection open.
+//! Tool calls (`tool.rs`) use the connection directly, without a message to the actor.
 //!
 //! Invariants:
-//! - A server that fails hides only its own tools.
-//! - A run keeps the registry that it started with.
-//! - Nothing is started if no server is configured.
+//! - The failure of a server affects only its own tools.
+//! - A run uses the tool registry that was current when it started.
+//! - Without a configured server, no actor is started.
 //!
 //! Elsewhere: who may call which tool (PERM-1).
 
@@ -66,24 +67,24 @@ use crate::{
 /// State of a server.
 #[derive(Clone)]
 enum ServerState {
-    /// Not known yet.
+    /// The first connection attempt has not ended.
     Starting,
     /// Connected and ready for calls.
     Ready(ServerClient),
-    /// Not available. `again`: whether another attempt follows.
+    /// Not available. `again`: whether the actor will try to connect again.
     Down { error: ErrorInfo, again: bool },
 }
 
-/// A configured server. It outlives restarts of its actor.
+/// A configured server. This value survives restarts of the server's actor.
 pub(crate) struct Server {
     name: Arc<str>,
     config: McpConfig,
     state: watch::Sender<ServerState>,
     tools: Mutex<Vec<Arc<RegisteredTool>>>,
-    /// Held by a connection until it is completely closed; the next connection waits for it (ACT-3).
+    /// Lock that a connection holds until it is completely closed. The next connection waits for it (ACT-3).
     connection_lock: Arc<AsyncMutex<()>>,
     actor: Mutex<Option<Mailbox<McpServerMsg>>>,
-    /// Notified when a call needs the server, so that the next connection attempt starts immediately.
+    /// Notified when a tool call needs an unavailable server, so that the next attempt to connect starts immediately.
     reconnect_now: Notify,
 }
 
@@ -105,17 +106,19 @@ impl Server {
         Duration::from_millis(self.config.timeout_ms)
     }
 
-    /// Returns how long a starting run waits for the server, and how long a call waits for it to reconnect.
+    /// Returns how long a new run waits for the server to start, and how long a tool call waits for it to reconnect.
     fn start_timeout(&self) -> Duration {
         Duration::from_millis(self.config.start_timeout_ms)
     }
 
-    /// Returns the timeout of `initialize`, which may include the time to download packages.
+    /// Returns the timeout of the request `initialize`. It is at least the start timeout, because a server program may
+    /// download packages first.
     fn initialize_timeout(&self) -> Duration {
         self.timeout().max(self.start_timeout())
     }
 
-    /// Returns the client of the server. If the server is starting or reconnecting, waits up to `start_wait`.
+    /// Returns the client of the server. If the server is starting or reconnecting, waits for it up to
+    /// [`Self::start_timeout`].
     async fn client(&self) -> Result<ServerClient, ErrorInfo> {
         let mut state = self.state.subscribe();
         if matches!(&*state.borrow(), ServerState::Down { .. }) {
@@ -134,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Returns the error that the server is not available, with the reason.
+    /// Returns the error of a call to a server that is not available, with the reason.
     fn unavailable(&self, state: &ServerState) -> ErrorInfo {
         let name = &self.name;
         let why = match state {
@@ -158,7 +161,7 @@ impl Server {
     }
 }
 
-/// All servers of a runtime, and the registry for runs that start now.
+/// All servers of a runtime, and the tool registry for new runs.
 pub(crate) struct McpServers {
     built_in: Arc<ToolRegistry>,
     registry: RwLock<Arc<ToolRegistry>>,
@@ -184,13 +187,13 @@ impl McpServers {
         }
     }
 
-    /// Returns the registry of the tools that are available now.
+    /// Returns the current registry: the built-in tools and the published tools of the servers.
     pub(crate) fn registry(&self) -> Arc<ToolRegistry> {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until each server has answered, failed, or used up its start timeout. Returns immediately if there are
-    /// no servers.
+    /// Waits until each server is ready, has failed, or has exceeded its start timeout, which starts when the runtime
+    /// is opened. Returns immediately if there are no servers.
     pub(crate) async fn wait_started(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut state = server.state.subscribe();
@@ -200,8 +203,8 @@ impl McpServers {
         futures::future::join_all(each).await;
     }
 
-    /// Returns the servers that currently offer no tools because they are not available, with the reason. A server
-    /// that is expected to reconnect still offers its tools and is not included.
+    /// Returns the servers that are not available and have no published tools, each with the reason. A server that
+    /// will reconnect keeps its published tools, so it is not included.
     pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
@@ -215,7 +218,8 @@ impl McpServers {
         self.servers.iter().filter_map(absent).collect()
     }
 
-    /// Makes an actor of this module crash, for tests. Returns `None` if the kind of actor belongs to another module.
+    /// Makes an actor of this module crash, for tests. Returns whether the actor exists and received the message, or
+    /// `None` if another module has the actors of this kind.
     pub(crate) fn inject_crash(&self, kind: &str, id: &str) -> Option<bool> {
         if kind == ActorKind::McpServer.as_str() {
             let actor = self.servers.get(id).and_then(|server| server.actor());
@@ -240,10 +244,10 @@ impl McpServers {
         }
     }
 
-    /// Marks a server as not available. While it may reconnect, its tools stay published, and calls of them wait for
-    /// it up to the start timeout.
+    /// Marks a server as not available. If `will_retry` is set, its tools stay published, and calls of them wait for the
+    /// server up to the start timeout. Otherwise its tools are removed.
     ///
-    /// The failure is logged once, even if the same error repeats.
+    /// A failure is not logged again while the same error repeats.
     fn set_unavailable(&self, server: &Server, error: ErrorInfo, will_retry: bool) {
         let is_known = match &*server.state.borrow() {
             ServerState::Down { error: earlier, again: earlier_again } => {
@@ -260,10 +264,10 @@ impl McpServers {
         server.state.send_replace(ServerState::Down { error, again: will_retry });
     }
 
-    /// Replaces the tools of a server, for runs that start from now on.
+    /// Replaces the tools of a server in the registry that new runs use.
     fn publish(&self, server: &Server, tools: Vec<Arc<RegisteredTool>>) {
-        // The lock is held until the registry is replaced, so that concurrent calls for two servers keep each other's
-        // tools.
+        // The lock is held until the registry is replaced. Otherwise concurrent calls for two servers could each build
+        // a registry without the other's tools.
         let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
         *server.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
         let mut next = ToolRegistry::clone(&self.built_in);
@@ -276,7 +280,7 @@ impl McpServers {
     }
 }
 
-/// Starts the supervisor of the servers below the root. Returns `None` if there are no servers.
+/// Starts the supervisor of the server actors as a child of `root`. Returns `None` if there are no servers.
 pub(crate) async fn start(
     mcp: &Arc<McpServers>,
     observatory: &Arc<ActorTree>,

@@ -1,11 +1,11 @@
 //! The offline model: a deterministic, rule-based model that needs no key and no network.
 //!
-//! It decides only from the request: the offered tools, the task, and the results of the calls since the task. It
-//! keeps no state between calls, so a restarted run continues identically. Depending on the request, it acts as
-//! orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger or plain assistant; each role has
-//! a file. Every answer says that it is not from a language model.
+//! The request is its only input: the offered tools, the task, and the results of the tool calls made since the task
+//! was given. It keeps no state between model calls, so a restarted run continues identically. Depending on the
+//! request, it acts as orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger or plain
+//! assistant; each role has its own module. Answers written as prose state that no language model was used.
 //!
-//! It claims no understanding, and never replaces a configured provider automatically.
+//! A run uses it only if the configuration or the user selects it. It is never a fallback for another provider.
 
 mod child;
 mod conversation;
@@ -30,10 +30,11 @@ use soong_protocol::{Delta, ToolCall, Usage};
 
 use crate::model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
-/// Text in every answer that identifies its author.
+/// Text that marks an answer as the work of this model.
 const NOTICE: &str = "offline stand-in: rules, no language model";
-/// Maximum number of pieces in which an answer is streamed, and minimum length of a piece in characters.
+/// Maximum number of pieces in which an answer is streamed.
 const MAX_PIECES: usize = 8;
+/// Minimum length of a piece in characters, except for the last piece.
 const MIN_PIECE_CHARS: usize = 48;
 
 /// Text and tool calls of one turn.
@@ -58,17 +59,17 @@ impl Turn {
 /// The model `offline`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline {
-    /// Time that an answer takes.
+    /// Time from the model call to the end of the streamed answer. Default: zero.
     answer_time: Duration,
 }
 
 impl Offline {
-    /// Creates the model. It answers immediately.
+    /// Creates a model that answers immediately.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a model that takes this time per answer, as a service would, so that users can watch a run.
+    /// Creates a model that takes the time `pace` for each answer, so that a demo run is slow enough to watch.
     pub fn with_answer_time(pace: Duration) -> Self {
         Self { answer_time: pace }
     }
@@ -88,7 +89,7 @@ impl Model for Offline {
             let conversation = Conversation::read(request);
             let turn = decide(&conversation);
             let pieces = pieces(&turn.text);
-            // The delay before the first piece is as long as those between the pieces.
+            // The same pause is made before each piece and after the last one.
             let pause = self.answer_time / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
             for piece in pieces {
                 wait(pause).await;
@@ -160,7 +161,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
     Completion { text: decided.text, reasoning: None, tool_calls, usage: Some(usage), finish_reason }
 }
 
-/// Splits a text into a few pieces, as a streamed answer would arrive.
+/// Splits a text into at most [`MAX_PIECES`] pieces for streaming.
 fn pieces(text: &str) -> Vec<&str> {
     let size = text.chars().count().div_ceil(MAX_PIECES).max(MIN_PIECE_CHARS);
     let mut pieces = Vec::new();
@@ -174,7 +175,9 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Puts text of unknown origin on one line, without backticks: only paths are in backticks.
+/// Converts untrusted text to one line of at most `max_chars` characters, plus `…` if it was truncated.
+///
+/// Backticks are replaced, because the evaluator treats text in backticks as a path.
 fn plain_line(text: &str, max_chars: usize) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
     line.retain(|c| !c.is_control());

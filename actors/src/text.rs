@@ -1,8 +1,8 @@
-//! Operations on text: shortening and cleaning it, and finding JSON in it.
+//! Text functions: shortening, cleaning, fencing, and finding JSON.
 
 use serde_json::Value;
 
-/// Cuts `text` to `max` characters, followed by `…` if anything was cut.
+/// Shortens `text` to `max` characters, and appends `…` if anything was removed.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -19,26 +19,27 @@ pub(crate) fn on_one_line(text: &str) -> String {
 /// forge text. Line feeds and tabs are kept.
 pub(crate) fn strip_invisible(text: &str) -> String {
     let is_dropped = |c: char| {
-        // The last range is the tag characters, which can encode whole invisible sentences.
+        // The last range contains the tag characters, which can encode invisible text.
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
     };
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
 }
 
-/// Returns a fence that the text cannot close.
+/// Returns a Markdown code fence of tildes that no line of the text can close.
 pub(crate) fn fence_around(text: &str) -> String {
     let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
-/// Returns the JSON value in an answer: the whole answer, or the content of the last code fence with valid JSON.
+/// Finds a JSON value in an answer: the whole answer, or the content of the last code fence with valid JSON. Returns
+/// its text and the parsed value.
 pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
     let alone = answer.trim();
     if let Some(value) = read(alone) {
         return Some((alone, value));
     }
-    // The text between two fences. Its first line is the language.
+    // Every second piece is the content of a fence. Its first line may name a language.
     let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
     blocks.into_iter().rev().find_map(|block| {
         let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
@@ -52,7 +53,8 @@ pub(crate) fn is_json_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Returns the JSON object in a JSON string, because some models encode the arguments of a call twice.
+/// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
+/// arguments of a tool call twice.
 pub(crate) fn unwrap_json_string(text: &str) -> Option<String> {
     serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
 }

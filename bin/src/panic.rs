@@ -1,14 +1,14 @@
-//! Panic reports: a file in the home, and two lines for the user.
+//! Panic reports: a report file in the home, and a message of two lines for the user.
 //!
-//! A panic on the main thread ends the process: the terminal is restored and an error is printed. A panic on any
-//! other thread is a crash that a supervisor or a caller handles: it is logged and written to a report, and never
-//! printed over a live display.
+//! A panic on the main thread ends the process: the terminal is restored and the message is printed. A panic on another
+//! thread is handled by a supervisor or a caller: it is logged and written to a report, but not printed, because that
+//! would damage a full-screen display.
 //!
 //! Invariants:
 //! - A process writes at most [`MAX_REPORTS`] reports.
 //! - A report contains no prompt and nothing that looks like a secret.
 //!
-//! Not in this module: recovery from the crash, which the library does.
+//! Not in this module: recovery from the panic, which is part of the library.
 
 use std::{
     backtrace::Backtrace,
@@ -29,10 +29,10 @@ use soong::protocol::Timestamp;
 
 use crate::{cli::Cli, print, screen, secret, text};
 
-/// Maximum number of reports per process: repeated crashes add no information.
+/// Maximum number of reports per process. Further panics rarely add information.
 const MAX_REPORTS: u32 = 10;
 
-/// Home that reports are written to, once it is known.
+/// Home that reports are written to. `None` until the home is known.
 static HOME: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Returns the log folder of a home.
@@ -45,11 +45,11 @@ pub(crate) fn set_home(home: &Path) {
     *HOME.lock().unwrap_or_else(PoisonError::into_inner) = Some(home.to_owned());
 }
 
-/// Installs the panic hook. The calling thread counts as the main thread.
+/// Installs the panic hook. The caller must be the main thread.
 pub(crate) fn report() {
     let reporter = Reporter::new(thread::current().id());
     std::panic::set_hook(Box::new(move |info| {
-        // If the panicking thread holds the lock, the panic is printed or logged without a report.
+        // Waiting for the lock could deadlock, because the panicking thread may hold it. If it is held, no report is written.
         let home = HOME.try_lock().ok().and_then(|home| home.clone());
         reporter.tell(info, home.as_deref());
     }));
@@ -64,7 +64,8 @@ struct PanicReport {
     backtrace: Backtrace,
 }
 
-/// Removes the quoted part of a message: a slice error quotes the text, which may be a prompt.
+/// Removes the part of a message from its first to its last backtick. The message of a slice error quotes the sliced
+/// text there, which may be a prompt.
 fn without_quotes(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
         (Some(begin), Some(end)) if begin < end => format!("{}[left out]{}", &message[..begin], &message[end + 1..]),
@@ -145,7 +146,7 @@ impl Reporter {
     }
 }
 
-/// Writes a text to a new file named by time and process, with a number appended if the name is taken.
+/// Writes a text to a new file whose name contains the time and the process id, and a number if the name is taken.
 fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let time = at.to_string().replace(['-', ':'], "");
@@ -161,7 +162,7 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// Formats two lines: what happened and what to do.
+/// Returns the two lines of the message for the user: what happened, and what to do.
 fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
     let what = format!(
         "error: soong has crashed: {} (at {})",
@@ -180,10 +181,10 @@ fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
     }
 }
 
-/// Formats the command line with its commands and option names only; `…` replaces everything else.
+/// Formats the names of the commands and options of a command line. `…` replaces values and all other arguments.
 fn command_line(arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut whole = Cli::command();
-    whole.build(); // makes the global options known to every command
+    whole.build(); // adds the global options to every subcommand
     let mut command = &whole;
     let mut words = vec!["soong".to_owned()];
     for argument in arguments.into_iter().skip(1) {
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Panics on a separate thread under the reporter, and returns the texts of the reports.
+    /// Panics `times` times on a separate thread while a reporter is installed, and returns the texts of the reports.
     fn reports(home: &Path, times: u32, is_main: bool) -> Vec<String> {
         let home_of_hook = home.to_owned();
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(panic::take_hook());
@@ -250,7 +251,7 @@ mod tests {
             let main = if is_main { thread::current().id() } else { thread::spawn(|| {}).thread().id() };
             let reporter = Reporter::new(main);
             panic::set_hook(Box::new(move |info| {
-                // Other tests may panic meanwhile.
+                // Other tests may panic at the same time.
                 let is_ours = thread::current().name() == Some("panics");
                 if is_ours { reporter.tell(info, Some(&home_of_hook)) } else { of_others(info) }
             }));

@@ -1,4 +1,7 @@
-//! Writes: the changes that one append to the store consists of.
+//! Writes: the changes to the store. An append is a list of writes that the store applies together.
+//!
+//! A write is rejected with an error of the store, such as `AlreadyExists` or `NotFound` (`StoreError` in the crate
+//! `soong-storage`).
 
 use std::sync::Arc;
 
@@ -49,8 +52,8 @@ pub struct NewTrace {
     pub created_at: Timestamp,
 }
 
-/// A version to register. The store rejects it with `Exists` if it is not the artifact's next version, or if the
-/// artifact has edits that are not part of a version yet.
+/// A version to register. The store rejects it with `AlreadyExists` if it is not the artifact's next version, or if
+/// the artifact has edits that are not part of a version yet.
 #[derive(Debug, Clone)]
 pub struct NewVersion {
     /// The artifact after this write. Both `current_version` and `stored_version` are the number of the version.
@@ -61,7 +64,7 @@ pub struct NewVersion {
     pub path: String,
 }
 
-/// An edit of a document. The store rejects it with `Exists` unless its revision is the artifact's next number.
+/// An edit of a document. The store rejects it with `AlreadyExists` unless its revision is the artifact's next number.
 #[derive(Debug, Clone)]
 pub struct NewEdit {
     /// The artifact after this write. `current_version` is the revision of the edit. The store ignores its
@@ -71,19 +74,19 @@ pub struct NewEdit {
     pub edit: DocumentEdit,
 }
 
-/// A version that contains the pending edits of a document. The store rejects it with `Exists` if this or a later
-/// version is stored.
+/// A version that contains edits of a document that no version contains yet. The store rejects it with
+/// `AlreadyExists` if this or a later version is stored, and with `NotFound` if the document has no such revision.
 #[derive(Debug, Clone)]
 pub struct NewDocumentVersion {
     /// The document.
     pub artifact_id: ArtifactId,
-    /// Revision whose text the version contains.
+    /// Number of the version, which is the revision of the last edit that it contains.
     pub version: u64,
     /// Size in bytes.
     pub size: u64,
     /// How the version changed the text.
     pub update_type: UpdateType,
-    /// Origin of the last edit.
+    /// Origin of the last edit in the version.
     pub provenance: Provenance,
     /// Location of the blob, relative to the home.
     pub path: String,
@@ -91,10 +94,10 @@ pub struct NewDocumentVersion {
     pub at: Timestamp,
 }
 
-/// A session to create as a copy of a conversation. The messages up to `at` are copied with their numbers; sub-traces
-/// are linked.
+/// A session to create as a copy of a conversation. The messages up to `last_message` are copied and keep their
+/// numbers. Sub-traces are not copied; the copy refers to them.
 ///
-/// The store rejects it with `UnusableToken` unless the conversation can be continued after that message.
+/// The store rejects it with `NotFound` unless the conversation can be continued after `last_message`.
 #[derive(Debug, Clone)]
 pub struct NewFork {
     /// The new session.
@@ -103,7 +106,7 @@ pub struct NewFork {
     pub trace_id: TraceId,
     /// Trace to copy. It is not changed.
     pub source_trace: TraceId,
-    /// Last message to copy, which becomes the head of the copy.
+    /// Number of the last message to copy. It becomes the head of the copy.
     pub last_message: u64,
 }
 
@@ -112,37 +115,37 @@ pub struct NewFork {
 pub struct NewArtifactCopy {
     /// The version of the copy.
     pub version: NewVersion,
-    /// The copied artifact. The copy can also be found by this id, and by the ids of the artifacts that this one was
-    /// copied from.
+    /// Artifact that was copied. A lookup by its id also finds the copy. If it is a copy too, so does a lookup by the
+    /// ids of the artifacts that it was copied from.
     pub source_artifact: ArtifactId,
 }
 
-/// One write of an append.
+/// One change of an append.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
 pub enum Write {
     /// Creates a session.
     Session(NewSession),
-    /// Creates a session as a copy of a conversation. The following writes of the same append register the copies of
-    /// its artifacts, and then record the event `session_forked`, which sets its goals.
+    /// Creates a session as a copy of a conversation. Later writes of the same append must register the copies of its
+    /// artifacts and then record the event `session_forked`, which sets its goals.
     Fork(Box<NewFork>),
-    /// Creates a trace in an existing session. Its goal tree is empty and has the task as mission.
+    /// Creates a trace in an existing session. Its goal tree has the task as mission and no goals.
     Trace(NewTrace),
-    /// Sets the task of a root trace that was created before its first run and has had no run. The session gets the
-    /// name of the trace if it has none.
+    /// Sets the task of a root trace that was created without a run. If the session has no name, it gets the name of
+    /// the trace. Rejected with `AlreadyExists` if the trace has a run.
     FirstTask(NewTrace),
     /// Creates a run of an existing trace, with status `queued`.
     Run(Box<Run>),
-    /// Assigns a new epoch to a run. The acknowledgement contains it.
+    /// Assigns a new epoch to a run. The acknowledgement of the append returns the epoch.
     NewEpoch(RunId),
-    /// Adds a message. It becomes the head of the trace if its parent is the current head, unless it is partial or
-    /// belongs to a side branch.
+    /// Adds a message. The message becomes the head of the trace if its parent is the current head, it is complete, and
+    /// it is not on a side branch.
     Message(Arc<Message>),
     /// Records an event, and updates the rows that depend on it (status, usage, goals, collaborators and others).
     Event(EventDraft),
     /// Stores the result of a child run for its parent (SUB-4).
     ChildResult(Box<ChildResult>),
-    /// Answers an open question. Rejected with `Decided` if it has an answer or its run has ended.
+    /// Answers an open question. Rejected with `AlreadyDecided` if the question has an answer or its run has ended.
     Answer {
         /// The question.
         question_id: QuestionId,
@@ -151,53 +154,53 @@ pub enum Write {
         /// Time of the answer.
         at: Timestamp,
     },
-    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A
-    /// later write of the same append records the event that reports the request.
+    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A later
+    /// write of the same append must record the event that reports the request.
     PermissionRequest(Box<Permission>),
-    /// Stores the decision about a permission request. Rejected with `Decided` if it has a decision or its run has
-    /// ended.
+    /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the request has a decision or
+    /// its run has ended.
     PermissionDecision(PermissionDecision),
-    /// Announces a blob before its file exists (DUR-8).
+    /// Records the intent to write a blob, before its file exists (DUR-8). The intent makes an orphaned file findable.
     BlobIntent {
         /// Future location of the file, relative to the home.
         path: String,
-        /// Time of the announcement.
+        /// Time at which the intent is recorded.
         at: Timestamp,
     },
-    /// Registers a version whose blob exists, and removes the announcement of the blob.
+    /// Registers a version whose blob exists, and removes the intent of the blob.
     ArtifactVersion(Box<NewVersion>),
     /// Registers the first version of a copy of an artifact of another session.
     ArtifactCopy(Box<NewArtifactCopy>),
-    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append records
+    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append must record
     /// the event that reports the edit.
     Edit(Box<NewEdit>),
-    /// Registers the content of a document after one of its edits as a version, and removes the announcement of the
-    /// blob.
+    /// Registers the content of a document after one of its edits as a version, and removes the intent of the blob.
     DocumentVersion(Box<NewDocumentVersion>),
-    /// Deletes an artifact with its versions and edits. Announces its blobs again, so that their files are removed.
+    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files are
+    /// removed later.
     ArtifactDeleted {
         /// The artifact.
         artifact_id: ArtifactId,
         /// Time of the deletion.
         at: Timestamp,
     },
-    /// Removes the announcement of a blob that does not exist any more.
+    /// Removes the intent of a blob whose file does not exist any more.
     BlobDeleted {
         /// Location of the file, relative to the home.
         path: String,
     },
-    /// Marks a session for deletion. From then on, the session and everything in it is invisible to readers, and the
-    /// writer rejects writes to it with `UnusableToken`. Creating a session with its id is rejected with `Removing`.
+    /// Marks a session for deletion. From then on, readers do not see the session and its records, and the writer
+    /// rejects writes to them with `NotFound`. Creating a session with its id is rejected with `SessionDeleting`.
     ///
-    /// Rejected with `Active` if the session has runs that have not ended. Has no effect if the session is already
-    /// marked.
+    /// Rejected with `SessionActive` if the session has runs that have not ended. Has no effect if the session is
+    /// already marked.
     BeginRemoval(SessionId),
-    /// Removes the mark, which restores the session. Rejected with `UnusableToken` unless the session is marked and has all
-    /// its rows.
+    /// Removes the mark, which restores the session. Rejected with `NotFound` unless the session is marked and none of
+    /// its rows have been deleted.
     EndRemoval(SessionId),
-    /// Deletes rows of a marked session. The row of the session is deleted with the last ones, and its id becomes
-    /// available. The deletion cannot be undone once the first rows are deleted. Rejected with `UnusableToken` if the
-    /// session is not marked.
+    /// Deletes some rows of a marked session. The write that deletes the last rows also deletes the row of the session;
+    /// then its id can be used again. After the first of these writes, the session cannot be restored. Rejected with
+    /// `NotFound` if the session is not marked.
     RemoveRows {
         /// The session.
         session_id: SessionId,
@@ -207,6 +210,6 @@ pub enum Write {
     /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
     /// journal.
     TaskJournalCompleted(RunId),
-    /// Writes one page without changing data, to test whether the disk accepts writes.
+    /// Rewrites the format version with the same value, to test whether the disk accepts writes.
     Probe,
 }

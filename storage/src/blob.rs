@@ -1,11 +1,11 @@
 //! Artifact bytes, stored atomically in files under the home or in a bucket (ART-2).
 //!
-//! A path names one version and is never written twice. Names that users or models have chosen stay readable if they
-//! are safe as one path segment, and are percent-encoded otherwise. So no path contains a `#`, which marks files that
-//! are not in place yet. Large bodies are streamed in both directions. Operations that write or delete a path are
-//! serialized (`turns.rs`).
+//! A path belongs to one version, and an existing file is never overwritten. Names that users or models have chosen are
+//! part of the path; characters that are not safe in a path segment are percent-encoded. So no path of a version
+//! contains a `#`, which marks the files of unfinished writes. Large bodies are streamed when they are written and when
+//! they are read. Writes and deletions of the same path run one after the other (`turns.rs`).
 //!
-//! Elsewhere: which versions exist, and the intents by which orphans are found (`store.rs`).
+//! Elsewhere: which versions exist, and the intents that make orphaned files findable (`store.rs`).
 
 mod body;
 #[cfg(any(feature = "s3", feature = "gcs"))]
@@ -46,7 +46,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Maximum number of files that are deleted in one batch.
+/// Maximum number of versions that are deleted in one batch.
 const DELETE_BATCH: usize = 256;
 /// Maximum number of concurrent requests of a batch deletion in a bucket.
 const MAX_CONCURRENT_DELETES: usize = 16;
@@ -54,7 +54,7 @@ const MAX_CONCURRENT_DELETES: usize = 16;
 /// The bytes of a version as a stream.
 pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
-/// Store of artifact bytes, with one file or object per version; cloneable.
+/// Store of artifact bytes, with one file or object per version. Clones share the same store.
 #[derive(Clone)]
 pub struct BlobStore {
     location: BlobLocation,
@@ -64,7 +64,7 @@ pub struct BlobStore {
     faults: Option<FaultPlan>,
 }
 
-/// Backend for writing and deleting versions; reading is the same for all.
+/// Backend that writes and deletes versions. Reads of all backends use [`ObjectStore`].
 #[derive(Clone)]
 enum Backend {
     Files(Files),
@@ -72,10 +72,10 @@ enum Backend {
 }
 
 impl BlobStore {
-    /// Opens a location; for [`BlobLocation::File`] the folder `home`, which is created if necessary.
+    /// Opens the store at `place`. [`BlobLocation::File`] is the folder `home`, which is created if necessary.
     ///
-    /// Settings for a bucket are looked up in `environment`, by the names that the provider's tools use. No request
-    /// is sent, so an unreachable bucket is noticed at its first use.
+    /// The settings of a bucket are read from `environment`, which looks up the variables that the provider's own tools
+    /// use. No request is sent, so the first operation reports an unreachable bucket.
     ///
     /// # Errors
     /// [`StoreError::Blob`] if the folder can be neither found nor created, if a setting of the environment is
@@ -117,24 +117,24 @@ impl BlobStore {
         self
     }
 
-    /// Stores the bytes of a new version; they are durable and complete when this returns.
+    /// Stores the bytes of a new version. When this returns successfully, the version is complete and durable.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`] if the path is taken; its file is not changed. [`StoreError::Blob`] if the disk or the
-    /// bucket fails; then no file is visible at the path. Exception: if the bucket's answer to a small body was lost,
-    /// the complete object may exist until the path is deleted.
+    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`StoreError::Blob`] if the disk or
+    /// the bucket fails; then the path has no file. Exception: if a body was sent in one request and the answer of the
+    /// bucket was lost, the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.write(path, &mut Body::from_bytes(bytes)).await
     }
 
     /// Stores a new version from a stream, and returns its size in bytes.
     ///
-    /// At most a few MiB are held in memory. If the future is dropped before it is done, the written parts are
-    /// removed in the background, at the latest when the path is deleted.
+    /// At most a few MiB are held in memory. If the future is dropped before it completes, the written parts are removed
+    /// in the background, or at the latest when the path is deleted.
     ///
     /// # Errors
-    /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes`, and
-    /// [`StoreError::SourceUnreadable`] if the stream fails; nothing is stored then.
+    /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes` bytes, and
+    /// [`StoreError::SourceUnreadable`] if the stream fails; in both cases nothing is stored.
     pub async fn put_stream(
         &self,
         path: &str,
@@ -146,17 +146,17 @@ impl BlobStore {
         Ok(body.size())
     }
 
-    /// Stores an existing file as a new version, and returns its size in bytes. The file is not moved. Links are
-    /// followed, so the caller must check whether the file may be read.
+    /// Stores a copy of the file `source` as a new version, and returns its size in bytes. Symlinks are followed, so the
+    /// caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] if it is not a regular file.
+    /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] also if `source` is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
         self.put_stream(path, limit_bytes, body::stream_file(file)).await
     }
 
-    /// Reads the bytes of a version; `None` if there is no such file.
+    /// Reads the bytes of a version. Returns `None` if the path has no file.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
         match self.open_object(path).await? {
             Some(found) => found.bytes().await.map(Some).map_err(blob_error),
@@ -164,12 +164,13 @@ impl BlobStore {
         }
     }
 
-    /// Reads a version as a stream, and returns its size in bytes with it; `None` if there is no such file.
+    /// Opens a version for reading, and returns its size in bytes and a stream of its bytes. Returns `None` if the path
+    /// has no file.
     pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
         let Some(found) = self.open_object(path).await? else { return Ok(None) };
         let size = found.meta.size;
         let stream = match found.payload {
-            // Reads in larger chunks than `object_store` does.
+            // `stream_file` reads larger chunks than `object_store` does.
             GetResultPayload::File(file, _) => {
                 body::stream_file(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
             }
@@ -178,10 +179,10 @@ impl BlobStore {
         Ok(Some((size, stream)))
     }
 
-    /// Prepares the path for a new version: removes everything that an earlier write has left there.
+    /// Prepares the path for a new version: removes a file and unfinished writes that an earlier attempt has left there.
     ///
-    /// Cheap if there is nothing. The removal is durable once the new version is stored. A caller that stores none must
-    /// delete the path.
+    /// This is cheap if nothing has to be removed. The removal is durable only after a new version is stored, so a
+    /// caller that stores none must call [`BlobStore::delete`].
     pub async fn prepare(&self, path: &str) -> Result<(), StoreError> {
         let (key, turn) = self.lock(path).await?;
         match &self.backend {
@@ -190,15 +191,15 @@ impl BlobStore {
         }
     }
 
-    /// Deletes the file of a version, the remains of an interrupted write, and the folders that become empty, up to
-    /// the folder of all artifacts. Succeeds if the file does not exist.
+    /// Deletes the file of a version, the files of unfinished writes of it, and the parent folders that become empty, up
+    /// to the folder of all artifacts. Succeeds if the file does not exist.
     ///
     /// Waits for a running write of the same path.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.delete_all(&[path.to_owned()]).await.pop().unwrap_or(Ok(()))
     }
 
-    /// Deletes many versions, faster than one by one; returns the result of each, in the same order.
+    /// Deletes many versions, faster than with a call for each. Returns the results in the order of `paths`.
     pub async fn delete_all(&self, paths: &[String]) -> Vec<Result<(), StoreError>> {
         let mut outcomes = Vec::with_capacity(paths.len());
         for batch in paths.chunks(DELETE_BATCH) {
@@ -222,7 +223,7 @@ impl BlobStore {
                 return Ok(removing.collect().await);
             }
         };
-        // Locks are taken in the order of the paths, so two deletions cannot deadlock.
+        // Locks are taken in sorted order, so that two concurrent deletions cannot deadlock.
         let mut sorted: Vec<usize> = (0..paths.len()).collect();
         sorted.sort_by_key(|place| &paths[*place]);
         sorted.dedup_by_key(|place| &paths[*place]);
@@ -235,7 +236,8 @@ impl BlobStore {
         Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
     }
 
-    /// Returns the local path of a version's file, whether or not it exists; `None` if versions are not local files.
+    /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is invalid,
+    /// or if the store does not use local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.backend {
             Backend::Files(files) => files.local_path(&parse_path(path).ok()?).ok(),
@@ -273,7 +275,7 @@ impl BlobStore {
     }
 }
 
-/// Shows the location only, because the credentials of a bucket are secret.
+/// Formats only the location, because the other fields contain the credentials of a bucket.
 impl fmt::Debug for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Blobs({})", self.location)
@@ -282,7 +284,7 @@ impl fmt::Debug for BlobStore {
 
 /// Returns the path of a version's bytes, relative to the home.
 ///
-/// Equal arguments give equal paths, different arguments different ones. No path leads out of the home.
+/// Different arguments always have different paths. No path leads out of the home.
 pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filename: &str) -> String {
     let (kind, owner) = match scope {
         ArtifactScope::Session { session_id } => ("sessions", session_id.as_str()),
@@ -292,11 +294,11 @@ pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filena
     format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")
 }
 
-/// Converts a text to one path segment. Equal texts give equal segments, different texts different ones. Letters of
-/// any script are kept; `Path::from` would encode all of them.
+/// Converts a text to one path segment. Different texts always have different segments. Letters of all scripts are
+/// kept, whereas `Path::from` encodes all characters outside ASCII.
 pub fn path_segment(text: &str) -> String {
     match text {
-        // No other text is encoded as a single '%'.
+        // The segment `%` is unique: in all other segments, two hex digits follow a `%`.
         "" => return "%".to_owned(),
         "." => return "%2E".to_owned(),
         ".." => return "%2E%2E".to_owned(),
@@ -315,7 +317,7 @@ pub fn path_segment(text: &str) -> String {
     safe
 }
 
-/// Parses a path without encoding it again, because [`version_path`] has already encoded it.
+/// Parses a path that [`version_path`] returned. Does not encode it again.
 fn parse_path(path: &str) -> Result<Path, StoreError> {
     if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
         return Err(StoreError::Blob(format!("{path:?} is no path of a version")));

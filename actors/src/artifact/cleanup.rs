@@ -1,6 +1,6 @@
-//! Cleanup: selects artifacts that may be deleted, and gives the reason (ART-13).
+//! Cleanup: selects artifacts that may be deleted, each with a reason, and deletes them (ART-13).
 //!
-//! The selection is a pure function. Only artifacts of sessions are considered. Artifacts of users, memory, project
+//! The selection is a pure function. Only artifacts of sessions are candidates. Artifacts of users, memory, project
 //! files, and artifacts of a session with an unfinished run are never deleted.
 
 use std::{
@@ -15,7 +15,7 @@ use soong_storage::store::{Reader, StoreError};
 use super::{ArtifactReader, ArtifactStore};
 use crate::clock::now;
 
-/// Cleanup request. A candidate must pass all filters.
+/// Cleanup request. An artifact is a candidate only if it passes all filters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -30,8 +30,9 @@ pub struct Cleanup {
     pub include_all: bool,
     /// Only artifacts that have not been changed for longer than this, in milliseconds.
     pub older_than_ms: Option<u64>,
-    /// Only the artifacts changed longest ago, as many as needed for the remaining ones to take at most this many
-    /// bytes, counting all versions.
+    /// Maximum total size, in bytes and over all versions, of the artifacts to keep. The most recently changed ones are
+    /// kept up to this size, and only the others are candidates. Artifacts that are too recent for `older_than_ms`
+    /// count towards the size; artifacts that fail another filter or belong to a skipped session do not.
     pub max_bytes: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ pub struct Candidate {
     pub artifact_id: ArtifactId,
     /// Session of the artifact.
     pub session_id: SessionId,
-    /// Name; absent for captured products.
+    /// Name; absent for stored tool outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Title for users.
@@ -59,17 +60,17 @@ pub struct Candidate {
     pub bytes: u64,
     /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Reason why it may be deleted.
+    /// Why the artifact may be deleted.
     pub reason: String,
 }
 
-/// Artifact that could not be deleted. The cleanup continues with the others.
+/// Artifact that could not be deleted. The cleanup continues with the other artifacts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupFailure {
     /// Id of the artifact.
     pub artifact_id: ArtifactId,
-    /// Reason of the failure.
+    /// Why the deletion failed.
     pub error: ErrorInfo,
 }
 
@@ -79,7 +80,7 @@ pub struct CleanupFailure {
 pub struct BusySession {
     /// Id of the session.
     pub session_id: SessionId,
-    /// Number of its artifacts that pass the other filters, except the size filter.
+    /// Number of artifacts of the session that pass all filters except `max_bytes`.
     pub artifacts: u64,
 }
 
@@ -87,12 +88,11 @@ pub struct BusySession {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupReport {
-    /// Whether nothing was deleted.
+    /// Whether the cleanup was a dry run, which deletes nothing.
     pub dry_run: bool,
-    /// Artifacts that may be deleted.
+    /// Artifacts that were selected for deletion, least recently changed first.
     pub candidates: Vec<Candidate>,
-    /// Sessions that were skipped because they have unfinished runs, although some of their artifacts pass the
-    /// filters.
+    /// Sessions that have artifacts that pass the filters, but were skipped because they have unfinished runs.
     #[serde(default)]
     pub busy: Vec<BusySession>,
     /// Artifacts that were deleted.
@@ -112,7 +112,7 @@ impl ArtifactStore {
             if request.dry_run {
                 continue;
             }
-            // Keep artifacts that were changed after the selection.
+            // Do not delete an artifact that was changed after the selection.
             let is_unchanged = |now: &Artifact| {
                 (now.current_version, now.updated_at) == (artifact.current_version, artifact.updated_at)
             };
@@ -126,7 +126,7 @@ impl ArtifactStore {
     }
 }
 
-/// Keeps only artifacts of the user's sessions.
+/// Returns only the artifacts of sessions that belong to the user `uid`.
 fn filter_by_user(
     reader: &dyn Reader,
     all: Vec<(Artifact, u64)>,
@@ -180,8 +180,8 @@ impl ArtifactReader {
     }
 }
 
-/// Selects the candidates from `all`, which is sorted by time of change, the oldest first. Also returns the sessions
-/// that are skipped because they are busy.
+/// Selects the candidates from `all`, pairs of an artifact and the total size of its versions in bytes, least recently
+/// changed first. Also returns the `busy` sessions that were skipped.
 fn select_candidates_from<'a>(
     request: &Cleanup,
     all: &'a [(Artifact, u64)],
@@ -238,7 +238,7 @@ fn select_candidates_from<'a>(
     (chosen, skipped.into_iter().map(busy).collect())
 }
 
-/// Formats a duration in its largest unit.
+/// Formats a duration in one unit, rounded down; a unit is used from a value of 2 on.
 fn format_duration(millis: u64) -> String {
     let seconds = Duration::from_millis(millis).as_secs();
     match seconds {

@@ -1,4 +1,4 @@
-//! Summaries: their sections, the check whether an answer is one, and the message they are turned into (CTX-3).
+//! Summaries of a conversation: their sections, the validation of the model's answer, and the summary message (CTX-3).
 //!
 //! A message is a summary if it records which messages it covers.
 
@@ -16,20 +16,21 @@ pub(crate) const SECTIONS: [&str; 7] = [
     "Current work",
     "Next step",
 ];
-/// Minimum number of sections of an accepted summary. Not all are required, because models rename one or two.
+/// Minimum number of sections of an accepted summary. Not all are required, because models sometimes rename sections.
 const MIN_SECTIONS: usize = 3;
-/// Note before a summary without the requested sections.
+/// Note that precedes a summary that lacks the requested sections.
 const NO_SECTIONS_NOTE: &str = "(The summary does not have the sections that were asked for.)";
-/// Beginning of a message that replaces others.
+/// First words of a summary message.
 const SUMMARY_MARK: &str = "# Summary of messages ";
-/// Heading after the summary itself, followed by the current plan, which is copied and not summarized.
+/// Heading of the goals in a summary message. They follow the summary and are copied, not summarized.
 const GOALS_HEADING: &str = "\n\n## Goals at that point\n";
-/// Maximum length of that plan, in characters.
+/// Maximum length of the goals in a summary message, in characters.
 const MAX_GOALS_CHARS: usize = 6_000;
 
-/// Checks that an answer is a summary, and returns it without surrounding text.
+/// Checks that a model's answer is a summary, and returns it without a code fence around it.
 ///
-/// It must contain at least three of the sections and some text below the headings. The content is not judged.
+/// The answer must contain at least [`MIN_SECTIONS`] of the section headings, and some other text. The meaning of the
+/// text is not checked.
 pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     let text = strip_code_fence(answer.trim());
     if text.is_empty() {
@@ -46,13 +47,15 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     Ok(text.to_owned())
 }
 
-/// Returns an answer without the requested sections as a summary with a note, or `None` if it contains only headings.
+/// Returns an answer that lacks the requested sections as a summary, after a note that says so. `None` if it contains
+/// no text except section headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
     let text = strip_code_fence(answer.trim());
     has_content(text).then(|| format!("{NO_SECTIONS_NOTE}\n\n{text}"))
 }
 
-/// Returns the error for a summary that saves less than 20 % of the messages. Both counts are tokens of messages.
+/// Returns the error for a summary that saves less than 20 % of the tokens of the messages. `before` and `after` count
+/// only the messages, not the system prompt and the tools.
 pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
@@ -78,7 +81,7 @@ fn invalid_summary(why: &str) -> ErrorInfo {
     )
 }
 
-/// Removes a code fence around the whole text.
+/// Removes a code fence if it surrounds the whole text.
 fn strip_code_fence(text: &str) -> &str {
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     match inside.and_then(|inside| inside.split_once('\n')) {
@@ -87,8 +90,8 @@ fn strip_code_fence(text: &str) -> &str {
     }
 }
 
-/// Returns whether a line is the heading of a section, such as `## Artifacts`, `**Artifacts:**` or `2. Artifacts: a,
-/// b`.
+/// Returns whether a line is the heading of a section, such as `## Artifacts`, `**Artifacts:**` or
+/// `2. Artifacts: a, b`.
 fn is_heading_of(line: &str, section: &str) -> bool {
     let title = line.trim_start_matches(|c: char| !c.is_alphabetic());
     let head = title.get(..section.len());
@@ -96,9 +99,9 @@ fn is_heading_of(line: &str, section: &str) -> bool {
     head.is_some_and(|head| head.eq_ignore_ascii_case(section)) && !rest.starts_with(char::is_alphanumeric)
 }
 
-/// Returns the message that replaces the messages `first` to `last`.
+/// Returns the text of the summary message that replaces the messages `first` to `last`.
 ///
-/// It contains the current goals as they are, not as the summary describes them.
+/// The current goals are appended, rendered from the goal tree and shortened to [`MAX_GOALS_CHARS`].
 pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &GoalTree) -> String {
     let mut text = format!(
         "{SUMMARY_MARK}{first}–{last}\n\nThis stands for the messages {first} to {last} of this conversation, which \
@@ -112,12 +115,12 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
     text
 }
 
-/// Returns whether a message is a summary that replaces others.
+/// Returns whether a message is a summary.
 pub(crate) fn is_summary(message: &Message) -> bool {
     message.covers.is_some()
 }
 
-/// Returns an earlier summary without its plan, which is outdated.
+/// Returns the text of an earlier summary message without its goals, which are outdated.
 pub(super) fn without_goals(text: &str) -> &str {
     text.rfind(GOALS_HEADING).map_or(text, |at| &text[..at])
 }

@@ -1,9 +1,11 @@
-//! Credentials of a server: the environment variables of its program, or the headers of its requests.
+//! Target of a connection to a server: the program and its environment variables, or the URL and the headers of its
+//! requests.
 //!
-//! Pure. The configuration names environment variables, whose values are looked up here. The error for a missing one
-//! names variable, server and key.
+//! This module performs no I/O. The configuration names the environment variables that hold credentials; their values
+//! are looked up here. If a variable is not set, the error names the variable, the server and the configuration key.
 //!
-//! Architecture invariant: a program gets only the variables named in the configuration.
+//! Invariant: a server program gets only variables that the configuration names, in `mcp.SERVER.env` or in
+//! `tools.env_allowlist`.
 
 use std::{collections::HashMap, str::FromStr};
 
@@ -17,19 +19,19 @@ use crate::environment::Environment;
 
 /// How to reach a server, with all values looked up.
 pub(super) enum Target {
-    /// Child process.
+    /// Program to start as a child process, which communicates over stdin and stdout.
     Program {
         command: String,
         args: Vec<String>,
-        /// Names and values.
+        /// Names and values of the environment variables of the program.
         variables: Vec<(String, String)>,
     },
-    /// URL.
+    /// Server that is reached over HTTP.
     Http { url: Url, headers: HashMap<HeaderName, HeaderValue> },
 }
 
 impl Target {
-    /// Looks up all values. An error names the value to set and the key that refers to it.
+    /// Looks up the values of all variables, and checks the URL and the headers. Errors name the configuration key.
     pub(super) fn resolve(
         server: &str,
         config: &McpConfig,

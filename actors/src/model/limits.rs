@@ -1,18 +1,19 @@
 //! Size limits of one model answer (MOD-4).
 //!
-//! An answer is held in memory, stored and displayed, so an unlimited one could exhaust the memory of the process and
-//! the disk of the home. A provider checks the size while it reads; the gateway checks every completion.
+//! An answer is held in memory and stored, so an answer of unlimited size could exhaust the memory of the process and
+//! the disk of the runtime's home. A provider checks the size while it reads the answer. The gateway checks every
+//! completion again.
 
 use soong_protocol::ModelConfig;
 
 use super::{Completion, Failure, ModelError};
 
-/// Limits of one answer. The configuration rejects zero.
+/// Limits of one answer. No limit is zero, because the configuration rejects that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerLimits {
-    /// Maximum size of the arguments of all tool calls, in bytes.
+    /// Maximum total size of the arguments of all tool calls, in bytes.
     pub(crate) argument_bytes: usize,
-    /// Maximum size of text, reasoning and tool calls, in bytes.
+    /// Maximum total size of the text, the reasoning and the arguments of all tool calls, in bytes.
     pub(crate) answer_bytes: usize,
     /// Maximum number of tool calls.
     pub(crate) tool_calls: usize,
@@ -21,14 +22,15 @@ pub(crate) struct AnswerLimits {
 /// Size of an answer, or of the part received so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AnswerSize {
+    /// Size of the arguments of all tool calls, in bytes.
     pub(crate) argument_bytes: usize,
-    /// Text and reasoning, without arguments.
+    /// Size of the text and the reasoning, in bytes.
     pub(crate) text_bytes: usize,
     pub(crate) tool_calls: usize,
 }
 
 impl AnswerLimits {
-    /// Returns the limits of a profile.
+    /// Returns the limits that a model profile configures.
     pub(crate) fn of(config: &ModelConfig) -> Self {
         Self {
             argument_bytes: config.max_argument_bytes,
@@ -37,7 +39,7 @@ impl AnswerLimits {
         }
     }
 
-    /// Checks a size. The error names the limit that is exceeded.
+    /// Rejects a size that exceeds a limit. The error names the setting of that limit.
     pub(crate) fn check(&self, size: AnswerSize) -> Result<(), ModelError> {
         let what = if size.tool_calls > self.tool_calls {
             format!("more than {} tool calls (model.max_tool_calls)", self.tool_calls)

@@ -1,7 +1,7 @@
-//! Resolves a run: determines its model, tools, limits and prompt.
+//! Resolves a run: determines its models, tools, limits and system prompt.
 //!
-//! The [`RunSpec`] depends only on the run's row and the configuration, so it is the same on every start of the run's
-//! actor.
+//! The [`RunSpec`] is computed from the run's database row, the configuration, the connected MCP servers, and the files
+//! of the project and the memory.
 
 mod models;
 
@@ -31,15 +31,15 @@ use crate::{
     tool::ToolRegistry,
 };
 
-/// Resolves the tools, limits and prompt of a run from the configuration.
+/// Computes the [`RunSpec`] of runs.
 pub(crate) struct RunResolver {
     pub(crate) config: Arc<Config>,
     pub(crate) models: Arc<ModelGateways>,
-    /// The built-in tools, and the tools of MCP servers.
+    /// Registry of all tools: the built-in ones and those of MCP servers.
     pub(crate) mcp: Arc<McpServers>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
-    /// Experiences of earlier runs.
+    /// Memory files, which store the experiences of earlier runs.
     pub(crate) memory: Arc<MemoryFiles>,
     /// Instructions and skills of each project.
     pub(crate) projects: Arc<ProjectInstructionsCache>,
@@ -48,18 +48,18 @@ pub(crate) struct RunResolver {
     pub(crate) redactor: Redactor,
 }
 
-/// The system prompts of runs. Equal prompts are stored once.
+/// Cache of system prompts, so that runs with equal prompts share one copy.
 #[derive(Default)]
 pub(crate) struct PromptCache(Mutex<HashSet<Arc<str>>>);
 
 impl PromptCache {
-    /// Returns the stored copy of a prompt, or stores it.
+    /// Returns the cached copy of a prompt. A new prompt is added to the cache.
     fn share(&self, prompt: String) -> Arc<str> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(same) = known.get(prompt.as_str()) {
             return Arc::clone(same);
         }
-        // Drop the prompts that no run uses any more.
+        // Remove the prompts that no run uses any more.
         known.retain(|prompt| Arc::strong_count(prompt) > 1);
         let prompt: Arc<str> = prompt.into();
         known.insert(Arc::clone(&prompt));
@@ -68,11 +68,11 @@ impl PromptCache {
 }
 
 impl RunResolver {
-    /// Resolves a run.
+    /// Returns the specification of a run in the folder `project`.
     ///
     /// # Errors
-    /// `validation_error`, `tool_not_available` or `config_error` if the run names something that does not exist or
-    /// cannot be used.
+    /// `validation_error`, `tool_not_available` or `config_error` if a setting of the run is invalid, or names
+    /// something that does not exist or cannot be used.
     pub(crate) fn resolve(&self, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
         self.resolve_with(run, project, &self.projects.get(project))
     }
@@ -85,7 +85,7 @@ impl RunResolver {
         let schema = answer_schema(run)?;
         let skills = self.skills.with_project(&text.skills);
         let system_prompt = match &settings.system_prompt {
-            // A caller that writes the prompt gets the skills that it names, and no others.
+            // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
             Some(prompt) => {
                 let named = skills.select(settings.skills.as_deref(), Some(&[]))?;
                 format!("{prompt}{}", skill::render(&named))
@@ -97,7 +97,8 @@ impl RunResolver {
         };
         let mut context = config.context.clone();
         if models.model.is_offline() {
-            // It decides by the calls in the conversation and has no window: it is sent all of them.
+            // The offline model has no context window, and its rules read all tool calls of the conversation, so no
+            // message may be omitted.
             context.keep_recent_messages = usize::MAX;
         }
         Ok(RunSpec {
@@ -133,8 +134,8 @@ impl RunResolver {
         })
     }
 
-    /// Returns the tools of a run, and the registry that has them: tools that an MCP server adds later are for later
-    /// runs.
+    /// Returns the tools of a run, and the registry that contains them. The registry is a snapshot: tools that an MCP
+    /// server adds later are available only to runs that are resolved later.
     fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let registry = self.mcp.registry();
@@ -150,7 +151,8 @@ impl RunResolver {
         Ok((OfferedTools { specs, ceiling: max_tools, tokens }, registry))
     }
 
-    /// Returns whether a run searches the experiences of earlier runs: the first run of a conversation with a user does.
+    /// Returns whether a run may search the experiences of earlier runs. Only root runs do that, unless they resume a
+    /// trace without a new message or a program drives them.
     fn recalls(&self, run: &Run, utility: &AuxiliaryModel) -> bool {
         let settings = &run.settings;
         self.config.memory.enabled
@@ -163,12 +165,13 @@ impl RunResolver {
             && self.memory.of(&run.uid).is_not_empty()
     }
 
-    /// Resolves a run only to end it or to read its outcome; settings that are no longer valid are dropped.
+    /// Resolves a run that does not continue: its outcome is read, or it is only ended. If its settings are no longer
+    /// valid, default settings replace most of them.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
         let (project, no_project) = (Path::new("."), ProjectInstructions::default());
         self.resolve_with(run, project, &no_project).unwrap_or_else(|_| {
             let mut fallback = run.clone();
-            // A preset of this name always exists, and these settings request nothing that may be missing.
+            // These settings cannot fail: the default preset always exists, and no tool is requested.
             fallback.settings = RunSettings {
                 tools: Some(Vec::new()),
                 system_prompt: Some(String::new()),
@@ -182,7 +185,8 @@ impl RunResolver {
         })
     }
 
-    /// Builds the system prompt of a run whose caller gave none, from the preset, the chosen skills and the project.
+    /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, project folder, agent
+    /// types, and project notes.
     fn system_prompt(
         &self,
         preset: &Preset,
@@ -204,13 +208,13 @@ impl RunResolver {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        // Project notes come from outside. They come last, so that no built-in instruction follows them.
+        // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
         prompt.push_str(&text.notes.as_ref().map(ProjectNotes::render).unwrap_or_default());
         prompt
     }
 }
 
-/// Returns the name of the preset of a run; the default preset of an orchestrator run is `orchestrator`.
+/// Returns the name of the preset of a run. In orchestrator mode, `orchestrator` replaces the preset `default`.
 fn preset_name(run: &Run) -> &str {
     match run.mode {
         RunMode::Orchestrator if run.settings.agent_type == "default" => "orchestrator",
@@ -232,7 +236,8 @@ fn identity(run: &Run) -> RunIdentity {
 
 fn parent_link(run: &Run) -> Option<ParentLink> {
     let run_id = run.parent_run_id.clone()?;
-    // A run that continues the trace of an explore child is alone: its call has one result, as a delegate call has.
+    // An explore call can start several children, but a run that continues one of their traces is the only child of
+    // its call. So the call has one result, like a delegate call.
     let mode = match run.trace_id.child_mode()? {
         ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
         mode => mode,
@@ -242,7 +247,7 @@ fn parent_link(run: &Run) -> Option<ParentLink> {
 }
 
 fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
-    // The number of turns of the preset `default` is that of the configuration.
+    // A root run with the preset `default` uses the configured number of turns instead of the preset's.
     let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || preset_name(run) != "default");
     RunLimits {
         max_turns: run.settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
@@ -266,9 +271,10 @@ fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
     })
 }
 
-/// Returns the tools that a run and all below it may ever use; `None` = everything configured (SUB-6).
+/// Returns the names of the tools that a run and its descendants may use (SUB-6). If `wanted` is `None`, all usable
+/// tools are allowed. Tools that the configuration disables are always excluded.
 ///
-/// A tool of a configured server that is not connected now is left out without an error, because servers come and go.
+/// If a wanted tool belongs to a configured MCP server that is not connected, it is omitted without an error.
 fn allowed_tools(
     registry: &ToolRegistry,
     config: &Config,

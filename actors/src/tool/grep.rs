@@ -1,6 +1,7 @@
 //! Tool `grep`: finds the lines in text files of the project that match a regular expression.
 //!
-//! Searches regular files only, one after the other, in order. A binary file is skipped at its first NUL byte.
+//! Searches regular files only, sequentially and sorted by name. The search of a file ends at its first NUL byte, and
+//! the file is then reported as skipped.
 
 use std::{
     fs::File,
@@ -32,10 +33,11 @@ const DEFAULT_MATCHES: u64 = 100;
 const MAX_MATCHES: u64 = 1000;
 /// Maximum size of a file that is searched, in bytes.
 const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
-/// Maximum number of characters of a line that are shown.
+/// Maximum number of characters shown of a matching line.
 const MAX_LINE_CHARS: usize = 300;
-/// Maximum size of the compiled expression, and of a line that the searcher keeps in memory, in bytes.
+/// Maximum size of the compiled regular expression, in bytes.
 const MAX_REGEX_BYTES: usize = 10 * 1024 * 1024;
+/// Maximum size of the searcher's buffer, and so of a line, in bytes.
 const MAX_SEARCHER_HEAP_BYTES: usize = 16 * 1024 * 1024;
 
 /// The tool `grep`.
@@ -139,7 +141,7 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             if is_file && only.as_ref().is_none_or(|only| only.matches(below)) {
                 let found = resolved.with_relative(path);
-                // A search requires no permission, so files that require it are left out.
+                // A folder is searched without permission, so files that require permission to read are skipped.
                 match roots.read_access(&found) {
                     None => search.file(&found, cancel),
                     Some(_) => search.sensitive_files += 1,
@@ -151,7 +153,7 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
         if roots.read_access(&resolved) != context.granted_access {
             return Err(path_changed_error(&resolved));
         }
-        // Returns the error if the file cannot be opened.
+        // A named file that cannot be opened is an error. In a folder, such a file is only counted as skipped.
         open_file(&resolved)?;
         search.file(&resolved, cancel);
         WalkEnd::default()
@@ -160,7 +162,8 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
     Ok(search.finish(&end))
 }
 
-/// Filter for files: by the whole path, or by name if the pattern contains no slash.
+/// Glob filter for files. It is matched against the file name if the pattern contains no slash, else against the path
+/// relative to the searched folder.
 struct FileFilter {
     matcher: GlobMatcher,
     by_name: bool,
@@ -187,18 +190,18 @@ struct Search {
     page: OutputPage,
     limit: u64,
     matches: u64,
-    /// Whether a match was left out because the page or the limit was full.
+    /// Whether a match was omitted because the page is full or the limit is reached.
     is_truncated: bool,
     searched_files: u64,
     skipped_files: u64,
-    /// Number of sensitive files that were left out.
+    /// Number of files that were skipped because reading them requires permission.
     sensitive_files: u64,
 }
 
 impl Search {
     fn file(&mut self, resolved: &ResolvedPath, cancel: &CancellationToken) {
         let file = match open_file(resolved) {
-            // A sparse file can report any size.
+            // Skip huge files: a sparse file can be huge even if it occupies little disk space.
             Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
             _ => {
                 self.skipped_files += 1;
@@ -247,7 +250,7 @@ impl Search {
     }
 }
 
-/// Reader that ends when the call is cancelled, so that a search without matches stops too.
+/// Reader that reports the end of the file once the call is cancelled, so that the search of a large file stops early.
 struct CancellableReader<'a> {
     file: File,
     cancel: &'a CancellationToken,

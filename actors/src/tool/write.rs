@@ -1,7 +1,7 @@
 //! Tool `write`: writes a whole file of the project (TOOL-4).
 //!
-//! Replaces an existing file only if the call requests it. Elsewhere: which files may be written (`roots.rs`), atomic
-//! writing (`beneath.rs`), changing a part of a file (`edit`).
+//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written (`roots.rs`),
+//! atomic writing (`beneath.rs`), changing a part of a file (the tool `edit`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,11 +82,12 @@ impl Tool for Write {
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let arguments: Arguments = arguments(value.clone()).ok()?;
         let (resolved, demand) = self.resolve(context, &arguments).ok()?;
-        // The request is stored, so it must not contain text that requires permission to read.
+        // The permission request is stored with this preview, so the preview must not contain the text of a file that
+        // requires permission to read.
         if self.roots.read_access(&resolved).is_some() {
             return None;
         }
-        // The note is set if the file exists.
+        // `resolve` sets the note only if the file exists.
         let old = if demand.note.is_some() { edit::read_editable_text(&resolved).ok()?.0 } else { String::new() };
         preview(&old, &arguments.content)
     }

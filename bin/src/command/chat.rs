@@ -33,7 +33,7 @@ const HELP: &str = "\
 Ctrl-C            cancel what is at work; a second one leaves at once
 ";
 
-/// Parsed input line.
+/// Parsed line of input.
 #[derive(Debug, PartialEq, Eq)]
 enum ChatInput {
     Message(String),
@@ -42,14 +42,14 @@ enum ChatInput {
     New,
     Mode(RunMode),
     Model(String),
-    /// Continue from this message.
+    /// Continue the session from the message with this number.
     Rewind(u64),
-    /// Continue in a copy of the session, up to this message.
+    /// Continue in a copy of the session, up to the message with this number. `None`: up to the end.
     Fork(Option<u64>),
     Quit,
     /// Empty line.
     Blank,
-    /// Unknown or incomplete command, with advice.
+    /// Invalid input, with the message to print.
     Invalid(String),
 }
 
@@ -81,7 +81,7 @@ impl ChatInput {
                     "say the number of a message: /{name} N; `soong traces messages SESSION` shows them"
                 )),
             },
-            // A path, or anything else that merely looks like a command.
+            // A first word with another slash, such as a path, is not a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
             _ => Self::Invalid(format!("there is no /{}; /help lists what there is", text::safe_line(command))),
         }
@@ -138,8 +138,8 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// Runs the conversation until the user quits. If input is piped in, a failed run ends it with that run's exit
-    /// code.
+    /// Runs the conversation until the user quits. If input is piped in, the first failure ends the conversation and
+    /// determines the exit code.
     async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
@@ -192,14 +192,13 @@ impl Conversation<'_> {
                         if !is_person {
                             return Err(failure);
                         }
-                        // The report on the run already says that it was cancelled.
+                        // The output of the run already states that it was cancelled.
                         if failure.exit != Exit::Interrupted {
                             print::failure(&failure, self.context.terminal);
                         }
                     }
                 }
-                // If the output is no longer read, the conversation cannot continue. If input is piped in, every
-                // failure ends it.
+                // A failure ends the conversation if input is piped in or if nothing reads the output any more.
                 Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                 Err(failure) => {
                     print::failure(&failure, self.context.terminal);
@@ -208,7 +207,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Continues from another message, in the same session or in a copy of it.
+    /// Moves the conversation to another message of the session (`/rewind`) or to a copy of the session (`/fork`).
     async fn move_head(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
         let Some(session) = self.next_request.session_id.clone() else {
             return print::line("nothing has been said yet");
@@ -241,7 +240,7 @@ impl Conversation<'_> {
     }
 }
 
-/// Handles input that starts no run.
+/// Applies a command that only changes the next request or prints text. Other input is ignored.
 fn apply(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
     match wish {
         ChatInput::Help => {

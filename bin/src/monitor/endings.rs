@@ -1,8 +1,9 @@
-//! Decides which records of ended runs must be read, and when.
+//! Decides which run records the monitor must read to learn how runs ended, and when.
 //!
-//! Pure. The tree reports how a run ended, except if the event was missed: while the owner was unreachable, or if a
-//! snapshot replaced the changes. Only a few records are read at a time, so that the end of a thousand runs does not
-//! overload the owner. A record that could not be read is retried after 30 s.
+//! This module performs no I/O. Usually a tree event reports how a run ended. The monitor misses that event while the
+//! owner process is unreachable, or if a snapshot replaces the changes; then it reads the record of the run. It reads
+//! only a few records at a time, so that the end of a thousand runs does not overload the owner. A read that failed is
+//! repeated after 30 s.
 
 use std::collections::HashMap;
 
@@ -17,16 +18,19 @@ const BATCH_INTERVAL_MS: u64 = 200;
 /// Delay before a failed read is repeated, in milliseconds.
 const RETRY_DELAY_MS: u64 = 30_000;
 
+/// State of the reads of run records.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedRuns {
+    /// Runs whose records are being read.
     pending: Vec<RunId>,
+    /// Time at which the last batch of reads was started.
     asked_at: Timestamp,
-    /// Runs whose records could not be read, and when.
+    /// Runs whose records could not be read, and the times of the failures.
     unreadable: HashMap<RunId, Timestamp>,
 }
 
 impl FinishedRuns {
-    /// Returns the runs whose records are to be read now, the newest first.
+    /// Returns the runs whose records the caller must read now, the newest first, and remembers them as pending.
     pub(crate) fn due_reads(&mut self, forest: &ActorIndex, now: Timestamp) -> Vec<RunId> {
         if now.millis_since(self.asked_at) < BATCH_INTERVAL_MS {
             return Vec::new();
@@ -44,7 +48,7 @@ impl FinishedRuns {
         wanted
     }
 
-    /// Stores whether a record could be read.
+    /// Ends a pending read. If it failed, the record is read again after [`RETRY_DELAY_MS`].
     pub(crate) fn store_result(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
         self.pending.retain(|out| out != run);
         if !is_read {
@@ -53,7 +57,7 @@ impl FinishedRuns {
         }
     }
 
-    /// Drops all pending reads, because they belong to another process.
+    /// Forgets all pending and failed reads, because the monitor may now be connected to another process.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }

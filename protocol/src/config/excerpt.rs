@@ -1,14 +1,15 @@
-//! Excerpt of a configuration file for error messages.
+//! Parts of configuration error messages: an excerpt of the file, and expected types in plain words.
 
 use std::ops::Range;
 
-/// Maximum length of a displayed line, in characters.
+/// Maximum length of a line of the excerpt, in characters.
 const MAX_CHARS: usize = 120;
 
-/// Returns the line at the start of a span, and a second line that marks the span. Returns an empty text if the span
-/// is outside of the text or its line is blank.
+/// Returns two lines: the line in which a span starts, and `^` characters below the part of it that the span covers.
+/// Returns an empty string if the span is outside of the text or the line is blank.
 ///
-/// Quoted text is hidden: a value may be a secret that was entered instead of the name of an environment variable.
+/// Each character inside quotes is replaced by `*`: a user may have entered a secret instead of the name of an
+/// environment variable.
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     let Some(before) = text.get(..span.start) else { return String::new() };
     let begin = before.rfind('\n').map_or(0, |at| at + 1);
@@ -43,7 +44,7 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     format!("{}\n{}", shown.trim_end(), mark.trim_end())
 }
 
-/// Replaces the names of Rust types in a parser message by plain words.
+/// Replaces the expected type at the end of a parser message, such as `u64`, by words that users understand.
 pub(super) fn plain_type_names(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
         (&["u8", "u16", "u32", "u64", "usize"], "a whole number from 0 on"),

@@ -1,7 +1,7 @@
 //! Format version of the database, and its migration to the version of this build (DUR-5).
 //!
-//! Forward only, with the version in `PRAGMA user_version`. Each step and its version number are one transaction. A
-//! file that this build does not support is opened read-only and not changed.
+//! Migration is forward only. `PRAGMA user_version` holds the version. One transaction applies a step and sets the
+//! version. A file that this build does not support is only opened for reading and is not changed.
 //!
 //! Elsewhere: the meaning of the tables (`sqlite/*.rs`).
 
@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::store_error;
 use crate::store::StoreError;
 
-/// The migration steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
+/// The migration steps of this build, oldest first. The first step creates version 1, the second version 2, and so on.
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_artifacts.sql"),
@@ -31,8 +31,8 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0011_trace_status.sql"),
 ];
 
-/// Rejects a file that is newer than `steps`, that is not a database, or that belongs to another program; changes
-/// nothing.
+/// Rejects a file that has a newer version than `steps`, is not a database, or belongs to another program. Also rejects
+/// an empty file if other files of a home exist. Changes nothing.
 ///
 /// Returns the file's version: 0 if the file does not exist or is empty.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
@@ -60,8 +60,8 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     Ok(found)
 }
 
-/// Returns the size of the file in bytes; `None` if it does not exist. Rejects anything but a regular file, because
-/// opening a pipe would block until its other end is opened.
+/// Returns the size of the file in bytes, or `None` if it does not exist. Rejects everything except a regular file. For
+/// example, opening a pipe would block until another process opens its other end.
 fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
         let why = "and no database: move it away or choose another home";
@@ -77,8 +77,8 @@ fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Rejects an empty database file if other files of a home exist, because opening it would silently discard the
-/// history.
+/// Returns version 0 for an empty database file. Rejects the file if other files of a home exist: the database was
+/// truncated, and opening it would silently start a new history.
 fn check_empty(path: &Path) -> Result<u32, StoreError> {
     let home_files = [path.with_file_name("sessions"), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
     match home_files.iter().find(|trace| trace.exists()) {
@@ -99,10 +99,10 @@ fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Creates a database in the format of `steps` atomically. The file must not exist.
+/// Creates a database of the newest version of `steps`, atomically. The file must not exist.
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
-    // SQLite would apply the log of an earlier database to the new one.
+    // SQLite would apply a log that an earlier database left to the new one.
     for log in [with_suffix(path, "-wal"), with_suffix(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
             let (path, log) = (path.display(), log.display());
@@ -116,7 +116,7 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
         fs::remove_file(&draft).map_err(failed)?; // left by a killed process
     }
     let conn = Connection::open(&draft).map_err(|error| with_path(&draft, error))?;
-    // The draft need not survive a crash, because an incomplete draft is deleted.
+    // A journal on disk is not needed: after a crash, the next call deletes the draft.
     conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| with_path(&draft, error))?;
     migrate(&draft, &conn, steps)?;
     conn.close().map_err(|(_, error)| with_path(&draft, error))?;
@@ -126,8 +126,8 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     sync(folder.unwrap_or(Path::new("."))).map_err(failed)
 }
 
-/// Like [`check`], for the writer: first rolls back a creation of the database that was interrupted. Until the
-/// database is in WAL mode, SQLite needs write access for this rollback.
+/// Does the same as [`check`], for the process that will write to the database. Before that, rolls back a transaction
+/// that was interrupted before the database was in WAL mode; SQLite needs write access for this rollback.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let is_interrupted = |error: &rusqlite::Error| {
         error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
@@ -151,7 +151,7 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Migrates the open database at `path` to the newest version of `steps`.
 ///
-/// An existing database of an older version is first copied to a backup file in the same folder.
+/// A database of an older version, unless it is new, is first copied to a backup file in the same folder.
 pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<(), StoreError> {
     let found = version(conn).map_err(|error| with_path(path, error))?;
     if found > 0 && found < latest_version(steps) {
@@ -170,12 +170,12 @@ pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Reads the number that identifies the store: SQLite's `application_id`, which is not used for anything else.
+/// Reads the number that identifies the store, 0 if it has none. It is saved in `PRAGMA application_id`.
 pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0)).map(i32::cast_unsigned)
 }
 
-/// Assigns a number to a database that has none.
+/// Assigns a random store number to a database that has none.
 pub(crate) fn assign_store_id(conn: &Connection) -> rusqlite::Result<()> {
     if store_id(conn)? != 0 {
         return Ok(());
@@ -184,14 +184,14 @@ pub(crate) fn assign_store_id(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "application_id", number)
 }
 
-/// Removes the number from a copy, because a restored copy is a different store.
+/// Removes the store number from a copy of a database, because a restored copy is a different store.
 pub(crate) fn clear_store_id(copy: &Path) -> rusqlite::Result<()> {
     let conn = Connection::open(copy)?;
     conn.pragma_update(None, "application_id", 0)?;
     conn.close().map_err(|(_, error)| error)
 }
 
-/// Returns the version that the last of `steps` leads to.
+/// Returns the version of a database to which all `steps` were applied.
 pub(crate) fn latest_version(steps: &[&str]) -> u32 {
     u32::try_from(steps.len()).unwrap_or(u32::MAX)
 }
@@ -203,7 +203,7 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Copies the database to `<file>.v<version>.bak`, atomically and synced.
+/// Copies the database to `<file>.v<version>.bak` atomically. Syncs the copy to disk before it gets this name.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = with_suffix(path, &format!(".v{version}.bak"));
     let partial = with_suffix(&whole, ".half");
@@ -222,7 +222,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Adds the path to an error, and explains that a file is not a database.
+/// Adds the path to an error and, if the file is not a database, advice for the user.
 fn with_path(path: &Path, error: rusqlite::Error) -> StoreError {
     match store_error(error) {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(

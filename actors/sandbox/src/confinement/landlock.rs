@@ -1,7 +1,7 @@
-//! Confinement by Landlock, a feature of the Linux kernel that any process may apply to itself. It restricts opening,
-//! creating, moving and removing files.
+//! Confinement by Landlock, a Linux kernel feature with which an unprivileged process can restrict itself. It controls
+//! opening, creating, moving and removing files.
 //!
-//! Restrictions that the kernel does not support are omitted from the ruleset, and reported by [`lacks`].
+//! Restrictions that the kernel does not support are omitted from the ruleset. [`lacks`] reports the resulting gap.
 
 use std::{
     fs::File,
@@ -18,10 +18,10 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::SandboxPolicy;
 
-/// Newest version whose rights are used; an older kernel uses the rights that it supports.
+/// Newest Landlock version whose access rights are used. An older kernel applies only the rights that it supports.
 const NEWEST: ABI = ABI::V7;
 
-/// Returns what a version of Landlock cannot prevent; `None` if nothing relevant is missing.
+/// Returns the most serious action that a Landlock version cannot prevent. `None`: no relevant restriction is missing.
 pub(super) fn lacks(version: i64) -> Option<&'static str> {
     match version {
         ..3 => Some("emptying files outside of the project"),
@@ -30,17 +30,17 @@ pub(super) fn lacks(version: i64) -> Option<&'static str> {
     }
 }
 
-/// Rights below folders that exist only in the process's own mounts, as bits of the kernel.
+/// Access rights, as Landlock bit masks, for folders that exist only in the private mounts of the process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights {
-    /// Rights for terminals: reading, writing and control, but no new names.
+    /// Rights for terminals: read, write and ioctl, but not creating files.
     pub(crate) terminals: u64,
-    /// Rights for shared memory: everything that ordinary files require.
+    /// Rights for shared memory: everything except creating device nodes and device ioctls.
     pub(crate) shared_memory: u64,
 }
 
 impl Rights {
-    /// Returns the rights that the kernel supports.
+    /// Returns the rights that a Landlock version supports.
     pub(super) fn of(version: i64) -> Self {
         let known = AccessFs::from_all(if version < 5 { ABI::V4 } else { NEWEST });
         let known = if version < 3 { known & AccessFs::from_all(ABI::V2) } else { known };
@@ -51,7 +51,7 @@ impl Rights {
     }
 }
 
-/// Builds the ruleset.
+/// Builds the Landlock ruleset of a policy and returns its file descriptor.
 pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
     let ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
@@ -59,7 +59,7 @@ pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
         .and_then(Ruleset::create)
         .map_err(io::Error::other)?;
     let mut rules = Rules(ruleset);
-    // Names may be listed everywhere: otherwise readable files could not be found.
+    // Every directory may be listed, since a process may need to search for the files that it can read.
     rules.allow(Path::new("/"), AccessFs::ReadDir.into())?;
     rules.allow_all(&reach.readable(), AccessFs::from_read(NEWEST))?;
     // A device node that a command creates would give access to the device itself.
@@ -78,8 +78,8 @@ impl Rules {
         paths.iter().try_for_each(|path| self.allow(path, access))
     }
 
-    /// Grants access to the file that currently has a path. A path that is missing or has become a symlink is
-    /// skipped.
+    /// Allows access to the file or folder at `path`, including everything below it. Skips a path that cannot be opened
+    /// or that contains a symlink.
     fn allow(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let Ok(file) = opened(path) else { return Ok(()) };
         let metadata = file.metadata()?;
@@ -94,7 +94,7 @@ impl Rules {
     }
 }
 
-/// Opens the file at a path without reading it, and without following any symlink.
+/// Opens a path only as a reference (`O_PATH`), without following symlinks.
 fn opened(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?.into())

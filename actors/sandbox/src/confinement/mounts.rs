@@ -1,8 +1,7 @@
-//! Mounts of a confined process: everything is read-only except what it may change.
+//! Mounts of a confined process: all paths are read-only except the writable paths of the policy.
 //!
-//! Landlock does not restrict changes of modes, owners, times and attributes of files; on a read-only mount they
-//! cannot be changed either. This module computes the mounts before the fork. Elsewhere: mounting
-//! (`before_exec/mounting.rs`).
+//! Landlock does not restrict changes to the mode, owner, times and attributes of a file. A read-only mount prevents
+//! them. This module computes the mounts before the fork. Elsewhere: mounting (`before_exec/mounting.rs`).
 
 use std::{
     ffi::CString,
@@ -15,29 +14,29 @@ use rustix::thread::CapabilitySet;
 
 use super::{DEVICES, SandboxPolicy};
 
-/// Mounts to make.
+/// Mounts that a confined process makes before it starts its program.
 #[derive(Debug)]
 pub(crate) struct Mounts {
-    /// Paths to mount again, in this order; the first is the root directory.
+    /// Paths to bind-mount onto themselves, in this order. The first is the root directory.
     pub(crate) steps: Vec<MountStep>,
-    /// Files that read as empty.
+    /// Hidden files; the process reads them as empty.
     pub(crate) masked: Vec<CString>,
-    /// The process's own `/dev`; `None` if it uses that of the machine.
+    /// Private `/dev` of the process. `None`: the process uses the machine's `/dev`.
     pub(crate) devices: Option<DeviceMounts>,
-    /// Mapping for the user namespace that the process needs; `None` if it may mount without one.
+    /// Id mapping of a new user namespace. `None` if the process has the privilege to mount without one.
     pub(crate) user: Option<UserMap>,
 }
 
-/// A `/dev` with a few devices, its own terminals and `/dev/shm`.
+/// Contents of a private `/dev`: selected devices, new terminals and a new `/dev/shm`.
 #[derive(Debug)]
 pub(crate) struct DeviceMounts {
-    /// Device nodes of the machine.
+    /// Device nodes of the machine that are available in it.
     pub(crate) nodes: Vec<CString>,
-    /// Options of the file system at `/dev/shm`.
+    /// Mount options of the file system at `/dev/shm`.
     pub(crate) shared_memory: CString,
 }
 
-/// A path that is mounted again, including everything below it.
+/// A path that is bind-mounted onto itself, including everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountStep {
     pub(crate) path: CString,
@@ -45,7 +44,7 @@ pub(crate) struct MountStep {
     pub(crate) is_writable: bool,
 }
 
-/// Mapping of the current user and group to themselves, in the kernel's format.
+/// Mapping of the current user and group to themselves, in the format of `/proc/PID/uid_map` and `gid_map`.
 #[derive(Debug)]
 pub(crate) struct UserMap {
     pub(crate) user: String,
@@ -53,7 +52,7 @@ pub(crate) struct UserMap {
 }
 
 impl Mounts {
-    /// Computes the mounts for a reach.
+    /// Computes the mounts of a policy. `has_devices`: whether the machine supports a private `/dev`.
     pub(super) fn of(reach: &SandboxPolicy, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
@@ -65,8 +64,8 @@ impl Mounts {
 }
 
 impl DeviceMounts {
-    /// Returns the devices of a reach. `None` if it has writable paths below `/dev`, whose changes would be lost in
-    /// its own `/dev`.
+    /// Returns the private `/dev` of a policy. `None` if the policy requests none, or if it makes paths below `/dev`
+    /// writable: changes to a private `/dev` would be lost.
     fn of(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
         let Some(bytes) = reach.shared_memory_bytes else { return Ok(None) };
         if reach.write.iter().any(|path| path.starts_with(DEVICES)) {
@@ -88,7 +87,8 @@ impl UserMap {
     }
 }
 
-/// Returns the root directory, and every path whose mode differs from that of the path above it, parents first.
+/// Returns the root directory, and each path that must be writable or read-only unlike its nearest returned ancestor.
+/// Parents come before their descendants.
 fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
     let writable = reach.write.iter().map(|path| (path, true));
     let kept = reach.hidden.iter().chain(&reach.read_only);

@@ -1,33 +1,36 @@
-//! Seccomp filter for confined commands: restricts system calls that reach beyond files, which Landlock does not
-//! cover.
+//! Seccomp filter for confined commands: blocks system calls that Landlock does not cover, because they do not access
+//! files.
 //!
-//! - `keyctl`, `add_key`, `request_key` do not exist (`ENOSYS`): otherwise the user's keys could be linked and read,
+//! - `keyctl`, `add_key` and `request_key` fail with `ENOSYS`. Otherwise a command could link and read the user's keys,
 //!   even from a new session keyring.
-//! - `prlimit64` of another process is denied (`EPERM`): it could limit the owner's CPU time, and so kill it.
+//! - `prlimit64` with a process id other than 0 fails with `EPERM`. Otherwise a command could set the CPU time limit of
+//!   the process that runs Soong, which would kill it.
 //!
-//! Everything else is allowed. The filter also covers the second system call table of the architecture (32-bit
-//! programs). If the architecture is unknown, there is no filter.
+//! All other system calls are allowed. The filter also covers the system calls of 32-bit programs on x86-64 and ARM64.
+//! On other architectures than x86-64, ARM64 and 64-bit RISC-V, there is no filter.
 
 use libc::{
     BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, ENOSYS, EPERM, SECCOMP_RET_ALLOW,
     SECCOMP_RET_ERRNO, sock_filter,
 };
 
-/// Offsets in the data that a filter reads (`struct seccomp_data`).
+/// Offset of the system call number in the input of the filter (`struct seccomp_data`).
 const NUMBER: u32 = 0;
+/// Offset of the architecture in the input of the filter.
 const ARCHITECTURE: u32 = 4;
-/// Lower half of the first argument, which is enough for a process id.
+/// Offset of the lower 32 bits of the first argument. A process id needs no more bits.
 const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
 
-/// A system call table that a process can use.
+/// Numbers of the filtered system calls in one system call table of the kernel.
 struct SyscallTable {
-    /// The kernel's constant `AUDIT_ARCH_…`.
+    /// Value of the kernel constant `AUDIT_ARCH_…` that identifies the table.
     architecture: u32,
     add_key: u32,
     request_key: u32,
     keyctl: u32,
     prlimit64: u32,
-    /// Numbers from here on belong to a third table, which is denied completely.
+    /// First number of a further table with the same `architecture` value (x32 on x86-64). All calls with this or a
+    /// higher number fail with `ENOSYS`.
     refused_from: Option<u32>,
 }
 
@@ -49,7 +52,7 @@ const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prli
     SyscallTable { architecture, add_key, request_key, keyctl, prlimit64, refused_from: None }
 }
 
-/// Returns the filter; empty if the system calls of this architecture are unknown.
+/// Returns the instructions of the filter. Empty if [`TABLES`] is empty for this architecture.
 pub(crate) fn filter() -> Vec<sock_filter> {
     if TABLES.is_empty() {
         return Vec::new();
@@ -60,16 +63,16 @@ pub(crate) fn filter() -> Vec<sock_filter> {
         program.push(jump(BPF_JEQ, table.architecture, 0, block.len()));
         program.extend(block);
     }
-    // Unreachable for processes of this architecture.
+    // Reached only if no table has the architecture of the call.
     program.push(refuse(ENOSYS));
     program
 }
 
-/// Returns the instructions for the calls of one table; they always return.
+/// Returns the instructions that decide about a call of one table. Every path through them ends with a return.
 fn block(table: &SyscallTable) -> Vec<sock_filter> {
     let mut missing = vec![(BPF_JEQ, table.add_key), (BPF_JEQ, table.request_key), (BPF_JEQ, table.keyctl)];
     missing.extend(table.refused_from.map(|number| (BPF_JGE, number)));
-    // Jumps to the end skip the following jumps and the instructions for `prlimit64`.
+    // Number of instructions between the last of these jumps and the final `ENOSYS`, which is the target of them all.
     let rest = 5;
     let jumps = missing.len();
     let mut block = vec![load(NUMBER)];
@@ -99,13 +102,13 @@ fn statement(code: u32, value: u32) -> sock_filter {
     instruction(code | BPF_K, value, [0, 0])
 }
 
-/// Compares the loaded value, and skips the given number of instructions.
+/// Compares the loaded value with `value`, and then skips `if_true` or `if_false` instructions.
 fn jump(test: u32, value: u32, if_true: usize, if_false: usize) -> sock_filter {
     instruction(BPF_JMP | BPF_K | test, value, [if_true, if_false])
 }
 
 fn instruction(code: u32, k: u32, [if_true, if_false]: [usize; 2]) -> sock_filter {
-    // Programs have about twenty instructions, so every number fits.
+    // The program has fewer than 30 instructions, so the jump distances fit into `u8`, and the codes fit into `u16`.
     sock_filter { code: code as u16, jt: if_true as u8, jf: if_false as u8, k }
 }
 

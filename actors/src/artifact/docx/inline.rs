@@ -1,10 +1,11 @@
-//! Text of the current paragraph: runs, links, and formatting.
+//! Converts the inline content of a paragraph to XML: text, links, images and emphasis. A *run* here is a piece of text
+//! with uniform formatting, as in WordprocessingML.
 
 use docx_rs::{BreakType, Hyperlink, HyperlinkData, Run, RunProperty, VertAlignType};
 
 use super::text::{is_right_to_left, replace_invalid_chars, xml, xml_with_content};
 
-/// Number of open elements of each kind of emphasis, which may be nested.
+/// Nesting depth of each kind of emphasis.
 #[derive(Default)]
 struct EmphasisDepth {
     bold: usize,
@@ -14,22 +15,23 @@ struct EmphasisDepth {
 
 /// Link that is being converted.
 struct OpenLink {
-    /// Relationship id. `None`: the address is written after the text.
+    /// Relationship id of the link. `None`: no hyperlink is written; the address follows the text in parentheses.
     rid: Option<String>,
     address: String,
     text: String,
     runs: String,
 }
 
-/// Text of the current paragraph.
+/// Inline content of the current paragraph.
 #[derive(Default)]
 pub(super) struct Inline {
-    /// XML of the text converted so far.
+    /// XML of the content so far, without the open link.
     runs: String,
     emphasis: EmphasisDepth,
     link: Option<OpenLink>,
-    /// Addresses of the open images, whose alternative text is being converted.
+    /// Addresses of the images whose alternative text is being converted, outermost first.
     images: Vec<String>,
+    /// Whether the first letter is of a right-to-left script. `None`: no letter so far.
     right_to_left: Option<bool>,
 }
 
@@ -50,18 +52,18 @@ impl Inline {
         }
     }
 
-    /// Starts emphasis.
+    /// Starts emphasis, which may be nested.
     pub(super) fn begin(&mut self, emphasis: Emphasis) {
         *self.count(emphasis) += 1;
     }
 
-    /// Ends emphasis.
+    /// Ends the innermost emphasis of this kind.
     pub(super) fn end(&mut self, emphasis: Emphasis) {
         let count = self.count(emphasis);
         *count = count.saturating_sub(1);
     }
 
-    /// Appends text. Line feeds and tabs are kept.
+    /// Appends text in the current emphasis. Line feeds become line breaks; tabs are kept.
     pub(super) fn text(&mut self, text: &str) {
         let run = self.run();
         self.push_text(run, text);
@@ -86,13 +88,13 @@ impl Inline {
         self.push(run);
     }
 
-    /// Appends a run unchanged.
+    /// Appends a run to the open link, or else to the paragraph.
     pub(super) fn push(&mut self, run: Run) {
         let runs = self.link.as_mut().map_or(&mut self.runs, |link| &mut link.runs);
         runs.push_str(&xml(&run));
     }
 
-    /// Starts a link.
+    /// Starts a link. An open link is ended first, since links cannot be nested.
     pub(super) fn begin_link(&mut self, rid: Option<String>, address: &str) {
         self.end_link();
         let (address, text) = (address.to_owned(), String::new());
@@ -111,30 +113,30 @@ impl Inline {
         self.runs.push_str(&xml_with_content(&link, "w:hyperlink", &runs));
     }
 
-    /// Starts an image. Its alternative text follows.
+    /// Starts an image. The text that is appended until [`Self::end_image`] is its alternative text.
     pub(super) fn begin_image(&mut self, address: &str) {
         self.images.push(address.to_owned());
     }
 
-    /// Ends an image, and appends its address to the alternative text.
+    /// Ends the innermost image, and appends its address in parentheses.
     pub(super) fn end_image(&mut self) {
         if let Some(address) = self.images.pop() {
             self.address(&address, "");
         }
     }
 
-    /// Returns whether the paragraph is empty.
+    /// Returns whether the paragraph has no content and no open link.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.link.is_none()
     }
 
-    /// Takes the XML of the paragraph, and whether its text is written from right to left.
+    /// Ends the paragraph, and returns its XML and whether it is written from right to left.
     pub(super) fn take(&mut self) -> (String, bool) {
         self.end_link();
         (std::mem::take(&mut self.runs), self.right_to_left.take().unwrap_or(false))
     }
 
-    /// Appends an address in parentheses, unless the text is the address itself.
+    /// Appends an address in parentheses, unless it is empty or equal to `text`.
     fn address(&mut self, address: &str, text: &str) {
         if !address.is_empty() && address != text {
             self.text(&format!(" ({address})"));
@@ -167,7 +169,7 @@ impl Inline {
     }
 }
 
-/// Fills a run with text. Line feeds and tabs become the corresponding elements.
+/// Adds text to a run. Line feeds become line breaks and tabs become tab elements; invalid characters are replaced.
 pub(super) fn run_with_text(mut run: Run, text: &str) -> Run {
     let text = replace_invalid_chars(text);
     for (number, line) in text.split('\n').enumerate() {

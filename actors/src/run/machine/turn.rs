@@ -1,13 +1,13 @@
-//! A turn: the prompt of the next model call, and compaction before the prompt exceeds the context window
-//! (CTX-1…CTX-3).
+//! A turn: builds the prompt of the next model call, and compacts the conversation before the prompt exceeds the
+//! context window (CTX-1…CTX-3).
 //!
 //! Pure; part of the run state machine.
 //!
 //! Invariants:
-//! - The last user message, the goals and open items are in the next prompt, whatever was summarized.
+//! - After a compaction, the next prompt still contains the last user message, the goals and the active collaborators.
 //! - A failed summary leaves the conversation unchanged.
 //!
-//! Elsewhere: which messages are left out and how the summary request is worded (`context/`), the model call itself.
+//! Elsewhere: which messages a prompt omits, and the text of the summary request (`context/`); the model call.
 
 use std::sync::Arc;
 
@@ -29,20 +29,22 @@ use crate::{
     },
 };
 
-/// Maximum number of summaries per turn. Each one keeps fewer recent messages.
+/// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of retries of a
+/// reflection whose prompt is too long.
 const MAX_COMPACTIONS: u32 = 3;
-/// Growth of the prompt before a failed summary is retried, as a fraction of the window (1/20). It doubles after each
-/// further failure.
+/// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the window before the next
+/// attempt. The required growth doubles with each consecutive failure.
 const RETRY_GROWTH_DIVISOR: u64 = 20;
-/// Maximum number of doublings of [`RETRY_GROWTH_DIVISOR`].
+/// Maximum number of times that the required growth is doubled; see [`RETRY_GROWTH_DIVISOR`].
 const MAX_RETRY_DOUBLINGS: u32 = 8;
 
-/// Maximum number of retries in a row because an answer was too large.
+/// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// Minimum saving of a summary, as a fraction of the prompt's messages (1/5).
+/// Divisor of the tokens of the messages: a summary must save at least 1/5 of them.
 const MIN_SAVING_DIVISOR: u64 = 5;
-/// Minimum growth of the prompt before the next attempt after a failed summary, as a fraction (1/10).
+/// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its own size before the
+/// next attempt.
 const MIN_GROWTH_DIVISOR: u64 = 10;
 
 /// The prompt of the next model call.
@@ -53,13 +55,13 @@ struct Prompt {
     omitted: usize,
 }
 
-/// Returns whether the message is a user message and not a summary.
+/// Returns whether a message was written by the user: summaries have the user role too, but are excluded.
 fn is_user_request(message: &Message) -> bool {
     message.role == Role::User && !is_summary(message)
 }
 
 impl RunState {
-    /// Applies an event about the context.
+    /// Updates the usage and the compaction state from a context event.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
         self.usage.own.add_context_event(event);
         match event {
@@ -72,10 +74,10 @@ impl RunState {
                 (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.min_tokens) = (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
-                // A summary that a crash cut off is not a failure of the summarizer.
+                // A summary request that a crash interrupted does not count as a failure of the summarizer.
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
-                    // Each attempt costs tokens, so the delay grows with every failure in a row.
+                    // Each attempt costs tokens, so the required growth doubles with every consecutive failure.
                     let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
                         << self.compaction.consecutive_failures.min(MAX_RETRY_DOUBLINGS);
                     self.compaction.consecutive_failures += 1;
@@ -88,7 +90,7 @@ impl RunState {
         }
     }
 
-    /// Counts the tokens of the prompt without the messages: system prompt and tools.
+    /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system prompt and tools.
     fn fixed_tokens(&self) -> u64 {
         let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
         system + self.spec.tools.tokens
@@ -101,14 +103,14 @@ impl RunState {
             .window
             .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
         let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
-        // The threshold never exceeds the room left after the answer, whatever the ratio.
+        // The threshold always leaves room for the answer, whatever ratio is configured.
         (share as u64).min(available_tokens)
     }
 
-    /// Applies a summary: it replaces the messages that it covers.
+    /// Replaces the covered messages of the transcript with their summary.
     pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
-        // The last user request must stay in the conversation. An earlier one is in the summary.
+        // Keep the last covered user message, unless a later one remains after the summary.
         let has_later_request =
             self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && is_user_request(&entry.message));
         let request = covers.request.filter(|_| !has_later_request);
@@ -121,7 +123,7 @@ impl RunState {
         SizedMessage { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
     }
 
-    /// Renders goals and collaborators (SUB-8).
+    /// Renders the goals and active collaborators (SUB-8). `None` if there are neither.
     fn reminder(&self) -> Option<String> {
         let mut text = String::new();
         if !self.goals.goals.is_empty() {
@@ -137,7 +139,7 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Opens the next turn, or ends the run if its turn limit is reached.
+    /// Opens the next turn, or halts the run if it is ending or a limit is reached.
     pub(crate) fn open_turn(&mut self) {
         if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted; // R6
@@ -153,7 +155,7 @@ impl Transition<'_, '_> {
             self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
-        // The other limits are watched by the clock.
+        // The timer of the run enforces every other time budget.
         if self.state.spec.settings.budget.wall_time_s == Some(0) {
             self.state.phase = Phase::Halted;
             return self.end_by_time_budget(0);
@@ -162,7 +164,7 @@ impl Transition<'_, '_> {
         self.call_model();
     }
 
-    /// Asks the model to correct an answer that does not match the schema. It gets one retry.
+    /// Asks the model to correct an answer that does not match the output schema. The model gets one retry.
     pub(crate) fn request_schema_fix(&mut self) {
         if self.state.end.ending.is_some() {
             return;
@@ -183,7 +185,8 @@ impl Transition<'_, '_> {
     pub(crate) fn call_model(&mut self) {
         self.record_budget_warnings();
         let prompt = self.prompt();
-        // After a failure, wait until the prompt has grown, unless the prompt is known not to fit.
+        // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
+        // exceeds the window is compacted even before that.
         let is_exact = self.state.spec.model.counter.is_exact();
         let above = if is_exact {
             self.state.compaction.min_tokens.min(self.state.conversation.window)
@@ -215,7 +218,8 @@ impl Transition<'_, '_> {
         })));
     }
 
-    /// Builds the prompt: the pruned messages and, at intervals, the goals and collaborators.
+    /// Builds the prompt: the pruned messages, the budget note if any and, at intervals, the goals and collaborators.
+    /// The prompt of a reflection contains only its messages.
     fn prompt(&self) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
@@ -224,7 +228,7 @@ impl Transition<'_, '_> {
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt);
             return Prompt { messages, reminder: None, tokens, omitted: 0 };
         }
-        // `turn` includes the current turn if that is open already.
+        // `state.turn.number` already counts the current turn if it is open.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
         let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
         let reminder = if is_due { state.reminder() } else { None };
@@ -242,15 +246,16 @@ impl Transition<'_, '_> {
         Prompt { messages: built.messages, reminder, tokens: built.tokens + fixed_tokens, omitted: built.omitted }
     }
 
-    /// Requests a summary of the older part of the conversation. Returns `false` if a summary would save nothing.
+    /// Requests a summary of the older part of the conversation. Returns `false` if nothing can be summarized, the run
+    /// is a reflection, or [`MAX_COMPACTIONS`] is reached.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
-        // A reflecting run does not compact the conversation that it reflects on.
+        // A reflection must not compact the conversation that it reviews.
         if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
-        // Each further compaction keeps fewer recent messages.
+        // After each completed summary, the next one keeps only a quarter as many recent messages.
         let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.completed);
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
             return false;
@@ -272,7 +277,7 @@ impl Transition<'_, '_> {
                 .find(|entry| is_user_request(&entry.message))
                 .map(|entry| entry.message.sequence),
         };
-        // The summarizer's context window may be smaller than assumed, so each retry sends less.
+        // The summarizer's context window may be smaller than configured, so each failure halves the next request.
         let available_tokens = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
         let max_tokens = if state.spec.helpers.summary_is_own_model {
             state.spec.helpers.summary.max_prompt_tokens.min(available_tokens)
@@ -291,8 +296,10 @@ impl Transition<'_, '_> {
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
     }
 
-    /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer
-    /// is accepted as plain text.
+    /// Applies the summarizer's answer and continues the turn.
+    ///
+    /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
+    /// too, it is accepted as plain text. A summary that saves too little is rejected.
     pub(crate) fn summary_completed(&mut self, completion: Completion) {
         let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
             return self.call_model();
@@ -318,7 +325,7 @@ impl Transition<'_, '_> {
         };
         let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
         let tokens_after = self.tokens_with_summary(&content, covers);
-        // System prompt and tools do not change.
+        // Compare only the messages: the system prompt and the tools are the same before and after.
         let frame = self.state.fixed_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
         if after > before - before / MIN_SAVING_DIVISOR {
@@ -330,14 +337,15 @@ impl Transition<'_, '_> {
         self.continue_or_halt();
     }
 
-    /// Continues without a summary if the prompt fits.
+    /// Records that a summary failed and continues the turn with the unchanged conversation.
     pub(crate) fn summary_failed(&mut self, error: ErrorInfo, usage: Option<Usage>) {
         let cost = usage.and_then(|usage| self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.continue_or_halt();
     }
 
-    /// Closes a summary that an earlier incarnation requested. Its usage is unknown, so it is estimated (DUR-4).
+    /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
+    /// (DUR-4).
     pub(crate) fn close_lost_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
@@ -359,7 +367,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Counts the tokens of the prompt as it would be with the summary.
+    /// Returns the size, in tokens, that the prompt would have with the summary. The transcript is not changed.
     fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
         let transcript = self.state.conversation.transcript.clone();
@@ -369,7 +377,8 @@ impl Transition<'_, '_> {
         tokens
     }
 
-    /// Adds a summary message. It is not linked into the message path, and records which messages it replaces.
+    /// Adds a summary message that records which messages it replaces, and returns its sequence number. The message has
+    /// no parent.
     fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
         let message = self.summary(content, covers);
         let sequence = message.sequence;
@@ -385,9 +394,9 @@ impl Transition<'_, '_> {
         message
     }
 
-    /// Handles a prompt that the provider rejected as too long: requests a summary if possible.
+    /// Retries with a shorter prompt after the provider rejected the prompt as too long.
     ///
-    /// Returns `false` if nothing more can be shortened.
+    /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
             return false;
@@ -400,21 +409,21 @@ impl Transition<'_, '_> {
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
         if self.state.reflection.is_some() && attempt <= MAX_COMPACTIONS {
-            // The next attempt shows less of the conversation.
+            // The window was reduced, so the next prompt includes less of the conversation under review.
             self.call_model();
             return true;
         }
         if self.begin_compaction(tokens) {
             return true;
         }
-        // Remove the `retrying` event: the call has failed for good.
+        // No retry follows, so the `retrying` event must not be written.
         self.step.writes.truncate(before);
         false
     }
 
-    /// Retries after an answer over its limits, with a message that names the limit.
+    /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.
     ///
-    /// Returns `false` for other errors, and after [`MAX_ANSWERS_TOO_LARGE`] retries in a row.
+    /// Returns `false` for other errors, if the run is ending, and after [`MAX_ANSWERS_TOO_LARGE`] consecutive retries.
     pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::ModelAnswerTooLarge
             || self.state.end.ending.is_some()

@@ -1,4 +1,5 @@
-//! Resolves the models of a run: its own, the one that writes summaries, and the one for small questions.
+//! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
+//! recall.
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceConfig, Prices, Provider, Run};
 
@@ -8,10 +9,10 @@ use crate::{
     run::machine::spec::{AuxiliaryModel, HelperModels, ModelSpec},
 };
 
-/// The offline model: it follows rules and costs nothing.
+/// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
 
-/// The models of a run.
+/// The models that a run uses.
 pub(super) struct Models {
     pub(super) model: ModelSpec,
     pub(super) helpers: HelperModels,
@@ -24,14 +25,16 @@ impl ModelSpec {
 }
 
 impl RunResolver {
+    /// Resolves the models of a run.
+    ///
     /// # Errors
-    /// `config_error` if the run has a budget in USD and the price of a model is unknown.
+    /// `config_error` if the run has a budget in USD and the price of its own model or of the summary model is unknown.
     pub(super) fn models_of(&self, run: &Run, preset: &Preset) -> Result<Models, ErrorInfo> {
         let config = &*self.config;
         let wanted = preset.model.as_deref().unwrap_or(&run.settings.model);
         let (profile, model_name) = self.models.split_model(wanted);
         let name = self.models.model_name(profile, model_name);
-        // A profile that only a program has registered gets the limits of [model].
+        // A profile that the embedding program registered is not in the configuration: it gets the limits of `[model]`.
         let limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
         let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), wanted, &name, &limits);
         let (utility, _) = self.helper(config.context.utility_profile.as_deref(), wanted, &name, &limits);
@@ -64,7 +67,7 @@ impl RunResolver {
         Ok(Models { model, helpers: HelperModels { summary, summary_is_own_model, utility } })
     }
 
-    /// Returns a helper model and the name of its model; without a profile it is the model of the run.
+    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.
     fn helper(
         &self,
         profile: Option<&str>,

@@ -1,8 +1,9 @@
-//! Which files a command can read and write (TOOL-5).
+//! Access of `bash` commands to files (TOOL-5).
 //!
-//! Write access: the project, the configured folders, the package cache of the project, and a temporary folder of the
-//! call. Read access: everything except the runtime's home and the sensitive files and folders of the user. A writable
-//! path inside a hidden folder stays writable; a hidden path inside a writable folder stays hidden.
+//! A command can write to the project, the additional roots, the configured writable folders, the package cache of the
+//! project, and a temporary folder that exists only during the call. It can read everything except the runtime's home
+//! and the sensitive files and folders of the user. A writable path inside a hidden folder is writable. A hidden path
+//! inside a writable folder is hidden.
 
 use std::{
     io,
@@ -20,10 +21,11 @@ use crate::{
 /// Devices that commands can use.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Returns the file access of a command in `project` that can also change the folders in `own`.
+/// Returns the file access policy of a command that runs in `project`. `call_folders` are additional writable folders.
 ///
 /// # Errors
-/// The path of the project contains a symlink. A session stores the resolved path, so the symlink was created later.
+/// The path of the project does not exist or contains a symlink. A session stores the resolved path, so the path was
+/// changed after the session was created.
 pub(super) fn sandbox_policy(
     tool_environment: &ToolEnvironment,
     roots: &PathPolicy,
@@ -39,7 +41,7 @@ pub(super) fn sandbox_policy(
     let sensitive = sensitive_paths(&tool_environment.tools.sensitive_paths, &tool_environment.environment);
     let writable = tool_environment.tools.bash.writable.iter();
     let writable = writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
-    // Excludes roots inside the runtime's home, and roots that have since become symlinks, which may lead anywhere.
+    // Excludes roots inside the runtime's home, and roots that were replaced by a symlink, whose target may be any folder.
     let extra =
         roots.additional_roots().iter().filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root)).cloned();
     let directory = project.to_owned();
@@ -57,8 +59,8 @@ pub(super) fn sandbox_policy(
     })
 }
 
-/// Returns the existing sensitive files and folders: those of patterns that start with `~/`. `~/FOLDER/**` names a
-/// folder. The last component of a file's pattern may contain wildcards.
+/// Returns the existing files and folders that match the patterns of sensitive paths. Only patterns that start with
+/// `~/` are considered. The pattern `~/FOLDER/**` means the folder. Wildcards are supported only in the last component.
 fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
     let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
     let found = below_user.flat_map(|pattern| {
@@ -68,7 +70,8 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
     found.filter_map(|path| canonical(&path)).filter(|path| path.is_absolute()).collect()
 }
 
-/// Returns the existing paths that match a path whose last component may be a pattern.
+/// Returns the paths that match `path`, whose last component may be a glob pattern. A path without a pattern is returned
+/// even if it does not exist.
 fn matching_paths(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();

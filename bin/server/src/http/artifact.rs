@@ -1,7 +1,7 @@
 //! Routes of artifacts: list, read, write, edit, delete, upload, export, clean up.
 //!
-//! Bytes are streamed in both directions. Not in this module: size limits, allowed names, and matching the text of an
-//! edit, which are in the library; multipart bodies, which are in `upload.rs`.
+//! The bytes of requests and responses are streamed, except exports. Elsewhere: multipart bodies (`upload.rs`); size
+//! limits, allowed names, and finding the passage that an edit replaces (the library).
 
 use axum::{
     Json,
@@ -27,19 +27,19 @@ use super::{
     upload::{self, Stored, upload_content},
 };
 
-/// MIME type of a body without a declared type.
+/// MIME type of a request body without a `Content-Type`.
 const OCTET_STREAM: &str = "application/octet-stream";
-/// Path segment that replaces the artifact name when files are posted.
+/// Path segment that takes the place of the artifact name in the route for multipart uploads.
 pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
-/// Characters that are not escaped in an extended header parameter (RFC 5987).
+/// Characters that are percent-encoded in an extended header parameter (RFC 5987).
 const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// List of artifacts.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Artifacts {
-    /// The artifacts, by name.
+    /// The artifacts, sorted by name.
     pub artifacts: Vec<Artifact>,
 }
 
@@ -56,7 +56,7 @@ pub struct ArtifactView {
 }
 
 impl ArtifactView {
-    /// Reads the record, the stored versions and, if the artifact is text, its content.
+    /// Builds the view of a loaded artifact. The content is read only if it is text.
     ///
     /// # Errors
     /// `storage_error`.
@@ -81,39 +81,39 @@ pub struct Versions {
     pub versions: Vec<ArtifactVersion>,
 }
 
-/// An edit: the passage to replace, and its replacement.
+/// Edit of an artifact's text.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditBody {
     /// The passage to replace.
     pub old: String,
-    /// Its replacement.
+    /// The text that replaces it.
     pub new: String,
 }
 
 /// Result of an edit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EditView {
-    /// The new version.
+    /// Current version of the artifact after the edit.
     pub version: u64,
-    /// How exactly the passage was matched.
+    /// How the passage was matched. Absent if the whole text was replaced.
     pub layer: Option<MatchLayer>,
-    /// Similarity of the replaced passage and the requested one, from 0 to 1.
+    /// Similarity of the replaced passage to the requested one, from 0 to 1. Absent if the whole text was replaced.
     pub similarity: Option<f64>,
-    /// The passage that was replaced.
+    /// The passage that was replaced. Absent if the whole text was replaced.
     pub replaced: Option<String>,
 }
 
-/// Selects a version.
+/// Query of the content route.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct VersionQuery {
-    /// A stored version. Default: the current content.
+    /// Number of a stored version. Default: the current content.
     version: Option<u64>,
 }
 
-/// Selects an export format.
+/// Query of the export route.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -122,7 +122,7 @@ pub(super) struct ExportQuery {
     format: Format,
 }
 
-/// A format other than an artifact's own.
+/// Export format.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Format {
@@ -132,7 +132,8 @@ enum Format {
 /// Path parameters: the session and the name of an artifact.
 type ArtifactPath = Path<(SessionId, String)>;
 
-/// Lists the artifacts of a session and of its user. `-` instead of a session lists only the user's.
+/// Lists the artifacts of a session and of its user. With `-` as the session id, lists only the artifacts of the
+/// calling user.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts)))]
 pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
@@ -149,7 +150,7 @@ pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) ->
     Ok(Json(ArtifactView::of(loaded, versions).await?))
 }
 
-/// Reads the bytes of an artifact: the current ones, or those of a stored version.
+/// Reads the current content of an artifact, or that of a stored version, as bytes.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), VersionQuery),
     responses((status = OK, content_type = "*/*", body = [u8])))]
@@ -185,7 +186,8 @@ pub(super) async fn version(
     Ok(Json(access.runtime().artifact_version(&place, &name, version).await?))
 }
 
-/// Stores the body as the next version of an artifact, with its `Content-Type`.
+/// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the artifact if it does
+/// not exist.
 #[utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
     request_body(content = [u8], content_type = "application/octet-stream"),
     responses((status = OK, body = Stored), (status = CREATED, body = Stored)))]
@@ -207,7 +209,8 @@ pub(super) async fn put(
     Ok((status, Json(Stored::from(artifact))).into_response())
 }
 
-/// Replaces a passage of an artifact's text. The passage is matched exactly, or by similarity (ART-7).
+/// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the most similar one is
+/// replaced (ART-7).
 #[utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
     responses((status = OK, body = EditView)))]
 pub(super) async fn edit(
@@ -231,9 +234,11 @@ pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Stores the files of a multipart body, each in a field `file`, under names derived from their file names.
+/// Stores the files of a multipart form as artifacts, named after their file names. Each file is sent in a field
+/// `file`.
 ///
-/// The name `upload` is also allowed for an artifact: artifacts themselves accept no POST.
+/// `{name}` must be `upload`; the method is not allowed for other names. An artifact may be named `upload` too, because
+/// its own routes do not use POST.
 #[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
     params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
@@ -252,16 +257,16 @@ pub(super) async fn upload(
     Ok((StatusCode::CREATED, Json(upload::store_multipart(&access, place, request).await?)).into_response())
 }
 
-/// A multipart form with files.
+/// Multipart form of an upload.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
 pub(super) struct UploadForm {
-    /// The bytes of a file, with a file name. Repeat the field for several files.
+    /// Content of a file, sent with a file name. Repeat the field to upload several files.
     #[schema(value_type = serde_json::Value)]
     file: Vec<Vec<u8>>,
 }
 
-/// Exports the last stored version of a Markdown text in another format.
+/// Exports the last stored version of a Markdown artifact in another format.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
     responses((status = OK, content_type = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
@@ -279,7 +284,7 @@ pub(super) async fn export(
     Ok((headers, bytes).into_response())
 }
 
-/// Lists the artifacts of the caller's sessions that can be deleted, and deletes them unless it is a dry run
+/// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless it is a dry run
 /// (ART-13).
 #[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport)))]
@@ -298,7 +303,8 @@ pub(super) async fn clean_up(
     Ok(Json(access.runtime().cleanup_artifacts(wish).await?))
 }
 
-/// Returns the headers of a file: type, length and file name. A browser saves the file instead of showing it.
+/// Returns the response headers of a file download: type, length and file name. They make browsers save the file
+/// instead of displaying it.
 fn file_headers(content_type: &str, size: u64, filename: &str) -> HeaderMap {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     let plain: String = filename

@@ -1,6 +1,7 @@
-//! Events, as pages or as a stream (SSE) in which live events follow stored ones without a gap.
+//! HTTP endpoint for events: pages of stored events, or a stream (SSE) that sends the stored events and then the live
+//! ones without a gap.
 //!
-//! Elsewhere: the same over a WebSocket (`watch.rs`).
+//! Elsewhere: streams over a WebSocket (`watch.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,14 +31,14 @@ use super::{
     session::limit,
 };
 
-/// Interval of keep-alive messages on a stream.
+/// Interval between keep-alive messages on a stream.
 pub const PING: Duration = Duration::from_secs(15);
-/// Retries of a failed read from the store: delay, and the number of failures after which the stream ends. The client
-/// can resume it with its cursor.
+/// Retries of a failed read from the store: the delay before a retry, and the number of consecutive failures at which
+/// the stream ends. The client can then resume the stream with its cursor.
 pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
-/// Name of the frame that reports why a stream ends.
+/// SSE event name of the frame that reports why a stream ends.
 pub const ERROR_FRAME: &str = "error";
-/// Number of events of a page: default and maximum.
+/// Number of events on a page: the default, and the maximum.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -73,7 +74,8 @@ pub struct EventPage {
 }
 
 impl EventQuery {
-    /// Rejects a cursor that does not belong to this store.
+    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes precedence
+    /// over the cursor in the query.
     pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
         let given = if self.tree { self.since_session_seq } else { self.since_event_id };
         let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };
@@ -85,16 +87,17 @@ impl EventQuery {
     }
 }
 
-/// Header with the id of the store of a stream's events.
+/// Response header of a stream, with the id of the store.
 const STORE_HEADER: &str = "soong-store-id";
 
 /// Reads the events of a trace: a page of stored events, or a stream if the client accepts `text/event-stream`.
 ///
-/// The stream sends each event once, in order, with its number as `id`. After a disconnect it resumes after
-/// `Last-Event-ID`. Streamed text has no `id` and is not sent again. With `tree`, numbers are those of the session.
-/// If the runtime fails, a frame named `error` gives the reason, and the stream ends. A cursor that does not belong
-/// to this store, for example because a backup was restored, is rejected with `cursor_unknown` (410), which tells
-/// where to restart.
+/// The stream sends each event once, in order, with the event's number as `id`. A client that reconnects with
+/// `Last-Event-ID` receives the events after that number. Frames with text of a model answer in progress have no `id`
+/// and are not sent again. With `tree`, the numbers are those of the session. If the runtime fails, the server sends a
+/// frame named `error` with the reason and ends the stream. A cursor that does not belong to this store, for example
+/// because a backup was restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
+/// from.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
@@ -132,13 +135,13 @@ pub(super) async fn events(
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
-/// Returns whether the client requests a stream instead of a single response.
+/// Returns whether the `Accept` header of a request names `text/event-stream`.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accepts.is_some_and(|accepts| accepts.contains("text/event-stream"))
 }
 
-/// Responds with the stream of a session, after a first frame for the accepted run.
+/// Responds with the stream of a session. Its first frame, named `accepted`, contains the accepted run.
 pub(super) fn stream_after_start(
     access: &Access,
     leave: TokenWatch,
@@ -150,8 +153,8 @@ pub(super) fn stream_after_start(
     event_stream(stream)
 }
 
-/// Responds with a stream of frames. The headers keep proxies from holding frames back: nginx buffers responses
-/// unless a header forbids it, and other proxies compress them.
+/// Responds with a stream of frames. The response headers forbid nginx to buffer the stream, and other proxies to
+/// compress it, because both would delay frames.
 fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
     let headers = [("x-accel-buffering", "no"), ("cache-control", "no-cache, no-transform")];
     let keep_alive = KeepAlive::new().interval(PING).text("ping");
@@ -162,8 +165,8 @@ fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 
     response
 }
 
-/// Converts a stream into frames. An event has its cursor as id; a delta has none. The stream ends when the reader's
-/// token is revoked.
+/// Converts a stream into SSE frames. The frame of an event has the event's number as id; the frame of a delta has no
+/// id. The frames end when the token of the client is revoked.
 fn frames(
     api: &Api,
     leave: TokenWatch,
@@ -180,7 +183,7 @@ fn frames(
             };
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),
-                // The stream has ended: this is its last frame.
+                // The stream ends after these errors, so this is the last frame.
                 Err(error) if matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown) => {
                     Event::default().event(ERROR_FRAME).json_data(ErrorBody::from(error))
                 }

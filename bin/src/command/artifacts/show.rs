@@ -12,16 +12,17 @@ use soong_server::http::{ArtifactView, EditView, Stored};
 use super::Context;
 use crate::{command::cleanup, exit::Failure, figure, print, shelf::ArtifactSource, terminal::Hue, text};
 
-/// Maximum number of text lines shown with the record.
+/// Maximum number of lines of an artifact's text that are shown after its record.
 const MAX_TEXT_LINES: usize = 20;
-/// Half of the maximum width of a reason in a cleanup list, in columns.
+/// Half of the maximum width of the reason in a cleanup table, in columns.
 const COLUMNS: usize = 72;
 
-/// Note below a table with a marked version.
+/// Explanation of the mark of [`version_label`], printed below a table or record that contains it.
 pub(in crate::command) const DIRTY_NOTE: &str =
     "* has edits that are no stored version yet; they become one when the run ends that made them";
 
-/// Formats the version number of an artifact, with a mark if it has edits that are not a stored version yet.
+/// Formats the version number of an artifact, followed by `*` if the artifact has edits that are not stored as a
+/// version yet.
 pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
@@ -150,7 +151,7 @@ pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
     let found = match (edited.layer, edited.similarity) {
         (Some(MatchLayer::Exact) | None, _) => "found as it was given".to_owned(),
         (Some(layer), similarity) => {
-            // Rounded down, so that the similarity is not overstated.
+            // Round down, so that the similarity is never overstated.
             let percent = (similarity.unwrap_or(0.0) * 100.0).floor();
             format!("found by a {layer} match, {percent} % alike")
         }

@@ -1,10 +1,11 @@
-//! Questions to users: a question is a stored row, and its tool call stays open until it is answered (SUB-9).
+//! Questions to users. A question is a row in the store. The tool call that asks it stays open until the user has
+//! answered (SUB-9).
 //!
-//! Pure; part of the run state machine.
+//! This module is part of the run state machine and performs no I/O.
 //!
-//! Invariant: a question is asked once, however often the run's actor restarts. Its answer is read from its row.
+//! Invariant: a question is asked once, even if the run's actor restarts. Its answer is read from its row.
 //!
-//! Elsewhere: how questions are answered (`runtime/questions.rs`).
+//! Elsewhere: how an answer reaches the run (`runtime/questions.rs`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,8 +27,9 @@ use crate::{
     tool::{ToolOutput, ToolResult},
 };
 
-/// Values of `for` in `waiting` events. If a run waits for both, the value is `question`.
+/// Value of `for` in a `waiting` event if the run waits for an answer, or for an answer and a permission.
 const WAIT_QUESTION: &str = "question";
+/// Value of `for` in a `waiting` event if the run waits only for a permission.
 const WAIT_PERMISSION: &str = "permission";
 
 #[derive(Deserialize)]
@@ -36,7 +38,7 @@ struct AskArguments {
     to: Option<String>,
 }
 
-/// Returns a user as a collaborator. If `to` is `None`, the collaborator is named `user`.
+/// Returns the collaborator entry of a user who was asked. If `to` is `None`, its name is `user`.
 fn user_collaborator(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collaborator {
     Collaborator {
         name: to.unwrap_or("user").to_owned(),
@@ -48,7 +50,7 @@ fn user_collaborator(to: Option<&str>, status: CollaboratorStatus, summary: &str
 }
 
 impl RunState {
-    /// Returns whether the run waits only for users.
+    /// Returns whether nothing but an answer or a permission of a user can continue the run.
     pub(crate) fn only_waits_for_user(&self) -> bool {
         let Phase::RunningTools { calls } = &self.phase else { return false };
         let is_open = |open: &&OpenCall| open.state != CallState::Done;
@@ -56,7 +58,7 @@ impl RunState {
         self.end.ending.is_none()
             && self.sub_agents.open == 0
             && open.peek().is_some()
-            // Calls that have not started are blocked by the call that asks.
+            // A call that has not started starts only after the calls that wait for a user.
             && open.all(|open| open.state == CallState::Waiting || open.waits_for_user())
     }
 
@@ -74,7 +76,7 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Asks a question. The call stays open until there is an answer.
+    /// Records the question of a tool call. The call stays open until the question is answered.
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
         let wish: AskArguments = crate::tool::arguments(arguments)?;
         if wish.question.trim().is_empty() {
@@ -91,7 +93,8 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Handles the answer to an open question. Answers to other questions are too late, and ignored.
+    /// Closes the call that asked a question, with the answer as its result. Ignores the answer if no open call
+    /// asked this question.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
         let is_asking = |open: &&OpenCall| {
@@ -113,7 +116,7 @@ impl Transition<'_, '_> {
         self.schedule();
     }
 
-    /// Closes the calls that wait for an answer or a decision, because the run is ending.
+    /// Closes, with the error `cancelled`, the calls that wait for an answer or a permission, because the run is ending.
     pub(crate) fn withdraw_pending_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
@@ -131,7 +134,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records that the run starts or stops waiting for users (RUN-1).
+    /// Emits `waiting` or `resumed` if the run has started or stopped waiting for users, and notifies its parent (RUN-1).
     pub(crate) fn update_waiting(&mut self) {
         let waits = self.state.only_waits_for_user();
         if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
