@@ -11,9 +11,9 @@ use super::{duration, number_parser, short_duration};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the
-same time, has a report written and evaluated, and stores it as an artifact. Without --home the
-records go to a new temporary home, which stays until you delete it; its path is printed at the end.
-A home that another process owns is refused (exit code 4).
+same time, has a report written and evaluated, and stores it as an artifact. Without --home it uses
+a home in your cache folder, which keeps the last five demo sessions; its path is printed at the
+end. A home that another process owns is refused (exit code 4).
 
 Examples:
   soong demo ~/src/project --children 12
