@@ -1,8 +1,8 @@
-//! Files in folders of the home that users write, one item per file: presets and skills.
+//! Reads the presets and skills that users store in folders of the home, one item per file.
 //!
-//! A missing folder is treated as empty. Every file `*.md` whose name does not begin with a dot is read, and for
-//! skills also every `NAME/SKILL.md`. A problem in one file does not hide problems in others. Nothing is read from a
-//! project (SAFE-1).
+//! A missing folder is treated as empty. Every file `*.md` is read, and for skills also every `NAME/SKILL.md`. Files
+//! and folders whose name begins with a dot are skipped. A problem in one file does not prevent other files from being
+//! read. Nothing is read from a project (SAFE-1).
 //!
 //! Elsewhere: the content of the files (`preset.rs`, `skill.rs`), the syntax of front matter (`front_matter.rs`).
 
@@ -17,11 +17,11 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::front_matter::{FrontMatter, FrontMatterFault};
 
-/// Maximum size of a file, in bytes, because its text is added to prompts.
+/// Maximum size of a file, in bytes. The size is limited because the text is added to prompts.
 pub(crate) const MAX_BYTES: u64 = 65_536;
-/// Maximum number of files in a folder.
+/// Maximum number of files read from a folder. If there are more, the whole folder is rejected.
 pub(crate) const MAX_FILES: usize = 256;
-/// Maximum length of a name, in bytes.
+/// Maximum length of an item's name, in bytes.
 const MAX_NAME: usize = 64;
 
 /// Problem in a file of the home, and how to fix it.
@@ -29,14 +29,13 @@ const MAX_NAME: usize = 64;
 #[error("{}{}: {}{message}", file.display(), line.map(|n| format!(":{n}")).unwrap_or_default(),
         key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default())]
 pub struct HomeFileError {
-    /// The file, or its folder.
+    /// The file; the folder if the problem concerns the folder as a whole.
     pub file: PathBuf,
     /// Line number, starting at 1, if the problem has a position.
     pub line: Option<usize>,
     /// Key in the front matter, if the problem concerns one.
     pub key: Option<String>,
-    /// Description of the problem and how to fix it. If there is a key, the message continues a sentence that starts
-    /// with it.
+    /// The problem and how to fix it. If `key` is set, it is printed before the message as the subject of the sentence.
     pub message: String,
 }
 
@@ -50,7 +49,7 @@ impl HomeFileError {
     }
 }
 
-/// Returns an error if there are faults. Its message contains the first fault and the number of others.
+/// Returns `config_error` if there are faults. Its message contains the first fault and the number of others.
 pub(crate) fn into_config_error(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
     let Some((first, others)) = faults.split_first() else { return Ok(()) };
     let more = match others.len() {
@@ -61,24 +60,24 @@ pub(crate) fn into_config_error(faults: &[HomeFileError]) -> Result<(), ErrorInf
     Err(ErrorInfo::new(ErrorCode::ConfigError, format!("{first}{more}")))
 }
 
-/// Parsed items of a folder, by name, each with its file.
+/// Result of loading a folder: its items, by name and each with its file, and the problems found.
 pub(crate) struct LoadedFolder<T> {
     pub(crate) by_name: BTreeMap<String, (T, PathBuf)>,
     pub(crate) faults: Vec<HomeFileError>,
-    /// Ignored keys in usable files.
+    /// Keys that were ignored, in files that could be parsed.
     pub(crate) warnings: Vec<HomeFileError>,
 }
 
 /// Format of the files in a folder.
 #[derive(Clone, Copy)]
 pub(crate) struct Format {
-    /// Keys of other programs, which are ignored with a warning.
+    /// Front matter keys that other programs define. They are ignored with a warning.
     pub(crate) foreign: &'static [&'static str],
-    /// Name of the main file if an item may be a folder (`NAME/FILE`). `None`: folders are ignored.
+    /// Name of the file to read in each subfolder, as in `NAME/SKILL.md`. `None`: subfolders are not searched.
     pub(crate) in_folders: Option<&'static str>,
 }
 
-/// Reads the files of a folder. `read` parses one file and is called with its valid name.
+/// Loads all items of a folder. `read` creates an item from its name, which is already validated, and its front matter.
 pub(crate) fn load<T>(
     folder: &Path,
     format: Format,
@@ -125,14 +124,14 @@ fn add<T>(
     Ok(())
 }
 
-/// Lists the files to be read, sorted by path.
+/// Lists the files to read, sorted by path.
 fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFileError> {
     let unreadable = |error: io::Error| {
         HomeFileError::whole(folder, format!("the folder cannot be read ({error}): mend it, or move it away"))
     };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        // The folder does not exist, or the home is not accessible. The latter is reported when the home is opened.
+        // Either the folder does not exist, or the home is not accessible; opening the home reports the second case.
         Err(_) if folder.symlink_metadata().is_err() => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
@@ -158,7 +157,7 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
     Ok(files)
 }
 
-/// Reads a regular file. Other kinds, such as pipes, are rejected, because reading them might never end.
+/// Reads a regular file as UTF-8. Other kinds, such as pipes, are rejected, because reading them might never end.
 fn text(file: &Path) -> Result<String, HomeFileError> {
     let fault = |message: String| HomeFileError::whole(file, message);
     let unreadable = |error: io::Error| fault(format!("cannot be read ({error}): mend it, or move it away"));

@@ -244,8 +244,8 @@ impl McpServers {
         }
     }
 
-    /// Marks a server as not available. If `will_retry` is set, its tools stay published, and calls of them wait for the
-    /// server up to the start timeout. Otherwise its tools are removed.
+    /// Marks a server as not available. If `will_retry` is true, its tools stay published, and calls of them wait for
+    /// the server up to the start timeout. Otherwise its tools are removed.
     ///
     /// A failure is not logged again while the same error repeats.
     fn set_unavailable(&self, server: &Server, error: ErrorInfo, will_retry: bool) {

@@ -1,13 +1,15 @@
-//! Redaction: removes the secrets that the process knows from everything that is stored or shown (SAFE-1).
+//! Redaction of known secrets in texts that are stored or shown (SAFE-1).
 //!
 //! Known secrets are the values of environment variables whose names indicate a secret (KEY, TOKEN, SECRET, PASSWORD,
-//! …) or that the configuration names, and the token after `Bearer` in a header. A secret is replaced in its literal
-//! form, and as JSON and URLs encode it. The first part of a secret is replaced too, from 8 bytes (16 if it looks like
-//! a word) after the public prefix of a service (`prefix.rs`).
+//! …) or are given in the configuration. They are replaced in their literal form, and as JSON and URLs encode them. A
+//! word that starts with the first part of a secret is replaced too. That part must have at least 8 bytes (16 if it
+//! looks like a word) after the public prefix of the service (`prefix.rs`).
+//!
+//! In addition, any text after `Bearer` that looks like a token is replaced.
 //!
 //! Invariants:
 //! - Text without a secret is not copied.
-//! - Redacting a text twice changes nothing more.
+//! - Redacting a redacted text does not change it.
 //!
 //! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
 //! the artifact store for texts).
@@ -36,15 +38,15 @@ use crate::environment::Environment;
 const MIN_SECRET_BYTES: usize = 8;
 /// Minimum length of a line of a multi-line value that is redacted separately, in bytes.
 const MIN_LINE_BYTES: usize = 16;
-/// Suffixes that mark a variable name as secret. Each part between underscores is checked.
+/// Suffixes that mark a variable as secret. Each alphanumeric part of its name is checked.
 const SECRET_SUFFIXES: [&str; 9] =
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
-/// Names that have such a suffix but contain the working directory.
+/// Variables that have such a suffix but contain a working directory, not a secret.
 const EXCLUDED_NAMES: [&str; 2] = ["PWD", "OLDPWD"];
-/// Minimum length of a word after `Bearer` that is always a token, in characters.
+/// Minimum length of a word after `Bearer` to be treated as a token even if it looks like prose, in characters.
 const MIN_LONG_TOKEN_CHARS: usize = 20;
 
-/// Finds a word after `Bearer`, in a header or in prose.
+/// Matches `Bearer` and the word after it, with the header name if there is one.
 static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"(?i)(authorization["']?\s*[:=]\s*["']?)?(bearer[ \t]+)([A-Za-z0-9._~+/-]{8,}=*)"#).ok()
 });
@@ -58,20 +60,20 @@ pub struct Redactor {
 /// Known secrets, in every form that is searched for.
 struct SecretIndex {
     finder: AhoCorasick,
-    /// Finds prefixes of secrets that are redacted anywhere in a text.
+    /// Finds words that start with the first part of a secret. `None` if the matcher could not be built.
     prefixes: Option<AhoCorasick>,
-    /// Replacement of each of these prefixes.
+    /// Replacement of each pattern of `prefixes`.
     prefix_replacements: Vec<String>,
-    /// Finds the first bytes of secrets, for secrets that were cut off.
+    /// Finds the first bytes of secrets whose end was cut off. `None` if the matcher could not be built.
     partial_forms: Option<AhoCorasick>,
-    /// Replacement of each form.
+    /// Replacement of each form, in the order of `forms`.
     replacements: Vec<String>,
-    /// The forms, for texts that arrive in pieces.
+    /// The forms themselves, to find secrets that are cut off or split between the pieces of a stream.
     forms: Vec<String>,
 }
 
 impl fmt::Debug for Redactor {
-    /// Shows the number of known secrets, but no secret.
+    /// Shows the number of forms that are searched for, but no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor")
             .field("secrets", &self.index.as_ref().map_or(0, |known| known.replacements.len()))
@@ -80,25 +82,26 @@ impl fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Collects the secrets of an environment, by variable name and by configuration.
+    /// Creates a redactor for the secrets of an environment. A variable is secret according to its name or the
+    /// configuration.
     pub fn new(environment: &Environment, config: &Config) -> Self {
         Self::from_secrets(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
     }
 
-    /// Returns the names of variables whose secrets are too short to be redacted: values under 8 bytes occur in
-    /// ordinary words.
+    /// Returns the names of the variables whose secrets are not redacted, because they are shorter than 8 bytes and
+    /// would match ordinary words.
     pub fn too_short_names<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
         let is_too_short = |value: &str| (1..MIN_SECRET_BYTES).contains(&value.trim().len());
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
-    /// Makes a redactor that replaces each of the keys by `[key]`.
+    /// Creates a redactor that replaces each of the keys with `[key]`.
     #[cfg(any(feature = "openai", feature = "web-tools"))]
     pub(crate) fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self::from_secrets(keys.into_iter().map(|key| (key, "[key]".to_owned())))
     }
 
-    /// Makes a redactor from secrets, each with its replacement.
+    /// Creates a redactor from secrets, each with its replacement.
     fn from_secrets<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
         let (mut prefixes, mut prefix_marks): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -112,7 +115,7 @@ impl Redactor {
                 forms.push((form, mark.clone()));
             }
         }
-        // The longest form comes first: a secret that is part of another secret must not win.
+        // Longest form first. If forms are equal, the one with the smallest replacement is kept.
         forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         forms.dedup_by(|a, b| a.0 == b.0);
         let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
@@ -136,7 +139,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the text without its secrets.
+    /// Returns the text with its secrets replaced. Borrows the text if it contains none.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let known = self.index.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
         match known {
@@ -162,7 +165,7 @@ impl Redactor {
         }
     }
 
-    /// Removes the secrets from an error.
+    /// Redacts the message and the details of an error. In the message, also secrets that were cut off.
     pub fn redact_error(&self, mut error: ErrorInfo) -> ErrorInfo {
         self.redact(&mut error.message);
         self.redact_partial(&mut error.message);
@@ -188,7 +191,7 @@ impl Redactor {
     }
 }
 
-/// Returns the variables that contain secrets, each with its value.
+/// Returns the names and values of the variables that contain secrets.
 fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<Item = (&'a str, &'a str)> {
     let named: Vec<String> = config.secret_variables().into_iter().map(str::to_owned).collect();
     environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
@@ -210,7 +213,7 @@ impl SecretIndex {
         Cow::Owned(clean)
     }
 
-    /// Returns the ranges of all secrets in a text in order, each with its replacement.
+    /// Returns the ranges to redact in a text, in order, each with its replacement.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
         let mut copied_to = 0;
@@ -223,7 +226,7 @@ impl SecretIndex {
         spans
     }
 
-    /// Adds the words in a part of a text that start with a prefix of a secret.
+    /// Adds the ranges of words that start with the first part of a secret, in one part of a text.
     fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
         let Some(finder) = &self.prefixes else { return };
         let mut copied_to = part.start;
@@ -248,7 +251,8 @@ fn is_secret(name: &str) -> bool {
             .any(|part| SECRET_SUFFIXES.iter().any(|known| part.ends_with(known)))
 }
 
-/// Returns the forms of a value that are searched for.
+/// Returns the forms in which a secret is searched for: literal, JSON-escaped once and twice, and percent-encoded. For
+/// a multi-line secret, also the forms of its long lines.
 fn forms_of(value: &str) -> Vec<String> {
     let value = value.trim();
     let mut texts: Vec<&str> = vec![value];
@@ -272,13 +276,13 @@ fn forms_of(value: &str) -> Vec<String> {
     forms
 }
 
-/// Returns a text in the form that it has between the quotes of a JSON string.
+/// Escapes a text as the content of a JSON string, without the quotes.
 fn json_escaped(text: &str) -> String {
     let json = serde_json::to_string(text).unwrap_or_default();
     json[1..json.len() - 1].to_owned()
 }
 
-/// Escapes all characters of a JSON text that are not ASCII.
+/// Replaces the non-ASCII characters of a JSON text with `\u` escapes.
 fn ascii_escaped(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut ascii, c| {
         match c.is_ascii() {
@@ -289,7 +293,7 @@ fn ascii_escaped(json: &str) -> String {
     })
 }
 
-/// Returns a URL with its percent-escapes in lower case.
+/// Returns a percent-encoded text with its percent-escapes in lower case.
 fn lowercase_percent_escapes(address: &str) -> String {
     let mut parts = address.split('%');
     let plain = parts.next().unwrap_or_default().to_owned();
@@ -299,7 +303,7 @@ fn lowercase_percent_escapes(address: &str) -> String {
     })
 }
 
-/// Returns a text in the percent-encoding of a URL query.
+/// Percent-encodes a text. All characters except the unreserved ones of URLs are encoded.
 fn percent_encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut address, byte| {
         match byte {
@@ -310,7 +314,7 @@ fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// Returns the text without the tokens after `Bearer`.
+/// Replaces the tokens after `Bearer` in a text.
 fn redact_bearer(text: &str) -> Cow<'_, str> {
     let Some(pattern) = BEARER.as_ref() else { return Cow::Borrowed(text) };
     if !pattern.is_match(text) {
@@ -319,7 +323,7 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
     pattern.replace_all(text, |found: &Captures<'_>| {
         let part = |at: usize| found.get(at).map_or("", |part| part.as_str());
         let (header, scheme, token) = (part(1), part(2), part(3));
-        // "Bearer certificates" is prose and is kept.
+        // Outside a header, a short word of letters is prose, as in "Bearer certificates", and is kept.
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS
             || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));

@@ -1,7 +1,7 @@
 //! Exports a trace and its sub-traces to files that can be read without soong.
 //!
-//! Each trace has a folder. Its record, events and messages are consistent: anything recorded after the record was
-//! read is left out. The target folder appears only when the export is complete.
+//! Each trace is written to a separate folder. Events and messages that were recorded after the record of the trace was
+//! read are left out, so that they match the record. The target folder appears only when the export is complete.
 //!
 //! Elsewhere: reading the records (`source.rs`).
 
@@ -27,10 +27,10 @@ use crate::{
     text,
 };
 
-/// Maximum length of a folder name in bytes that every file system accepts.
+/// Maximum length of a folder name, in bytes. Common file systems accept this length.
 const NAME_BYTES: usize = 255;
 
-/// Content of `meta.json`: the fields of the trace, plus related records.
+/// Content of `meta.json`: the fields of the trace's record, the same record under `trace`, and related records.
 #[derive(Serialize)]
 struct Meta<'a> {
     #[serde(flatten)]
@@ -40,16 +40,16 @@ struct Meta<'a> {
     trace: &'a Trace,
     /// Runs of the trace, in the order of their first events.
     runs: Vec<RunMeta>,
-    /// Sequences of the messages on the main path; a summary replaces the messages that it covers.
+    /// Sequence numbers of the messages on the main path. A summary replaces the messages that it covers.
     main_path: Vec<u64>,
-    /// Traces of its sub-agents, each exported to a separate folder.
+    /// Traces of the sub-agents that this trace started, each exported to a separate folder.
     sub_traces: Vec<&'a TraceId>,
 }
 
-/// A run with its model and model profile.
+/// Record of a run, serialized with the additional fields `profile` and `model`.
 struct RunMeta {
     run: Run,
-    /// Model name from the run's events. Absent if the run has not started.
+    /// Model name from the run's last start event. `None`: the run has not started.
     model: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Serialize for RunMeta {
     }
 }
 
-/// Export of one trace.
+/// Description of one exported trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExportedTrace {
     trace_id: TraceId,
@@ -81,7 +81,7 @@ pub(crate) struct ExportedTrace {
 #[derive(Debug, Serialize)]
 pub(crate) struct Exported {
     dir: PathBuf,
-    /// The requested trace comes first.
+    /// The exported traces. The requested trace is first.
     traces: Vec<ExportedTrace>,
 }
 
@@ -106,8 +106,8 @@ impl Exported {
     }
 }
 
-/// Exports a trace and its sub-traces to `dir`, which must be empty or not exist. If the future is dropped, all
-/// partial output is removed.
+/// Exports a trace and all traces below it to `dir`, which must be empty or not exist. Partial output is removed if the
+/// export fails or the future is dropped.
 pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Exported, Failure> {
     let top = source.trace(id).await?;
     let beside = StagedDir::create(dir)?;
@@ -159,10 +159,11 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     Ok(ExportedTrace { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }
 
-/// Runs in the order of their first events, each with its model.
+/// Runs in the order of their first events, each with the model of its last start.
 type RunModels = Vec<(RunId, Option<String>)>;
 
-/// Writes the events up to the last one in the trace's record, page by page. Returns their number and their runs.
+/// Writes the events of a trace, up to the last event that its record names. Returns the number of events and the runs
+/// that they belong to.
 async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, RunModels), Failure> {
     let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
@@ -199,7 +200,8 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)
 }
 
-/// Returns the folder name of a trace: its id if that is a valid name, else a number and a sanitized part of the id.
+/// Returns the folder name of a trace: its id if that is a safe file name, else `number` and the sanitized last segment
+/// of the id.
 fn folder_name(id: &TraceId, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
     let text = id.as_str();

@@ -49,7 +49,8 @@ pub(crate) fn set_home(home: &Path) {
 pub(crate) fn report() {
     let reporter = Reporter::new(thread::current().id());
     std::panic::set_hook(Box::new(move |info| {
-        // Waiting for the lock could deadlock, because the panicking thread may hold it. If it is held, no report is written.
+        // The panicking thread may hold the lock, so waiting for it could deadlock. If it is held, no report is
+        // written.
         let home = HOME.try_lock().ok().and_then(|home| home.clone());
         reporter.tell(info, home.as_deref());
     }));

@@ -1,7 +1,8 @@
-//! Source of a session's artifacts: the owner of the home, or the disk if there is no owner.
+//! Reads a session's artifacts from the owner process of the home, or from disk if no process owns the home.
 //!
-//! Both return the same artifacts, including documents with edits that are not a stored version yet. Elsewhere:
-//! printing them.
+//! Both ways return the same artifacts, including documents with edits that are not stored as a version yet.
+//!
+//! Not in this module: printing the artifacts.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -19,7 +20,7 @@ use crate::{
     source::Source,
 };
 
-/// The artifacts of a session and its user.
+/// Access to the artifacts of a session and of its user.
 pub(crate) struct ArtifactSource {
     session: SessionId,
     door: Transport,
@@ -36,7 +37,8 @@ fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Re
     Ok(Some(ArtifactReader::open(records.home(), store, environment)?))
 }
 
-/// Lists the artifacts that a cleanup would delete, without deleting them.
+/// Lists the artifacts that a cleanup would delete. `wish.dry_run` must be set, because the owner process deletes them
+/// otherwise.
 pub(crate) async fn cleanup_candidates(
     source: &Source,
     settings: &Settings,
@@ -51,7 +53,7 @@ pub(crate) async fn cleanup_candidates(
 }
 
 impl ArtifactSource {
-    /// Opens the artifacts of a session, or of a user without a session.
+    /// Selects the owner process or the disk as the source of the artifacts of `place`.
     pub(crate) fn open(
         source: &Source,
         place: ArtifactOwner,
@@ -78,7 +80,7 @@ impl ArtifactSource {
         }
     }
 
-    /// Reads an artifact with its current content.
+    /// Reads an artifact, its current content and its stored versions.
     pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
         match &self.door {
             Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
@@ -97,7 +99,7 @@ impl ArtifactSource {
         }
     }
 
-    /// Opens the bytes of an artifact, of its current content or of a version.
+    /// Opens the bytes of an artifact: a stored version, or the current content if `version` is `None`.
     pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Download, Failure> {
         match &self.door {
             Transport::Owner(client) => {
@@ -111,7 +113,7 @@ impl ArtifactSource {
         }
     }
 
-    /// Opens the last stored version of a text artifact as `.docx`.
+    /// Exports the last stored version of a text artifact as `.docx`.
     pub(crate) async fn docx(&self, name: &str) -> Result<Download, Failure> {
         match &self.door {
             Transport::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),

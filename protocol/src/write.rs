@@ -160,7 +160,7 @@ pub enum Write {
     /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the request has a decision or
     /// its run has ended.
     PermissionDecision(PermissionDecision),
-    /// Records the intent to write a blob, before its file exists (DUR-8). The intent makes an orphaned file findable.
+    /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found by their intents.
     BlobIntent {
         /// Future location of the file, relative to the home.
         path: String,
@@ -176,8 +176,8 @@ pub enum Write {
     Edit(Box<NewEdit>),
     /// Registers the content of a document after one of its edits as a version, and removes the intent of the blob.
     DocumentVersion(Box<NewDocumentVersion>),
-    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files are
-    /// removed later.
+    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files
+    /// are removed later.
     ArtifactDeleted {
         /// The artifact.
         artifact_id: ArtifactId,

@@ -120,17 +120,17 @@ impl BlobStore {
     /// Stores the bytes of a new version. When this returns successfully, the version is complete and durable.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`StoreError::Blob`] if the disk or
-    /// the bucket fails; then the path has no file. Exception: if a body was sent in one request and the answer of the
-    /// bucket was lost, the complete object may exist until the path is deleted.
+    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`StoreError::Blob`] if the disk
+    /// or the bucket fails; then the path has no file. Exception: if a body was sent in one request and the answer of
+    /// the bucket was lost, the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.write(path, &mut Body::from_bytes(bytes)).await
     }
 
     /// Stores a new version from a stream, and returns its size in bytes.
     ///
-    /// At most a few MiB are held in memory. If the future is dropped before it completes, the written parts are removed
-    /// in the background, or at the latest when the path is deleted.
+    /// At most a few MiB are held in memory. If the future is dropped before it completes, the written parts are
+    /// removed in the background, or at the latest when the path is deleted.
     ///
     /// # Errors
     /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes` bytes, and
@@ -146,8 +146,8 @@ impl BlobStore {
         Ok(body.size())
     }
 
-    /// Stores a copy of the file `source` as a new version, and returns its size in bytes. Symlinks are followed, so the
-    /// caller must check whether the file may be read.
+    /// Stores a copy of the file `source` as a new version, and returns its size in bytes. Symlinks are followed, so
+    /// the caller must check whether the file may be read.
     ///
     /// # Errors
     /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] also if `source` is not a regular file.
@@ -179,7 +179,8 @@ impl BlobStore {
         Ok(Some((size, stream)))
     }
 
-    /// Prepares the path for a new version: removes a file and unfinished writes that an earlier attempt has left there.
+    /// Prepares the path for a new version: removes a file and unfinished writes that an earlier attempt has left
+    /// there.
     ///
     /// This is cheap if nothing has to be removed. The removal is durable only after a new version is stored, so a
     /// caller that stores none must call [`BlobStore::delete`].
@@ -191,8 +192,8 @@ impl BlobStore {
         }
     }
 
-    /// Deletes the file of a version, the files of unfinished writes of it, and the parent folders that become empty, up
-    /// to the folder of all artifacts. Succeeds if the file does not exist.
+    /// Deletes the file of a version, the files of unfinished writes of it, and the parent folders that become empty,
+    /// up to the folder of all artifacts. Succeeds if the file does not exist.
     ///
     /// Waits for a running write of the same path.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
@@ -236,8 +237,8 @@ impl BlobStore {
         Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
     }
 
-    /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is invalid,
-    /// or if the store does not use local files.
+    /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is
+    /// invalid, or if the store does not use local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.backend {
             Backend::Files(files) => files.local_path(&parse_path(path).ok()?).ok(),

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 /// Folder for the copy of the disk at the moment of a power cut.
 const POWER_CUT_COPY: &str = "left";
-/// Number of iterations that [`each_in_turn`] executes at the same time.
+/// Number of iterations that [`run_until_false`] executes at the same time.
 const PARALLEL_ITERATIONS: usize = 6;
 
 pub struct TestRuntime {

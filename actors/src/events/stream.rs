@@ -35,8 +35,9 @@ pub struct EventStream {
     cursor_checked: bool,
     /// Whether the store was read once more since the stream failed.
     final_read_done: bool,
-    /// Whether the stream ends once its trace has no live run; `looks_for_end`: whether this must be checked.
+    /// Whether the stream ends once its trace has no live run.
     until_ended: bool,
+    /// Whether the end of the trace must be checked before the next wait.
     check_end: bool,
     ended: bool,
 }

@@ -142,7 +142,7 @@ impl Process {
         sanitize(&String::from_utf8_lossy(&tail), STDERR_TAIL_BYTES)
     }
 
-    /// Waits up to `GRACE` for a program that is about to exit, and returns how it ended.
+    /// Waits up to `EXIT_TIMEOUT` for a program that is about to exit, and returns how it ended.
     pub(super) async fn exit_reason(&mut self) -> String {
         let how = match tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await {
             Ok(Ok(status)) => format!("its process ended ({status})"),

@@ -1,10 +1,10 @@
-//! Token counts of texts: exact if a tokenizer fits the model, otherwise estimated (CTX-4).
+//! Token counts of texts: exact if the model's tokenizer is included, otherwise estimated (CTX-4).
 //!
-//! [`TokenCounter::load_soon`] starts a thread that reads the vocabulary. Until it is loaded, counts are estimated, so
-//! nothing waits for it. Counting takes a bounded time for any text: long texts are counted in pieces, very long ones
-//! by samples.
+//! [`TokenCounter::load_soon`] starts a thread that loads the vocabulary. Until it is loaded, counts are estimated, so
+//! no caller waits for it. The time to count a text is bounded: a long text is counted in pieces, and the count of a
+//! very long text is extrapolated from samples.
 //!
-//! Elsewhere: the counts that providers report (stored as usage), and context windows.
+//! Not in this module: the counts that providers report (stored as usage), and context windows.
 
 mod deviation;
 mod estimate;
@@ -24,15 +24,15 @@ const CALL_TOKENS: u64 = 4;
 /// Token counter for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenCounter {
-    /// Counts with the vocabulary `o200k_base`, once it is loaded.
+    /// Counts with the vocabulary `o200k_base`. Estimates until the vocabulary is loaded.
     #[cfg(feature = "tokenizer")]
     O200k,
-    /// Estimates by rules.
+    /// Estimates without a vocabulary.
     Estimate,
 }
 
 impl TokenCounter {
-    /// Returns the counter for a model name. Loads nothing yet.
+    /// Returns the counter for a model name. Does not load a vocabulary.
     pub(crate) fn for_model(name: &str) -> Self {
         match name {
             #[cfg(feature = "tokenizer")]
@@ -41,9 +41,10 @@ impl TokenCounter {
         }
     }
 
-    /// Starts to load the data for exact counts in the background. Can be called repeatedly.
+    /// Starts to load the vocabulary in the background, on the first call only.
     ///
-    /// The data occupies about 46 MiB permanently, so load it only when a conversation approaches its limit.
+    /// The vocabulary occupies about 46 MiB until the process exits, so this is called only when a prompt fills more
+    /// than a quarter of the context window.
     pub(crate) fn load_soon(self) {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -52,7 +53,7 @@ impl TokenCounter {
         }
     }
 
-    /// Counts a message including its overhead. Reasoning is not counted, since it is never sent.
+    /// Counts the tokens of a message, including its overhead. Reasoning is not counted, because it is never sent.
     pub(crate) fn count(self, message: &Message) -> u64 {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
@@ -60,7 +61,7 @@ impl TokenCounter {
         MESSAGE_TOKENS + self.count_text(&message.content) + message.tool_calls.iter().map(call).sum::<u64>()
     }
 
-    /// Counts a text.
+    /// Counts the tokens of a text.
     pub(crate) fn count_text(self, text: &str) -> u64 {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -69,7 +70,7 @@ impl TokenCounter {
         }
     }
 
-    /// Returns whether counts are exact at the moment. `false`: estimated.
+    /// Returns whether counts are made with a loaded vocabulary. `false`: they are estimated.
     pub(crate) fn is_exact(self) -> bool {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -79,10 +80,10 @@ impl TokenCounter {
     }
 }
 
-/// Whether a model uses the vocabulary `o200k_base`, judged by its name.
+/// Returns whether a model uses the vocabulary `o200k_base`, according to its name.
 ///
-/// OpenAI models before `gpt-4o` do not. Their vocabulary is not included: it would add 1.7 MB for discontinued
-/// models.
+/// OpenAI models before `gpt-4o` use another vocabulary. It is not included, because it would add 1.7 MB for
+/// discontinued models.
 #[cfg(feature = "tokenizer")]
 fn uses_o200k(name: &str) -> bool {
     // Gateways use names like `openai/gpt-4o`, fine-tuned models like `ft:gpt-4o-mini:…`.

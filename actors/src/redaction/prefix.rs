@@ -93,7 +93,7 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
 }
 
-/// Returns whether these bytes are digits without letters, or words (`word`, `HookDecision` or `WORD`) without digits.
+/// Returns whether these bytes are digits without letters, or words (`word`, `Word` or `WORD`) without digits.
 fn reads_like_a_word(bytes: &[u8]) -> bool {
     let has_digit = bytes.iter().any(u8::is_ascii_digit);
     let has_letter = bytes.iter().any(u8::is_ascii_alphabetic);

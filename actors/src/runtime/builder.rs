@@ -156,7 +156,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets a program that decides permission requests (PERM-1). Users can decide them too; the first decision
-    /// counts. Without a handler or [`permissions_by_people`](Self::permissions_by_users), calls that require
+    /// counts. Without a handler or [`permissions_by_users`](Self::permissions_by_users), calls that require
     /// permission are denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {

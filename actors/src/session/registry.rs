@@ -1,4 +1,4 @@
-//! Registry of the sessions that have actors, and of the sessions that are being deleted.
+//! Registry of the sessions that have an actor, of the deletions in progress, and of the session supervisor's mailbox.
 
 use std::{
     path::Path,
@@ -15,31 +15,32 @@ use super::{
 };
 use crate::{actor_base::Mailbox, run::RunSession};
 
-/// Receives the outcome of a deletion.
+/// Channel on which a caller receives the outcome of a deletion.
 pub(super) type DeletionReply = oneshot::Sender<Result<(), ErrorInfo>>;
 
-/// A session that has actors.
+/// Mailbox of a session's actor, and the session's project directory.
 struct SessionEntry {
     session: Mailbox<SessionMsg>,
     project_dir: Arc<Path>,
 }
 
-/// The registry of sessions that have actors.
+/// Sessions that have an actor, deletions in progress, and the mailbox of the session supervisor.
 #[derive(Default)]
 pub(crate) struct SessionRegistry {
     sessions: DashMap<SessionId, SessionEntry>,
-    /// Sessions being deleted, with the reply channels of the callers. No run starts in them.
+    /// Sessions that are being deleted, each with the reply channels of the callers that requested the deletion. No run
+    /// starts in these sessions.
     deleting: DashMap<SessionId, Vec<DeletionReply>>,
     supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
 }
 
 impl SessionRegistry {
-    /// Returns whether a session has actors.
+    /// Returns whether a session has an actor.
     pub(crate) fn contains(&self, id: &SessionId) -> bool {
         self.sessions.contains_key(id)
     }
 
-    /// Returns the number of sessions that have actors.
+    /// Returns the number of sessions that have an actor.
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
     }
@@ -53,18 +54,18 @@ impl SessionRegistry {
         self.sessions.remove(id);
     }
 
-    /// Removes all sessions.
+    /// Removes all sessions that have an actor. Deletions in progress are kept.
     pub(crate) fn clear(&self) {
         self.sessions.clear();
     }
 
-    /// Sends a message to the actor of a session; returns `false` if it has none.
+    /// Sends a message to the actor of a session. Returns `false` if the session has no actor or its mailbox is closed.
     pub(crate) fn send(&self, id: &SessionId, message: SessionMsg) -> bool {
         let session = self.sessions.get(id).map(|entry| entry.session.clone());
         session.is_some_and(|session| session.send(message))
     }
 
-    /// Returns the data with which a restarted supervisor restores the sessions that have actors.
+    /// Returns the key of each session that has an actor. A restarted session supervisor restores these sessions.
     pub(crate) fn to_restore(&self) -> Vec<SessionKey> {
         let key = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
             session_id: entry.key().clone(),
@@ -78,7 +79,8 @@ impl SessionRegistry {
         self.deleting.contains_key(id)
     }
 
-    /// Adds a caller to a deletion. Returns whether the caller must start the deletion.
+    /// Registers a caller for the deletion of a session. Returns `true` if no deletion is in progress, so the caller
+    /// must start it.
     pub(super) fn begin_deletion(&self, id: &SessionId, reply: DeletionReply) -> bool {
         match self.deleting.entry(id.clone()) {
             Entry::Occupied(mut waiting) => {
@@ -92,7 +94,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a deletion. Returns the reply channels of its callers.
+    /// Ends the deletion of a session, whatever its outcome. Returns the reply channels of its callers.
     pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
         self.deleting.remove(id).map(|(_, waiting)| waiting).unwrap_or_default()
     }
@@ -108,13 +110,13 @@ impl SessionRegistry {
         Some(self.supervisor.get()?.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Sends a message to the session supervisor; returns `false` if there is none.
+    /// Sends a message to the session supervisor. Returns `false` if none was set or its mailbox is closed.
     pub(crate) fn send_to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
         self.supervisor().is_some_and(|supervisor| supervisor.send(message))
     }
 }
 
-/// Implements [`RunSession`] with messages to the session actor and its supervisor.
+/// Implements [`RunSession`] by sending messages to the session actor and to the session supervisor.
 pub(super) struct RunSessionHandle {
     pub(super) id: SessionId,
     pub(super) session: Mailbox<SessionMsg>,

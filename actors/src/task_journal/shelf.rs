@@ -1,7 +1,8 @@
 //! Lists the task journals of a project, and deletes those of ended tasks (TASK-2).
 //!
-//! Reads only files, so no owner of the home is needed. A file is deleted only if its location, its name and its
-//! lines identify it as a journal, and only if the last line ends the task. An incomplete last line does not.
+//! Accesses only files, so no process has to own the home. A file is deleted only if its location, its name and its
+//! lines identify it as a journal, and only if its last line ends the task. If the last line is incomplete, the task
+//! counts as unfinished.
 //!
 //! Elsewhere: writing journals (`writer.rs`).
 
@@ -19,7 +20,7 @@ use super::{
     place::{self, FILE_SUFFIX, TaskPlace},
 };
 
-/// A task journal of a project.
+/// Description of a task journal of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProjectTask {
@@ -35,7 +36,7 @@ pub struct ProjectTask {
     pub run_id: Option<RunId>,
     /// Status of the task.
     pub status: TaskStatus,
-    /// Mission of the session; empty if the first line cannot be read.
+    /// Mission, as stored in the first line; empty if that line cannot be read.
     pub mission: String,
     /// Number of complete lines.
     pub lines: u64,
@@ -43,7 +44,8 @@ pub struct ProjectTask {
     pub modified_at: Timestamp,
 }
 
-/// Filters for the task journals to delete. A journal must pass all filters.
+/// Request to delete task journals. A journal is deleted only if it matches all filters. Journals of unfinished tasks
+/// never match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -70,7 +72,7 @@ const fn default_true() -> bool {
 }
 
 impl TaskCleanup {
-    /// Creates a dry run for the journals of a project's completed tasks.
+    /// Creates a request that lists the journals of a project's completed tasks and deletes nothing.
     pub fn dry_run_for(project_dir: impl Into<PathBuf>) -> Self {
         let project_dir = project_dir.into();
         Self { project_dir, dry_run: true, include_failed: false, include_cancelled: false, older_than_ms: None }
@@ -88,7 +90,7 @@ pub struct TaskCandidate {
     pub reason: String,
     /// Time of the last write.
     pub modified_at: Timestamp,
-    /// Whether it was deleted.
+    /// Whether it was deleted. False in a dry run, if the deletion failed, or if the journal changed meanwhile.
     pub deleted: bool,
 }
 
@@ -109,15 +111,15 @@ pub struct TaskCleanupFailure {
 pub struct TaskCleanupReport {
     /// Whether it was a dry run, which deletes nothing.
     pub dry_run: bool,
-    /// The journals that match the filters.
+    /// The journals that match the filters, including those that could not be deleted.
     pub candidates: Vec<TaskCandidate>,
     /// The journals that could not be deleted.
     pub failed: Vec<TaskCleanupFailure>,
 }
 
-/// Lists the task journals of a project, in the project and under the home, the most recently written one first.
+/// Lists the task journals of a project, in the project and under the home, most recently written first.
 ///
-/// `project` is an absolute path without links, as stored in sessions.
+/// `project` must be an absolute path without symbolic links, as stored in sessions.
 pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
     let mut tasks = Vec::new();
     if let Some(folder) = place::project_tasks(project) {
@@ -132,10 +134,9 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
     Ok(tasks)
 }
 
-/// Lists the task journals of a project that match the filters, with the reason, and deletes them unless it is a dry
-/// run.
+/// Finds the task journals of a project that match the filters, and deletes them unless `dry_run` is set.
 ///
-/// `wish.project_dir` is an absolute path without links, as stored in sessions.
+/// `request.project_dir` must be an absolute path without symbolic links, as stored in sessions.
 pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
     let tasks = project_tasks(home, &request.project_dir)?;
     let mut report = TaskCleanupReport { dry_run: request.dry_run, ..TaskCleanupReport::default() };
@@ -157,7 +158,7 @@ pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<Task
     Ok(report)
 }
 
-/// Returns the reason why a journal can be deleted; `None` if it must be kept.
+/// Returns the reason why a journal can be deleted; `None` if it does not match the filters.
 fn deletion_reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
     let mut reason = match task.status {
         TaskStatus::Completed => "its task was completed",
@@ -176,8 +177,8 @@ fn deletion_reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Op
     Some(reason)
 }
 
-/// Deletes a journal, and its session's folder if that is empty then. Keeps a journal that was written since it was
-/// listed.
+/// Deletes a journal, and then the folder of its session if it is empty. Returns `false`, and keeps the journal, if it
+/// was modified after it was listed.
 fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || to_timestamp(metadata.modified()?) != modified_at {
@@ -190,7 +191,8 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Adds the journals of `project` below a folder of journals; skips unreadable files and folders and logs them.
+/// Adds the journals of `project` in the session folders of `tasks` to `metadata`. Skips unreadable journals and
+/// session folders, and logs them.
 fn collect_journals(
     tasks: &Path,
     kept_in: TaskPlace,
@@ -227,15 +229,16 @@ fn collect_journals(
 }
 
 fn log_skipped(path: &Path, error: &io::Error) {
-    // Another process may have deleted it.
+    // If the file does not exist, another process has deleted it after it was listed.
     if error.kind() != io::ErrorKind::NotFound {
         tracing::warn!(path = %path.display(), %error, "a task journal cannot be read: left out");
     }
 }
 
-/// Reads a journal's description and its project directory.
+/// Reads a journal. Returns its description, and its project directory if the first line can be read.
 fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(ProjectTask, Option<PathBuf>)> {
-    // Read before the text: after a concurrent write the recorded time is too old, so `delete` keeps the file.
+    // The time is read before the text. If the file is written in between, the recorded time is too old, so `delete`
+    // keeps the file.
     let modified_at = to_timestamp(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
     let whole = text.ends_with(b"\n");

@@ -67,7 +67,7 @@ impl Feed {
         (Self { input_sender: tell, client, reads: work, commands: JoinSet::new() }, news)
     }
 
-    /// Waits for the actions in progress, for at most [`LAST_DEEDS`].
+    /// Waits for the actions in progress, for at most [`SHUTDOWN_TIMEOUT`].
     pub(crate) async fn finish(mut self) {
         let done = async { while self.commands.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, done).await;

@@ -1,11 +1,11 @@
 //! State of each run of a session, collected from events and from snapshots of the tree.
 //!
-//! Pure. Events are authoritative: they record that a run started, how it ended and what it used. The supervision
-//! tree shows the current activity of a run, and may be ahead of the events.
+//! Pure. Events are authoritative for the start, the end and the usage of a run. Snapshots of the supervision tree show
+//! the current activity of a run, and may be newer than the last event.
 //!
 //! Invariants:
-//! - The state of an ended run does not change.
-//! - Usage is counted once, whether the tree or an event reports it first.
+//! - The row of an ended run does not change.
+//! - Usage that both the tree and an event report is counted once.
 //!
 //! Elsewhere: rendering (`lines.rs`), sums over all runs (`totals.rs`).
 
@@ -19,20 +19,20 @@ use soong::{
 
 use crate::text;
 
-/// State of a run, as shown in the picture.
+/// State of a run, as shown on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DisplayState {
-    /// Waiting for its turn in the queue.
+    /// In the queue, or starting.
     Queued,
     /// Active.
     Active,
-    /// Waiting for input or permission.
+    /// Waiting for input or permission, or interrupted.
     Waiting,
     /// Completed.
     Done,
-    /// Ended without an answer.
+    /// Failed.
     Failed,
-    /// Cancelled on request.
+    /// Cancelled.
     Cancelled,
 }
 
@@ -77,20 +77,21 @@ impl RunUsage {
     }
 }
 
-/// A run on the board. Control characters are already removed from its texts.
+/// A run in the table. Control characters are already removed from its texts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunRow {
     pub(crate) run_id: RunId,
     pub(crate) parent: Option<RunId>,
-    /// Agent type.
+    /// Agent type, or `orchestrator` for a run in that mode with the default agent type.
     pub(crate) agent_type: String,
     pub(crate) task: String,
     pub(crate) state: DisplayState,
-    /// Whether its last event says that it waits for input. An older snapshot of the tree does not override this.
+    /// Whether the run waits for input according to its events. While set, snapshots of the tree do not change its
+    /// state and activity, because they may be older.
     pub(super) awaits_input: bool,
     /// Current activity; empty if unknown.
     pub(crate) activity: String,
-    /// Goal in focus.
+    /// Goal in focus; empty if there is none.
     pub(crate) goal: String,
     /// Number of turns started.
     pub(crate) turn: u32,
@@ -99,7 +100,7 @@ pub(crate) struct RunRow {
     pub(crate) cost: Option<Usd>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
-    /// Usage according to the events alone.
+    /// Usage that events reported, without snapshots of the tree.
     pub(super) event_usage: RunUsage,
 }
 
@@ -123,7 +124,8 @@ impl RunRow {
         }
     }
 
-    /// Updates the usage, unless a higher one is already known.
+    /// Raises the turn number and the tokens to those of `used`. Takes over its cost unless more tokens are already
+    /// known.
     fn update_usage(&mut self, used: RunUsage) {
         self.turn = self.turn.max(used.turn);
         if used.tokens >= self.tokens {
@@ -141,7 +143,7 @@ impl RunRow {
 }
 
 impl From<&Run> for RunRow {
-    /// Creates an entry from the record of a run.
+    /// Creates a row from the record of a run.
     fn from(run: &Run) -> Self {
         let kind = match (run.mode, run.settings.agent_type.as_str()) {
             (RunMode::Orchestrator, "default") => "orchestrator",
@@ -161,14 +163,14 @@ impl From<&Run> for RunRow {
     }
 }
 
-/// All known runs of a session, in the order of their start.
+/// All known runs of a session, in the order in which they were added.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunTable {
     pub(crate) entries: Vec<RunRow>,
 }
 
 impl RunTable {
-    /// Creates a board with the watched run.
+    /// Creates a table that contains the watched run.
     pub(crate) fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
         Self { entries: vec![RunRow::new(run_id, None, kind, task)] }
     }
@@ -252,7 +254,7 @@ impl RunTable {
         }
     }
 
-    /// Updates the runs on the board from a snapshot of the supervision tree.
+    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree.
     pub(crate) fn apply_tree(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
             && let Some(entry) = self.active_mut(Some(&RunId::new(view.id.as_str())))
@@ -277,7 +279,7 @@ impl RunTable {
     }
 }
 
-/// Formats a state and its subject: `waiting: storage`.
+/// Formats an activity and its subject, for example `waiting: storage`. Omits an empty subject.
 fn format_activity(state: &str, what: &str) -> String {
     let what = text::safe_line(what);
     if what.is_empty() { state.to_owned() } else { format!("{state}: {what}") }
@@ -351,7 +353,7 @@ mod tests {
             (None, vec![], (0, Some(Usd::default()))),
             (None, vec![Some(cent), Some(cent)], (84, Some(two))),
             (None, vec![Some(cent), None], (84, None)),
-            (Some(seen(42, Some(cent))), vec![Some(cent)], (42, Some(cent))), // the tree was ahead
+            (Some(seen(42, Some(cent))), vec![Some(cent)], (42, Some(cent))), // the tree reported the usage first
             (Some(seen(84, Some(two))), vec![Some(cent)], (84, Some(two))),
             (Some(seen(42, None)), vec![Some(cent), Some(cent)], (84, Some(two))),
         ] {

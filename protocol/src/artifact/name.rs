@@ -221,7 +221,7 @@ fn char_error(c: char) -> Option<&'static str> {
         '\u{2d0}' | '\u{2cc6}' | '\u{2cc7}' | '\u{3033}'..='\u{3035}' | '\u{a4f8}'..='\u{a4fd}' => {
             Some("passes for a separator")
         }
-        // Keyboards produce whole syllables and the compatibility letters that `is_compatible` accepts.
+        // Keyboards produce whole syllables and the compatibility letters that `is_compatibility_form` accepts.
         '\u{1100}'..='\u{11ff}' | '\u{a960}'..='\u{a97f}' | '\u{d7b0}'..='\u{d7ff}' => {
             Some("is a piece of a Hangul syllable")
         }

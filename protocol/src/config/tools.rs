@@ -233,7 +233,7 @@ pub struct WebSearchConfig {
 }
 
 /// Policy for tools that use the network: the web tools, MCP servers, and tools that a program registers with the tag
-/// [`NETWORK`](crate::NETWORK_TAG). Commands are not covered: they request permission under any policy.
+/// [`NETWORK_TAG`](crate::NETWORK_TAG). Commands are not covered: they request permission under any policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {

@@ -1,10 +1,10 @@
-//! Rows of live sessions, traces and runs that the writer keeps in memory.
+//! Cache of the session, trace and run rows that the writer thread reads and changes.
 //!
-//! A row is read when an append first names it, is changed here, and is written once per batch right before the
-//! commit.
+//! A row is loaded when an append first refers to it. Changes are made in memory. A changed row is normally written
+//! once per batch, immediately before the commit.
 //!
 //! Invariants:
-//! - Between batches no row here is newer than the file.
+//! - Between batches, no cached row has changes that are missing in the database file.
 //! - After a rollback the cache is empty.
 
 use std::collections::{HashMap, hash_map::Entry};
@@ -13,11 +13,11 @@ use rusqlite::Connection;
 
 use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
 
-/// Maximum number of rows of one kind kept between batches. Above it, all of them are dropped and read again on
-/// demand.
+/// Maximum number of rows of one kind that are kept between batches. If there are more, all rows of that kind are
+/// dropped, and read again on demand.
 const MAX_CACHED_ROWS: usize = 16_384;
 
-/// The rows of one kind that are in memory.
+/// Cached rows of one kind, each with whether it was changed in the current batch.
 pub(super) struct RowCache<R: HotRow> {
     rows: HashMap<R::Id, (R, bool)>,
     changed: Vec<R::Id>,
@@ -38,14 +38,14 @@ impl<R: HotRow> RowCache<R> {
         Ok(self.rows.get_mut(id))
     }
 
-    /// Looks up a row; reads it if necessary.
+    /// Returns a row, and reads it from the database if it is not cached. Returns `None` if it does not exist.
     pub(super) fn get(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&R>> {
         Ok(self.load(conn, id)?.map(|(row, _)| &*row))
     }
 
-    /// Looks up a row to change it.
+    /// Returns a row like [`get`](Self::get), and marks it as changed.
     pub(super) fn get_mut(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut R>> {
-        // `slot` cannot be used, because its borrow would outlive the push to `changed`.
+        // `load` cannot be used, because its result would borrow `self` during the push to `changed`.
         if let Entry::Vacant(free) = self.rows.entry(id.clone()) {
             let Some(row) = R::load(conn, id)? else { return Ok(None) };
             free.insert((row, false));
@@ -57,7 +57,7 @@ impl<R: HotRow> RowCache<R> {
         Ok(Some(row))
     }
 
-    /// Adds a row that was just inserted; its changes are written with the batch.
+    /// Adds a row that was just inserted into the database, and marks it as changed.
     pub(super) fn add(&mut self, id: R::Id, row: R) {
         self.rows.insert(id.clone(), (row, true));
         self.changed.push(id);
@@ -93,23 +93,23 @@ impl<R: HotRow> RowCache<R> {
     }
 }
 
-/// Everything that the writer keeps in memory.
+/// Data that the writer thread keeps in memory.
 #[derive(Default)]
 pub(super) struct Cache {
-    /// Live sessions.
+    /// Sessions.
     pub(super) sessions: RowCache<SessionRow>,
-    /// Live traces.
+    /// Traces. A trace without live runs is evicted after the commit.
     pub(super) traces: RowCache<TraceRow>,
-    /// Live runs.
+    /// Runs. An ended run is evicted after the commit.
     pub(super) runs: RowCache<RunRow>,
     /// Usage sums.
     pub(super) usage: UsageSums,
-    /// The lsn of the next event; `None` until the first batch.
+    /// Log sequence number of the next event; `None` until the first batch.
     pub(super) next_lsn: Option<u64>,
 }
 
 impl Cache {
-    /// Writes the changed rows, each of them once.
+    /// Writes the changed rows and the changed usage sums.
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.sessions.save(conn)?;
         self.traces.save(conn)?;
@@ -117,7 +117,8 @@ impl Cache {
         self.usage.save(conn)
     }
 
-    /// Writes the changed runs. Each is counted first, because its row refers to the sum that counts it.
+    /// Writes the changed runs. Adds the usage of each run to its sum first, because the row of the run refers to the
+    /// row of the sum.
     pub(super) fn save_runs(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.runs.changed {
             if let Some((run, _)) = self.runs.rows.get_mut(id) {
@@ -128,16 +129,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Drops all sessions, traces and runs, even within a batch. Changes must have been saved.
+    /// Drops all sessions, traces and runs. Can be called within a batch, but changes must have been saved.
     ///
-    /// Needed when rows become invisible to appends, because a session is being deleted.
+    /// Called when the deletion of a session makes its rows invisible to appends, so that they are not found in memory.
     pub(super) fn forget(&mut self) {
         self.sessions.clear();
         self.traces.clear();
         self.runs.clear();
     }
 
-    /// Drops the rows that have ended; call after a commit.
+    /// Drops changed rows that are evictable, and limits the size of the cache. Must be called after a commit.
     pub(super) fn settle(&mut self) {
         self.sessions.evict_settled();
         self.traces.evict_settled();

@@ -1,31 +1,31 @@
-//! Nesting of blocks: lists, quotes, and the marker that the next block must contain.
+//! Nesting of blocks in lists and quotes, and the marker that the next paragraph must begin with.
 
 use docx_rs::{IndentLevel, NumberingId, Paragraph, SpecialIndentType};
 
 use super::MAX_LEVEL;
 
-/// Indentation per level of lists or quotes, in twentieths of a point.
+/// Indentation of one list or quote level, in twentieths of a point.
 const STEP: i32 = 400;
 
-/// Id of the numbering that all unordered lists share. Ordered lists use the following ids.
+/// Id of the numbering that all unordered lists share. Ordered lists use higher ids.
 pub(super) const BULLETS: usize = 10;
 
-/// Marker before the first block of an item or footnote.
+/// Marker at the start of a list item or footnote.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Marker {
-    /// Bullet or number of an item.
+    /// Bullet or number of a list item.
     Item,
-    /// Check box of a task list, replacing a bullet.
+    /// Check box of a task list item, which replaces its bullet. `true`: checked.
     Task(bool),
     /// Number of a footnote.
     Note,
 }
 
-/// The blocks around the current position.
+/// Open lists and quotes at the current position, and the marker that was not written yet.
 #[derive(Default)]
 pub(super) struct Nesting {
     quotes: usize,
-    /// Numberings of the open lists.
+    /// Numbering ids of the open lists, outermost first.
     lists: Vec<usize>,
     mark: Option<Marker>,
     in_note: bool,
@@ -62,13 +62,13 @@ impl Nesting {
         self.mark = Some(Marker::Item);
     }
 
-    /// Returns the marker that has not been written yet.
+    /// Returns the marker that was not written yet, if any.
     pub(super) fn pending(&self) -> Option<Marker> {
         self.mark
     }
 
-    /// Replaces a pending bullet by a check box and returns `true`. Returns `false` in other places, such as a
-    /// numbered item.
+    /// Replaces the pending bullet with a check box and returns `true`. Returns `false` if no bullet is pending, for
+    /// example in a numbered item.
     pub(super) fn begin_task(&mut self, done: bool) -> bool {
         let replaces = self.lists.last() == Some(&BULLETS) && self.mark == Some(Marker::Item);
         if replaces {
@@ -77,7 +77,7 @@ impl Nesting {
         replaces
     }
 
-    /// Returns the level of a list that starts here, from 0.
+    /// Returns the level of a list that starts at the current position, from 0 to [`MAX_LEVEL`].
     pub(super) fn next_level(&self) -> usize {
         self.lists.len().min(MAX_LEVEL)
     }
@@ -88,8 +88,9 @@ impl Nesting {
         i32::try_from(levels).unwrap_or(0) * STEP
     }
 
-    /// Sets the indentation and style of a paragraph. The style is `style`, or else depends on the surrounding
-    /// blocks. The first paragraph gets the pending marker.
+    /// Sets the indentation and style of a paragraph. If `style` is `None`, the surrounding blocks determine the style.
+    /// Clears the pending marker: an item marker becomes the paragraph's numbering, and the caller writes other
+    /// markers.
     pub(super) fn apply(&mut self, paragraph: Paragraph, style: Option<&str>) -> Paragraph {
         let around = match () {
             () if self.quotes > 0 => Some("Quote"),

@@ -80,7 +80,7 @@ struct Spans<'a> {
     distance: usize,
     /// Ends of the spans, ascending.
     ends: Vec<usize>,
-    /// Start of the longest span of each end, or `UNKNOWN`.
+    /// Start of the longest span of each end, or `NOT_COMPUTED`.
     starts: Vec<usize>,
 }
 

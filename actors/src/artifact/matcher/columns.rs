@@ -49,7 +49,7 @@ impl Alphabet {
         alphabet
     }
 
-    /// Encodes a text. Characters without a number become `FOREIGN`.
+    /// Encodes a text. Characters without a number become `UNKNOWN_SYMBOL`.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
         text.chars()
             .map(|ch| match self.plane.get(ch as usize) {

@@ -45,7 +45,7 @@ impl ArtifactStore {
         Ok(outcomes.into_iter().map(|outcome| outcome.map_err(store_error)).collect())
     }
 
-    /// Deletes an artifact, rows first. Returns `false` if it does not exist or `may_go` rejects its current state.
+    /// Deletes an artifact, rows first. Returns `false` if it does not exist or `is_allowed` rejects its current state.
     /// Files that cannot be deleted now are deleted when the home is opened next.
     pub(in crate::artifact) async fn delete_artifact(
         &self,

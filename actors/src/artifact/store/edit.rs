@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Initial delay before an edit that the disk rejected is retried. It doubles after each attempt; there is no attempt
-/// after it reaches `REFUSED_LIMIT`.
+/// after it reaches `STORAGE_RETRY_LIMIT`.
 const STORAGE_RETRY_BACKOFF: Duration = Duration::from_millis(100);
 const STORAGE_RETRY_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of attempts of a change that loses against concurrent changes. In each round, one of the others has

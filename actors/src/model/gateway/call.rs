@@ -197,7 +197,7 @@ impl<'a> Call<'a> {
             return regular;
         }
         let since = *wait.down_since.get_or_insert_with(Instant::now);
-        // Wait at least `MOMENT`: the gateway may admit this call as the next probe.
+        // Wait at least `SHOW_WAIT_AFTER`: the gateway may admit this call as the next probe.
         regular.min((since + ledger.max_outage_wait(&self.tries, now)).max(Instant::now() + SHOW_WAIT_AFTER))
     }
 

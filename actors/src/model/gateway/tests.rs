@@ -117,7 +117,7 @@ async fn all_complete(house: &Arc<TestGateway>, session: &'static str, calls: us
         tokio::spawn(async move {
             let (called, ear) = house.call(session, 10).await;
             called.outcome.unwrap();
-            // A wait shorter than `MOMENT` is not reported.
+            // A wait shorter than `SHOW_WAIT_AFTER` is not reported.
             let told = ear.waited.as_millis() as u64;
             assert!(told <= called.waited_ms && called.waited_ms <= told + 30, "{told} of {} ms", called.waited_ms);
             ear

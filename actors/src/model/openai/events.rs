@@ -1,22 +1,23 @@
-//! Parser of server-sent events from chunks of bytes.
+//! Incremental parser of server-sent events.
 //!
-//! Pure. Works on bytes, so a character that is split between two chunks is complete before it is decoded. Accepts
-//! `\n` and `\r\n`, comments, and a stream that ends without the last blank line.
+//! Pure. The input is chunks of bytes with any boundaries, even inside a character: the parser decodes no text. It
+//! returns only the data of events. It accepts lines that end with `\n` or `\r\n`, ignores comments and other fields,
+//! and does not require a blank line at the end of the stream.
 //!
-//! Elsewhere: the meaning of the data (`answer.rs`).
+//! Elsewhere: interpreting the data (`answer.rs`).
 
-/// Parser of events. Its buffers are reused, so that a stream does not allocate per event.
+/// Incremental parser of server-sent events. Its buffers are reused, so that it does not allocate for each event.
 #[derive(Debug, Default)]
 pub(super) struct EventReader {
-    /// An incomplete line.
+    /// Bytes of a line whose end has not arrived yet.
     line: Vec<u8>,
-    /// Data lines of the current event so far.
+    /// Data lines of the current event, joined with `\n`.
     data: Vec<u8>,
     has_data: bool,
 }
 
 impl EventReader {
-    /// Processes the next bytes, and calls `event` with the data of each event that they complete.
+    /// Parses the next chunk, and calls `event` with the data of each event that it completes.
     pub(super) fn take<E>(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -37,7 +38,7 @@ impl EventReader {
         Ok(())
     }
 
-    /// Ends the stream. Completes an event whose blank line is missing.
+    /// Ends the stream. If the last event has no blank line after it, calls `event` with its data.
     pub(super) fn end<E>(&mut self, mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&line, &mut event)?;
@@ -57,7 +58,8 @@ impl EventReader {
             self.data.clear();
             return result;
         }
-        // Only the first line may start with a byte order mark; no field name starts with one.
+        // A byte order mark is allowed only at the start of the stream. Removing it from every line is harmless,
+        // because no field name starts with it.
         let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         if let Some(value) = line.strip_prefix(b"data:") {
             if self.has_data {

@@ -159,7 +159,7 @@ mod exact {
             let (long, one) = (format!("{text}\n").repeat(repeated), counter.count_text(&format!("{text}\n")));
             let whole = one * repeated as u64;
             assert!(counter.count_text(&long).abs_diff(whole) * 100 <= whole, "{text:?}");
-            // Beyond `WHOLE_BYTES`, the count is extrapolated from samples.
+            // Beyond `MAX_WHOLE_BYTES`, the count is extrapolated from samples.
             let longer = long.repeat(10);
             assert!(counter.count_text(&longer).abs_diff(whole * 10) * 20 <= whole * 10, "{text:?}");
         }

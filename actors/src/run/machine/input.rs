@@ -189,9 +189,9 @@ pub(crate) struct RecallResult {
     pub(in crate::run) prompt_text: Option<String>,
     pub(in crate::run) model_calls: u64,
     pub(in crate::run) usage: Option<Usage>,
-    /// Whether a request was sent that has no answer yet (`was_sent`), and its number of prompt tokens
-    /// (`asked_tokens`).
+    /// Whether a request was sent that has no answer yet.
     pub(in crate::run) has_pending_request: bool,
+    /// Number of prompt tokens of that request.
     pub(in crate::run) pending_prompt_tokens: u64,
     /// Why the search failed.
     pub(in crate::run) error: Option<ErrorInfo>,

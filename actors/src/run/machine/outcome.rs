@@ -275,7 +275,7 @@ struct ExploreForModel<'a> {
 }
 
 /// Formats the results of the children of a call as its tool message: a list in task order for `explore`, else the
-/// single result. With `most_bytes`, each summary is cut to an equal share of half of it, but to no less than
+/// single result. With `max_bytes`, each summary is cut to an equal share of half of it, but to no less than
 /// [`MIN_SUMMARY_BYTES`].
 pub(crate) fn results_text(results: &[&ChildResult], max_bytes: Option<usize>) -> String {
     let max_summary_bytes =

@@ -1,5 +1,5 @@
-//! The address of a run. It delivers messages to the run's actor, drops them between a crash and the restart, and
-//! buffers them while the actor is passivated (ACT-7).
+//! Address of a run: delivers messages to the run's actor, buffers them while the run is passivated (ACT-7), and drops
+//! them while there is no actor for another reason, such as between a crash and the restart.
 //!
 //! Invariant: buffered messages reach the next actor in order, unless the address is closed first because the run has
 //! ended or its actor has crashed.
@@ -17,7 +17,7 @@ use crate::{
 };
 
 enum AddressState {
-    /// There is no actor. Messages are dropped, because the next actor reads the store.
+    /// There is no actor. Messages are dropped, because the next actor reads their content from the store.
     Closed,
     Open(Mailbox<RunMsg>),
     Passivated {
@@ -32,9 +32,9 @@ enum AddressState {
 pub(crate) enum SendOutcome {
     /// The message was passed to the actor.
     Delivered,
-    /// Buffered as the first message: the caller must have the next actor started.
+    /// Buffered as the first message. The caller must request the start of the next actor.
     BufferedFirst,
-    /// Buffered after other messages: the next actor has been requested.
+    /// Buffered after other messages. The start of the next actor has already been requested.
     Buffered,
     /// Not delivered: there is no actor, or its mailbox is closed. The content of the message is in the store.
     Dropped,
@@ -42,11 +42,11 @@ pub(crate) enum SendOutcome {
 
 struct CurrentActor {
     state: AddressState,
-    /// Tasks of the current incarnation; the next one starts when they have ended (ACT-3).
+    /// Tasks of the current incarnation. The next incarnation starts when they have ended (ACT-3).
     tasks: TaskTracker,
 }
 
-/// The address of a run, over all incarnations of its actor.
+/// Address of a run. Stays the same when the run's actor is restarted.
 pub(crate) struct RunAddress(Mutex<CurrentActor>);
 
 impl Default for RunAddress {
@@ -56,7 +56,8 @@ impl Default for RunAddress {
 }
 
 impl RunAddress {
-    /// Connects an actor, delivers the buffered messages to it, and returns the guard that stopped the clock.
+    /// Connects a new actor and delivers the buffered messages to it. Returns the guard that keeps the run's clock
+    /// stopped, if the run was passivated with one.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
             AddressState::Passivated { letters, still } => {
@@ -73,7 +74,8 @@ impl RunAddress {
         self.actor().state = AddressState::Closed;
     }
 
-    /// Buffers messages for the next actor from now on. `still` keeps the run's clock stopped.
+    /// Starts to buffer messages for the next actor. `still` keeps the run's clock stopped until [`open`](Self::open)
+    /// or [`close`](Self::close).
     pub(crate) fn start_buffering(&self, still: Option<ClockPause>) {
         self.actor().state = AddressState::Passivated { letters: Vec::new(), still };
     }
@@ -106,7 +108,7 @@ impl RunAddress {
         matches!(self.actor().state, AddressState::Closed)
     }
 
-    /// Returns whether messages are buffered; `None` if the address does not buffer.
+    /// Returns whether the buffer contains messages; `None` if the run is not passivated.
     pub(crate) fn has_buffered(&self) -> Option<bool> {
         match &self.actor().state {
             AddressState::Passivated { letters, .. } => Some(!letters.is_empty()),

@@ -1,7 +1,7 @@
-//! Ends runs that have no actor, with the state machine that run actors use.
+//! Ends runs that have no actor, by using the same state machine as run actors.
 //!
-//! Used for queued runs that are cancelled, runs that crash too often, and interrupted runs of an earlier owner of the
-//! home. A run is ended after its children (R7).
+//! This applies to queued runs that are cancelled, to runs whose actor crashed too often, and to runs that were
+//! interrupted when an earlier owner of the home exited. A run is ended after its children (R7).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -41,8 +41,8 @@ use crate::{
 /// The outcome of a run, and its result for the parent.
 type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
-/// All runs of the interrupted trees if any run has a budget, else empty. Ended runs are included. Parents precede
-/// their children, and each run has its number of children.
+/// Runs of the interrupted run trees, each with its number of children. Ended runs are included, and parents precede
+/// their children. Empty if no interrupted run has a budget.
 pub(crate) type BudgetUsage = Vec<(Run, usize)>;
 
 /// Ends runs that have no actor.
@@ -58,7 +58,8 @@ pub(crate) struct Finalizer {
 
 impl Finalizer {
     /// Ends a run in the background: cancels its descendants, waits until they have ended, and then ends the run.
-    /// Retries while the disk refuses writes. If the end can never be recorded, waiting callers get the error.
+    /// Retries after retryable errors, for example while the disk refuses writes. After any other error, callers that
+    /// wait for the run get that error.
     pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Termination) {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
@@ -77,13 +78,13 @@ impl Finalizer {
                 }
                 // The run was never recorded: there is nothing to end.
                 Ok(None) => finalizer.runs.abandon_start(&live),
-                Err(error) if error.code == ErrorCode::Closing => {} // closing interrupts it
+                Err(error) if error.code == ErrorCode::Closing => {} // shutdown marks the run as interrupted
                 Err(error) => finalizer.runs.run_unrecorded(&live, error),
             }
         });
     }
 
-    /// Ends a run after all its descendants; `None` if no such run is recorded.
+    /// Ends all descendants of a run, then the run. Returns `None` if the run is not recorded.
     async fn finalize_tree(&self, live: &RunEntry, ending: &Termination) -> Result<Option<Finalized>, ErrorInfo> {
         self.finalize_children(&live.run_id).await?;
         match self.finalize(&live.run_id, &live.trace_id, ending.clone()).await {
@@ -93,7 +94,8 @@ impl Finalizer {
         }
     }
 
-    /// Ends the descendants of a run: cancels registered children, and finalizes the ones that never started.
+    /// Ends the descendants of a run: cancels each open child that is registered and waits for it, and finalizes each
+    /// open child that is not.
     async fn finalize_children(&self, run_id: &RunId) -> Result<(), ErrorInfo> {
         let id = run_id.clone();
         let children = self.reader.read(move |reader| reader.children(&id)).await?;
@@ -135,7 +137,7 @@ impl Finalizer {
             Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
-        // Reservations are kept in memory only, so they count only if this process made them.
+        // Budget reservations are kept in memory only. A run that was interrupted in an earlier process has none.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
         let step = run_step(&mut state, RunInput::End(EndInput::Abandon { ending, flushed: flush }), here.as_deref());
         if !step.writes.is_empty() {
@@ -148,13 +150,13 @@ impl Finalizer {
                 error => ErrorInfo::from(&error),
             })?;
         }
-        // Children may have been added in the meantime.
+        // The run has no outcome if children were added in the meantime.
         let open =
             || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: children of it are open");
         run_outcome(&state).ok_or_else(open)
     }
 
-    /// Rebuilds the state of a run in order to end it. If its history is corrupt, uses only its row.
+    /// Rebuilds the state of a run from the store. If its history is corrupt, uses only the record of the run.
     async fn read_state(&self, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
         let (id, trace) = (run_id.clone(), trace_id.clone());
         let read = move |reader: &dyn Reader| match read_stored(reader, &id, &trace) {
@@ -183,7 +185,7 @@ impl Finalizer {
         Ok(run_outcome(&state).map(|(outcome, _)| outcome))
     }
 
-    /// Ends interrupted runs of an earlier owner of the home, children first.
+    /// Ends the given runs as failed with the reason `Interrupted`, children first.
     pub(crate) async fn finalize_interrupted(&self, mut runs: Vec<Run>) -> Result<(), ErrorInfo> {
         runs.sort_by_key(|run| std::cmp::Reverse(run.depth));
         for run in &runs {
@@ -197,7 +199,7 @@ impl Finalizer {
         Ok(())
     }
 
-    /// Reads the budget usage of interrupted runs (BUD-1).
+    /// Reads the runs whose usage counts against the budgets of interrupted runs (BUD-1).
     pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<BudgetUsage, ErrorInfo> {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
@@ -219,8 +221,8 @@ impl Finalizer {
         self.reader.read(read).await
     }
 
-    /// Registers interrupted runs in the given order (parents first), and restores the usage of their budgets. The
-    /// token of a run with a recorded cancel request is cancelled, so that it makes no further step.
+    /// Registers interrupted runs in the given order, which must be parents first, and restores the usage of their
+    /// budgets. If a cancel request is recorded for a run, cancels its token, so that the run starts nothing new.
     pub(crate) fn register_interrupted(&self, runs: &[Run], used: &BudgetUsage) {
         let mut has_new = false;
         for run in runs {
@@ -235,9 +237,10 @@ impl Finalizer {
             has_new |= is_new;
         }
         if !has_new {
-            return; // the budgets of registered runs are up to date
+            return; // all runs were registered before, so their budgets are up to date
         }
-        // The usage of an ended run counts against the budget of the run above it. Parents come first in `used`.
+        // A run without a budget account of its own, such as an ended run, counts against the account of its parent.
+        // Parents come first in `used`, so that account is already known.
         let mut purses: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
             let parent_purse = || purses.get(run.parent_run_id.as_ref()?).cloned();

@@ -41,7 +41,8 @@ pub(super) fn sandbox_policy(
     let sensitive = sensitive_paths(&tool_environment.tools.sensitive_paths, &tool_environment.environment);
     let writable = tool_environment.tools.bash.writable.iter();
     let writable = writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
-    // Excludes roots inside the runtime's home, and roots that were replaced by a symlink, whose target may be any folder.
+    // Excludes roots inside the runtime's home, and roots that were replaced by a symlink: its target may be any
+    // folder.
     let extra =
         roots.additional_roots().iter().filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root)).cloned();
     let directory = project.to_owned();
@@ -70,8 +71,8 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
     found.filter_map(|path| canonical(&path)).filter(|path| path.is_absolute()).collect()
 }
 
-/// Returns the paths that match `path`, whose last component may be a glob pattern. A path without a pattern is returned
-/// even if it does not exist.
+/// Returns the paths that match `path`, whose last component may be a glob pattern. A path without a pattern is
+/// returned even if it does not exist.
 fn matching_paths(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();

@@ -74,8 +74,8 @@ pub struct EventPage {
 }
 
 impl EventQuery {
-    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes precedence
-    /// over the cursor in the query.
+    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes
+    /// precedence over the cursor in the query.
     pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
         let given = if self.tree { self.since_session_seq } else { self.since_event_id };
         let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };

@@ -116,7 +116,7 @@ impl Transition<'_, '_> {
         self.schedule();
     }
 
-    /// Closes, with the error `cancelled`, the calls that wait for an answer or a permission, because the run is ending.
+    /// Closes the calls that wait for an answer or a permission with the error `cancelled`, because the run is ending.
     pub(crate) fn withdraw_pending_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
         let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
@@ -134,7 +134,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Emits `waiting` or `resumed` if the run has started or stopped waiting for users, and notifies its parent (RUN-1).
+    /// If the run has started or stopped waiting for users, emits `waiting` or `resumed` and notifies the parent
+    /// (RUN-1).
     pub(crate) fn update_waiting(&mut self) {
         let waits = self.state.only_waits_for_user();
         if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
