@@ -113,7 +113,7 @@ async fn tool_process_is_recognized_as_confined_peer() {
     plain.kill().unwrap();
     plain.wait().unwrap();
     assert!(is_tool_process(plain.id()), "nobody: it cannot be looked at");
-    assert!(is_tool_process(0), "somebody who cannot be seen from here");
+    assert!(is_tool_process(0), "a process that is not visible from here");
     for (name, script, without) in [
         ("itself", "echo $$; exec sleep 1000", false),
         ("itself, without environment", "echo $$; exec env -i sleep 1000", false),

@@ -5,7 +5,7 @@ use crate::{
     exit::{Exit, Failure},
     guide::{PAGES, page},
     print, report,
-    terminal::Terminal,
+    terminal::{Hue, Terminal},
 };
 
 pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -19,6 +19,6 @@ pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, F
     for page in PAGES {
         print::line(&format!("{:width$}  {}", page.topic, page.title()))?;
     }
-    print::line_or_stderr(terminal, crate::terminal::Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
+    print::line_or_stderr(terminal, Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
     Ok(Exit::Success)
 }

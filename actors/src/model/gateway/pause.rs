@@ -37,7 +37,7 @@ impl Pause {
         (self.until > now).then_some(self.until)
     }
 
-    /// Returns the number of dry rounds so far, as the start of a count by [`dry_rounds`](Self::failed_rounds_since).
+    /// Returns the number of failed rounds so far, as the start of a count by [`Self::failed_rounds_since`].
     pub(super) fn round_mark(&self) -> u64 {
         self.failed_rounds
     }
@@ -122,7 +122,7 @@ mod tests {
         }
         pause.call_succeeded(at(14));
         pause.call_rate_limited(at(16), None, at(17), |round| at(u64::from(round)));
-        assert_eq!((pause.round_mark(), pause.until(at(17))), (3, Some(at(18))), "somebody got through since");
+        assert_eq!((pause.round_mark(), pause.until(at(17))), (3, Some(at(18))), "a call succeeded since");
         pause.call_rate_limited(at(18), None, at(19), |round| at(u64::from(round)));
         pause.call_rate_limited(at(20), None, at(21), |round| at(u64::from(round)));
         assert_eq!((pause.round_mark(), pause.until(at(21))), (5, Some(at(23))), "two dry ones in a row");
@@ -142,7 +142,7 @@ mod tests {
         pause.call_succeeded(at(50));
         pause.call_rate_limited(at(60), None, at(61), |_| at(3));
         pause.call_rate_limited(at(70), None, at(71), |_| at(3));
-        assert_eq!(pause.failed_rounds_since(0, at(80)), 0, "somebody got through half a minute ago");
+        assert_eq!(pause.failed_rounds_since(0, at(80)), 0, "a call succeeded half a minute ago");
         assert_eq!(pause.failed_rounds_since(0, at(171)), 1, "what was before counts no more");
     }
 }

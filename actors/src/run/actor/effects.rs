@@ -11,7 +11,7 @@ use soong_storage::fault::FaultPoint;
 use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
-        effect::{ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect, StoreEffect, ToolEffect},
+        effect::{ArtifactEffect, ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect, ToolCallEffect},
         input::{ChildInput, ModelInput, RunInput, ToolInput},
         state::RunState,
     },
@@ -22,7 +22,7 @@ impl RunActor {
     pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
         for effect in effects {
             match effect {
-                Effect::Model(_) | Effect::Tool(ToolEffect::Run(_)) if self.lacks_slot(state) => {
+                Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_)) if self.lacks_slot(state) => {
                     state.slot_wait.get_or_insert_with(|| self.entry.clock.pause());
                     state.deferred_effects.push(effect);
                 }
@@ -45,17 +45,17 @@ impl RunActor {
                 Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
                     self.services.tasks.hooks.notify_of_start(&self.entry, &self.spec, point, prompt);
                 }
-                Effect::Hook(HookEffect::AskToStop(answer)) => {
+                Effect::Hook(HookEffect::CallStopHooks(answer)) => {
                     state.tasks.call_stop_hooks(myself.clone(), &self.spec, answer);
                 }
-                Effect::Store(StoreEffect::Answer(answer)) => {
+                Effect::Artifact(ArtifactEffect::StoreAnswer(answer)) => {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
-                Effect::Store(StoreEffect::Flush) => {
+                Effect::Artifact(ArtifactEffect::FlushDocuments) => {
                     self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::Flush);
                     state.tasks.flush_documents(myself.clone());
                 }
-                Effect::Store(StoreEffect::Invalidate(names)) => {
+                Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
                     self.services.artifacts.evict_restored(&self.entry.session_id, &names);
                 }
                 Effect::AbortTasks => {
@@ -72,15 +72,15 @@ impl RunActor {
         self.watch_time_limit(state);
     }
 
-    fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolEffect, state: &mut RunActorState) {
+    fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolCallEffect, state: &mut RunActorState) {
         match effect {
-            ToolEffect::Run(job) => {
+            ToolCallEffect::Run(job) => {
                 self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::RunTool);
                 state.tasks.run_tool(myself.clone(), &self.spec, job);
             }
-            ToolEffect::RequestPermission(id) => self.services.approvals.request(id),
-            ToolEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
-            ToolEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
+            ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
+            ToolCallEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
+            ToolCallEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
         }
     }
 

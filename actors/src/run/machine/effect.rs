@@ -1,4 +1,4 @@
-//! The effects of a transition: work for the run's actor once the writes are durable.
+//! Effects of a transition: work that the run's actor performs once the writes of the transition are durable.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run
 
 use crate::{hook::HookPoint, memory::Changes};
 
-/// Work for the actor of the run, performed once the writes of the step are durable.
+/// Work that the run's actor performs once the writes of its [`Step`] are durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Model(ModelEffect),
     Memory(MemoryEffect),
-    Tool(ToolEffect),
+    Tool(ToolCallEffect),
     Child(ChildEffect),
     Hook(HookEffect),
-    Store(StoreEffect),
-    /// Aborts all work of the run that is in flight.
+    Artifact(ArtifactEffect),
+    /// Aborts all running tasks of the run.
     AbortTasks,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum ModelEffect {
     Summarize(SummaryCall),
 }
 
-/// A request to the memory of earlier runs.
+/// An operation on the experiences of earlier runs.
 #[derive(Debug)]
 pub(crate) enum MemoryEffect {
     /// Searches the experiences of earlier runs.
@@ -40,47 +40,47 @@ pub(crate) enum MemoryEffect {
 
 /// Work for one tool call.
 #[derive(Debug)]
-pub(crate) enum ToolEffect {
+pub(crate) enum ToolCallEffect {
     /// Runs a tool.
     Run(ToolCallTask),
     /// Requests permission for a call.
     RequestPermission(PermissionId),
-    /// Reads the settings of the last run of a sub-trace, for the call that continues it.
+    /// Reads the settings of the last run of the sub-trace that the tool call `id` continues.
     ReadSettings { id: String, trace_id: TraceId },
-    /// Stores the results of a call's children, which are too long to be passed on in full.
+    /// Stores the results of a call's child runs as an artifact, because they are too long for the conversation.
     StoreResults(OversizedResults),
 }
 
-/// Work that concerns the children or the parent of the run.
+/// Work that concerns the child runs or the parent of the run.
 #[derive(Debug)]
 pub(crate) enum ChildEffect {
     /// Asks the supervisor of the session to admit these children.
     Start(Vec<Run>),
     /// Cancels these children.
     Cancel(Vec<RunId>),
-    /// Answers the program that requested children.
+    /// Replies to the program that requested child runs.
     AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
-    /// Reports to the parent what the run does now.
+    /// Reports the current status of the run to its parent.
     NotifyParent { parent: RunId, collaborator: Collaborator },
 }
 
-/// A call of hooks.
+/// A call to the configured hooks.
 #[derive(Debug)]
 pub(crate) enum HookEffect {
-    /// Notifies hooks that the run starts.
+    /// Notifies the hooks of `point` that the run starts. Does not wait for them.
     NotifyStart { point: HookPoint, prompt: Option<String> },
     /// Asks stop hooks whether the run may end with this answer.
-    AskToStop(String),
+    CallStopHooks(String),
 }
 
 /// Work for the artifact store.
 #[derive(Debug)]
-pub(crate) enum StoreEffect {
-    /// Stores the answer, which is too long for a result.
-    Answer(String),
-    /// Stores the edits of the run as versions.
-    Flush,
-    /// Drops cached copies of these documents: their content was replaced.
+pub(crate) enum ArtifactEffect {
+    /// Stores the answer as an artifact, because it is too long for the run's result.
+    StoreAnswer(String),
+    /// Stores the run's document edits as artifact versions.
+    FlushDocuments,
+    /// Drops the cached copies of these documents, because a rewind replaced their content.
     Invalidate(Vec<String>),
 }
 
@@ -107,8 +107,9 @@ pub(crate) struct SummaryCall {
 #[derive(Debug)]
 pub(crate) struct ToolCallTask {
     pub(crate) id: String,
-    /// The turn and the sequence of the message that contain the call.
+    /// Turn that contains the call.
     pub(crate) turn: u32,
+    /// Sequence number of the message that contains the call.
     pub(crate) message_sequence: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) arguments: Value,
@@ -121,7 +122,7 @@ pub(crate) struct ToolCallTask {
     pub(crate) goal_id: Option<GoalId>,
 }
 
-/// The results of a call's children that are too long for the conversation.
+/// Combined results of a tool call's child runs, if they are too long for the conversation.
 #[derive(Debug)]
 pub(crate) struct OversizedResults {
     pub(crate) id: String,
@@ -133,7 +134,7 @@ pub(crate) struct OversizedResults {
     pub(crate) shortened_text: String,
 }
 
-/// The result of a transition.
+/// Result of a transition: records to append, and effects to perform once they are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) writes: Vec<Write>,

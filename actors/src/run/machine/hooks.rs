@@ -51,7 +51,7 @@ impl Transition<'_, '_> {
             StopHookState::Pending => true,
             StopHookState::NotCalled => {
                 state.end.stop_hook = StopHookState::Pending;
-                self.step.effects.push(Effect::Hook(HookEffect::AskToStop(state.answer.text.clone())));
+                self.step.effects.push(Effect::Hook(HookEffect::CallStopHooks(state.answer.text.clone())));
                 true
             }
         }

@@ -27,7 +27,7 @@ pub(crate) struct RunSpec {
     pub(crate) catalog: Catalog,
     pub(crate) limits: RunLimits,
     pub(crate) model: ModelSpec,
-    pub(crate) helpers: HelperModels,
+    pub(crate) auxiliary_models: AuxiliaryModels,
     pub(crate) context: ContextConfig,
     /// Schema of the answer.
     pub(crate) output_schema: Option<OutputSchema>,
@@ -110,7 +110,7 @@ pub(crate) struct ModelSpec {
 }
 
 /// Models for work besides the turns of a run.
-pub(crate) struct HelperModels {
+pub(crate) struct AuxiliaryModels {
     /// Writes summaries of the conversation.
     pub(crate) summary: AuxiliaryModel,
     /// Whether `summary` is the model of the run.

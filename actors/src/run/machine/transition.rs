@@ -120,15 +120,7 @@ impl Transition<'_, '_> {
             SummaryInput::Completed(completion) => self.summary_completed(*completion),
             SummaryInput::Failed { error, was_sent } => {
                 let was_interrupted = was_sent && error.code == ErrorCode::Cancelled;
-                let usage = was_interrupted.then(|| Usage {
-                    prompt_tokens: self
-                        .state
-                        .compaction
-                        .tokens_before
-                        .min(self.state.spec.helpers.summary.max_prompt_tokens),
-                    estimated: true,
-                    ..Usage::default()
-                });
+                let usage = was_interrupted.then(|| self.lost_summary_usage(0));
                 self.summary_failed(error, usage);
             }
         }

@@ -279,10 +279,10 @@ impl Transition<'_, '_> {
         };
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
         let available_tokens = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
-        let max_tokens = if state.spec.helpers.summary_is_own_model {
-            state.spec.helpers.summary.max_prompt_tokens.min(available_tokens)
+        let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
+            state.spec.auxiliary_models.summary.max_prompt_tokens.min(available_tokens)
         } else {
-            state.spec.helpers.summary.max_prompt_tokens
+            state.spec.auxiliary_models.summary.max_prompt_tokens
         };
         let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
         let call = SummaryCall { system, user };
@@ -310,7 +310,7 @@ impl Transition<'_, '_> {
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage));
+        let cost = self.state.spec.auxiliary_models.summary.prices.map(|prices| prices.cost(&usage));
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
             Err(error) => match (plain_summary(&completion.text), call) {
@@ -339,24 +339,32 @@ impl Transition<'_, '_> {
 
     /// Records that a summary failed and continues the turn with the unchanged conversation.
     pub(crate) fn summary_failed(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        let cost = usage.and_then(|usage| self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage)));
-        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
+        self.record_failed_summary(error, usage);
         self.continue_or_halt();
     }
 
     /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
     /// (DUR-4).
     pub(crate) fn close_lost_summary(&mut self) {
-        let spec = &self.state.spec;
-        let usage = Usage {
-            prompt_tokens: self.state.compaction.tokens_before.min(spec.helpers.summary.max_prompt_tokens),
-            completion_tokens: spec.model.max_output_tokens,
+        let usage = self.lost_summary_usage(self.state.spec.model.max_output_tokens);
+        self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off"), Some(usage));
+    }
+
+    /// Estimates the usage of a summary whose request was sent and whose answer was lost.
+    pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> Usage {
+        let max_prompt_tokens = self.state.spec.auxiliary_models.summary.max_prompt_tokens;
+        Usage {
+            prompt_tokens: self.state.compaction.tokens_before.min(max_prompt_tokens),
+            completion_tokens,
             estimated: true,
             ..Usage::default()
-        };
-        let cost = spec.helpers.summary.prices.map(|prices| prices.cost(&usage));
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
-        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
+        }
+    }
+
+    fn record_failed_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
+        let prices = self.state.spec.auxiliary_models.summary.prices;
+        let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
+        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
     }
 
     fn continue_or_halt(&mut self) {

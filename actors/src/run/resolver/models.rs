@@ -6,7 +6,7 @@ use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceCon
 use super::RunResolver;
 use crate::{
     model::tokens::TokenCounter,
-    run::machine::spec::{AuxiliaryModel, HelperModels, ModelSpec},
+    run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec},
 };
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
@@ -15,7 +15,7 @@ const OFFLINE: &str = "offline";
 /// The models that a run uses.
 pub(super) struct Models {
     pub(super) model: ModelSpec,
-    pub(super) helpers: HelperModels,
+    pub(super) auxiliary: AuxiliaryModels,
 }
 
 impl ModelSpec {
@@ -64,7 +64,7 @@ impl RunResolver {
             name,
         };
         let summary_is_own_model = config.context.compact_profile.is_none();
-        Ok(Models { model, helpers: HelperModels { summary, summary_is_own_model, utility } })
+        Ok(Models { model, auxiliary: AuxiliaryModels { summary, summary_is_own_model, utility } })
     }
 
     /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.

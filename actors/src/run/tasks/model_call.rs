@@ -201,7 +201,8 @@ impl ModelCaller {
         call: SummaryCall,
         line: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        self.call_auxiliary(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
+        self.call_auxiliary(spec, &spec.auxiliary_models.summary, call.system, vec![(Role::User, call.user)], line)
+            .await
     }
 
     /// Sends a request without tools to an auxiliary model.

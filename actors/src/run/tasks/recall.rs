@@ -36,8 +36,9 @@ pub(in crate::run) async fn search(
         observer.reservation.take().into_iter().for_each(Reservation::settle);
         observer.was_sent = false;
         recalled.pending_prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer =
-            models.call_auxiliary(spec, &spec.helpers.utility, system.clone(), messages.clone(), observer).await?;
+        let answer = models
+            .call_auxiliary(spec, &spec.auxiliary_models.utility, system.clone(), messages.clone(), observer)
+            .await?;
         recalled.add_call(&answer);
         match read_tags(&answer.text) {
             Ok(tags) => break tags,

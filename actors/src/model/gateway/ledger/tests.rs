@@ -106,7 +106,7 @@ fn waiting_calls_fail_after_max_unsuccessful_rounds() {
     }
     assert_eq!(ledger.check_wait(&waiting, at(0), now).unwrap_err().code, ErrorCode::ProviderRateLimited);
     let late = ledger.register();
-    assert!(ledger.check_wait(&late, at(0), now).is_ok(), "whoever comes now has all tries before it");
+    assert!(ledger.check_wait(&late, at(0), now).is_ok(), "a call that arrives now has all its attempts");
 }
 
 #[test]

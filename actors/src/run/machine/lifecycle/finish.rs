@@ -14,7 +14,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::{Effect, StoreEffect},
+    effect::{ArtifactEffect, Effect},
     ending::Termination,
     outcome,
     state::phase::Phase,
@@ -46,7 +46,7 @@ impl Transition<'_, '_> {
         }
         if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {
             if !std::mem::replace(&mut self.state.edited_documents.flushing, true) {
-                self.step.effects.push(Effect::Store(StoreEffect::Flush));
+                self.step.effects.push(Effect::Artifact(ArtifactEffect::FlushDocuments));
             }
             return;
         }
@@ -69,7 +69,7 @@ impl Transition<'_, '_> {
             return false;
         }
         if !std::mem::replace(&mut self.state.answer.storing, true) {
-            self.step.effects.push(Effect::Store(StoreEffect::Answer(self.state.answer.text.clone())));
+            self.step.effects.push(Effect::Artifact(ArtifactEffect::StoreAnswer(self.state.answer.text.clone())));
         }
         true
     }

@@ -14,7 +14,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::{Effect, StoreEffect},
+    effect::{ArtifactEffect, Effect},
     ending::Termination,
     errors::call_interrupted,
     outcome,
@@ -124,7 +124,7 @@ impl Transition<'_, '_> {
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
         if !restored.is_empty() {
-            self.step.effects.push(Effect::Store(StoreEffect::Invalidate(restored.clone())));
+            self.step.effects.push(Effect::Artifact(ArtifactEffect::Invalidate(restored.clone())));
         }
         self.emit(MessageEvent::Rewind {
             after_sequence,

@@ -27,7 +27,7 @@ impl Transition<'_, '_> {
         }
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
-        let mut completion_tokens = spec.helpers.utility.max_output_tokens;
+        let mut completion_tokens = spec.auxiliary_models.utility.max_output_tokens;
         if let Some(purse) = self.context.budget.filter(|_| same_process) {
             let reserved = purse.lost_reservation();
             if reserved.model_calls == 0 {
@@ -38,7 +38,7 @@ impl Transition<'_, '_> {
         }
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the look for experiences was cut off");
         let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
-        let cost = spec.helpers.utility.prices.map(|prices| prices.cost(&usage));
+        let cost = spec.auxiliary_models.utility.prices.map(|prices| prices.cost(&usage));
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
         self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error });
     }
@@ -60,7 +60,7 @@ impl Transition<'_, '_> {
             });
         }
         let RecallResult { tags, ids, prompt_text: told, model_calls, usage, error, .. } = recalled;
-        let prices = self.state.spec.helpers.utility.prices;
+        let prices = self.state.spec.auxiliary_models.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // If no model call was made and nothing failed, there is nothing to record.
         if model_calls > 0 || error.is_some() {

@@ -18,7 +18,7 @@ use soong_protocol::{
 use crate::{
     run::machine::{
         child_spec::ChildSpec,
-        effect::{ChildEffect, Effect, ToolEffect},
+        effect::{ChildEffect, Effect, ToolCallEffect},
         input::ChildRequest,
         outcome,
         output_schema::OutputSchema,
@@ -148,7 +148,7 @@ impl Transition<'_, '_> {
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
     fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         self.check_continued(&trace_id, mode)?;
-        self.step.effects.push(Effect::Tool(ToolEffect::ReadSettings { id: call.id.clone(), trace_id }));
+        self.step.effects.push(Effect::Tool(ToolCallEffect::ReadSettings { id: call.id.clone(), trace_id }));
         Ok(())
     }
 

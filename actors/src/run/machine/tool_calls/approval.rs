@@ -15,7 +15,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    effect::{Effect, ToolEffect},
+    effect::{Effect, ToolCallEffect},
     inline::preview,
     state::{
         RunState,
@@ -66,7 +66,7 @@ impl Transition<'_, '_> {
         if self.state.end.ending.is_some() {
             return self.withdraw_pending_calls();
         }
-        self.step.effects.push(Effect::Tool(ToolEffect::RequestPermission(id)));
+        self.step.effects.push(Effect::Tool(ToolCallEffect::RequestPermission(id)));
     }
 
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.

@@ -16,7 +16,7 @@ use soong_protocol::{
 use crate::{
     hook::HookPoint,
     run::machine::{
-        effect::{Effect, OversizedResults, ToolCallTask, ToolEffect},
+        effect::{Effect, OversizedResults, ToolCallEffect, ToolCallTask},
         errors::call_interrupted,
         inline::preview,
         outcome,
@@ -173,7 +173,7 @@ impl Transition<'_, '_> {
             permission_id: leave,
             goal_id,
         };
-        self.step.effects.push(Effect::Tool(ToolEffect::Run(job)));
+        self.step.effects.push(Effect::Tool(ToolCallEffect::Run(job)));
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Transition<'_, '_> {
             calls.message_sequence
         });
         let ToolOutput { title, output: whole, .. } = output;
-        self.step.effects.push(Effect::Tool(ToolEffect::StoreResults(OversizedResults {
+        self.step.effects.push(Effect::Tool(ToolCallEffect::StoreResults(OversizedResults {
             id,
             message_sequence: asked_in,
             title,
@@ -355,7 +355,7 @@ impl Transition<'_, '_> {
         }
         self.step
             .effects
-            .extend(pending_permissions.into_iter().map(|it| Effect::Tool(ToolEffect::RequestPermission(it))));
+            .extend(pending_permissions.into_iter().map(|it| Effect::Tool(ToolCallEffect::RequestPermission(it))));
         self.schedule();
     }
 
