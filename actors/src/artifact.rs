@@ -14,10 +14,10 @@ mod content;
 mod document;
 #[cfg(feature = "docx")]
 mod docx;
-mod door;
 mod inventory;
 pub mod matcher;
 mod reader;
+mod service;
 mod store;
 mod supervisor;
 mod working_set;
@@ -27,11 +27,11 @@ pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport
 pub use content::{Content, is_text};
 #[cfg(feature = "docx")]
 pub use docx::docx;
-pub(crate) use door::ArtifactHandle;
 pub use reader::ArtifactReader;
+pub(crate) use service::ArtifactHandle;
 pub(crate) use store::ArtifactStore;
 pub(crate) use store::copy::registration_writes;
-pub(crate) use store::go_back::RestorePlan;
+pub(crate) use store::restore::RestorePlan;
 pub(crate) use supervisor::ArtifactStoreSupervisorActor;
 pub(crate) use working_set::ArtifactStoreSupervisorMsg;
 

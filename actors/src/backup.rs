@@ -33,7 +33,7 @@ use soong_storage::{
 };
 use uuid::Uuid;
 
-use crate::reading::DATABASE;
+use crate::store_reader::DATABASE;
 
 /// Files and folders that users put into a home; copied if they exist. The memory folders of other users are copied
 /// too. Keys, locks, sockets and logs are not copied.

@@ -7,7 +7,8 @@ mod skill;
 use std::sync::Arc;
 
 use crate::tool::{
-    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, glob, grep, list_files, machine, read, write,
+    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, glob, grep, list_files, read, run_tools,
+    write,
 };
 #[cfg(feature = "web-tools")]
 use crate::tool::{web_search, webfetch};
@@ -17,7 +18,7 @@ impl ToolRegistry {
     pub fn with_builtins(surroundings: &ToolEnvironment) -> Result<Self, RegisterError> {
         let mut registry = Self::new();
         let roots = Arc::new(PathPolicy::new(surroundings));
-        for spec in machine::specs() {
+        for spec in run_tools::specs() {
             registry.register_spec(spec)?;
         }
         let roots = || Arc::clone(&roots);

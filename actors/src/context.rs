@@ -1,21 +1,21 @@
 //! Context building, pure part: selects what a model sees of a conversation (CTX-1 to CTX-3).
 //!
-//! Level 1 omits the messages of finished goals in each turn, without calling a model (`level_one.rs`). Level 2 plans
-//! what a summary covers (`compaction.rs`), builds the request for it (`request.rs`, `transcript.rs`), and checks and
-//! formats the answer (`summary.rs`). Both keep calls and their results together (`unit.rs`).
+//! Level 1 omits the messages of finished goals in each turn, without calling a model (`prune.rs`). Level 2 plans
+//! what a summary covers (`compaction.rs`), builds the request for it (`summary_request.rs`, `transcript.rs`), and checks and
+//! formats the answer (`summary.rs`). Both keep calls and their results together (`message_group.rs`).
 //!
 //! Pure: no clock, no I/O, no actor. The function that counts tokens is an argument.
 //!
 //! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens (`model/tokens.rs`), the
 //! system prompt.
 
-mod clip;
 mod compaction;
-mod level_one;
-mod request;
+mod message_group;
+mod prune;
 mod summary;
+mod summary_request;
 mod transcript;
-mod unit;
+mod truncate;
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use soong_protocol::Message;
 
 pub(crate) use self::{
     compaction::plan_compaction,
-    level_one::{is_replacement, prune},
-    request::{
+    prune::{is_replacement, prune},
+    summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
+    summary_request::{
         CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, conversation_text, correction_request,
         summary_request,
     },
-    summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
 };
 
 /// Estimates the tokens of a text, for use without a tokenizer.

@@ -20,7 +20,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceI
 pub use stream::EventStream;
 use tokio::sync::mpsc;
 
-use crate::meter::{SubscriberMetrics, count};
+use crate::metrics::{SubscriberMetrics, count};
 
 /// Maximum number of live items buffered for a subscriber. Beyond it, the subscriber has to read from the store
 /// again.

@@ -21,9 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
+    actor_tree::ActorStatus,
     events::{EventBus, LiveDelta, LostRun, StreamItem},
-    meter::MetricsCounter,
-    observatory::ActorStatus,
+    metrics::MetricsCounter,
     redaction::Redactor,
 };
 

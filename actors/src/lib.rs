@@ -19,6 +19,7 @@
 //! RunRequest with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 mod actor_base;
+mod actor_tree;
 pub mod artifact;
 mod backup;
 mod budget;
@@ -36,35 +37,34 @@ mod journal;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(not(feature = "mcp"))]
-#[path = "mcp/missing.rs"]
+#[path = "mcp/disabled.rs"]
 mod mcp;
 pub mod memory;
-mod meter;
+mod metrics;
 pub mod model;
-mod observatory;
 pub mod offline;
 pub mod permission;
 pub mod preset;
-mod project_text;
-mod reading;
+mod project_instructions;
 mod redaction;
 mod run;
 mod runtime;
 mod session;
 pub mod skill;
+mod store_reader;
 mod suggestion;
 pub mod task_journal;
 mod text;
 pub mod tool;
 
+pub use actor_tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;
 pub use events::{EventStream, LiveDelta, LostRun, StreamItem};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
-pub use meter::{GatewayMetrics, Metrics, SubscriberMetrics};
-pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
+pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use redaction::Redactor;
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{

@@ -2,8 +2,8 @@
 //! reached by URL.
 //!
 //! Each server has one connection, which all runs of the runtime share. An actor per server (`actor.rs`) owns the
-//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`work.rs`) that connects
-//! (`connection.rs`, using `process.rs` or `http.rs`), lists the tools (`listing.rs`), and keeps the connection open.
+//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`connection_task.rs`) that connects
+//! (`connection.rs`, using `stdio.rs` or `http.rs`), lists the tools (`tool_list.rs`), and keeps the connection open.
 //! Tool calls (`tool.rs`) use the connection directly, without a message to the actor.
 //!
 //! Invariants:
@@ -13,22 +13,22 @@
 //!
 //! Elsewhere: who may call which tool (PERM-1).
 
-use crate::observatory::ActorTree;
+use crate::actor_tree::ActorTree;
 
 mod actor;
 mod client;
 mod connection;
+mod connection_task;
 mod http;
-mod listing;
-mod means;
 mod message;
 mod probe;
-mod process;
 mod result;
+mod stdio;
 mod supervisor;
+mod target;
 mod task_tools;
 mod tool;
-mod work;
+mod tool_list;
 
 #[cfg(test)]
 mod tests;
@@ -53,13 +53,13 @@ use self::{
     supervisor::{McpSupervisorActor, McpSupervisorMsg},
 };
 pub use self::{
-    listing::ListedTool,
     probe::{Probe, probe},
+    tool_list::ListedTool,
 };
 use crate::{
     actor_base::{Mailbox, SINGLETON_ID, restart},
+    actor_tree::{ActorKind, ActorStatus},
     environment::Environment,
-    observatory::{ActorKind, ActorStatus},
     permission::missing_mcp_tools,
     tool::{RegisteredTool, ToolRegistry},
 };

@@ -14,11 +14,11 @@
 //! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
 //! the artifact store for texts).
 
-mod beginning;
+mod appends;
+mod partial;
 mod permission;
 mod prefix;
 mod stream;
-mod writes;
 
 use std::{
     borrow::Cow,
@@ -122,7 +122,7 @@ impl Redactor {
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
         match finder {
             Ok(finder) if !forms.is_empty() => {
-                let beginnings = beginning::partial_matcher(&forms);
+                let beginnings = partial::partial_matcher(&forms);
                 let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
                 Self {
                     index: Some(Arc::new(SecretIndex {

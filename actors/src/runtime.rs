@@ -20,10 +20,10 @@ mod provider;
 mod questions;
 mod recovery;
 mod reflection;
+mod run_request;
 mod services;
 mod sessions;
 mod settings;
-mod start;
 pub(crate) mod supervisor;
 mod tasks;
 mod wiring;
@@ -44,22 +44,22 @@ use home::HomeLock;
 pub use questions::already_decided;
 use ractor::ActorRef;
 pub use recovery::{InterruptedRuns, RecoveryPolicy};
+pub use run_request::{RunRequest, RunSetting};
 use soong_protocol::{
     Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, ToolSpec, Trace,
     TraceId, UsageBy, UsageReport,
 };
 use soong_storage::store::{MessagePath, Page, Reader, SessionFilter, TraceFilter, UsageFilter};
-pub use start::{RunRequest, RunSetting};
 
 use crate::{
     actor_base::closing,
+    actor_tree::{ActorKind, ActorView, TreeWatch},
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalTasks,
     memory::MemoryFile,
-    meter::Metrics,
+    metrics::Metrics,
     model::{TokenDeviation, gateways::StartGateway},
-    observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
     run::{RunEntry, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
     runtime::services::Services,

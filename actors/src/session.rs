@@ -2,9 +2,9 @@
 
 mod actor;
 mod cleanup;
+mod deletion;
 mod message;
 mod registry;
-mod removal;
 mod services;
 mod supervisor;
 
@@ -12,9 +12,9 @@ use std::{path::Path, sync::Arc};
 
 pub(crate) use actor::deleted_meanwhile;
 pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
+pub(crate) use deletion::SessionDeleter;
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
-pub(crate) use removal::SessionDeleter;
 pub(crate) use services::SessionServices;
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;

@@ -2,7 +2,7 @@
 //!
 //! Sources, in ascending priority: built-in skills, then the files `skills/*.md` and `skills/NAME/SKILL.md` of the
 //! home. A file of the home replaces a built-in skill of the same name. A project may contain further skills
-//! (`project_text.rs`), which replace none.
+//! (`project_instructions.rs`), which replace none.
 //!
 //! A system prompt contains the skills named by the call, else those of the preset, else all built-in ones. It lists
 //! the others by name and description, and the tool `skill` loads them.

@@ -15,15 +15,15 @@
 
 mod file;
 mod line;
-mod place;
+mod list;
+mod location;
 mod projection;
-mod shelf;
 mod writer;
 
 pub use line::{TaskCreated, TaskEvent, TaskLine, TaskStatus};
-pub use place::TaskPlace;
-pub use projection::goal_tree;
-pub use shelf::{
+pub use list::{
     ProjectTask, TaskCandidate, TaskCleanup, TaskCleanupFailure, TaskCleanupReport, clean_up_tasks, project_tasks,
 };
+pub use location::TaskPlace;
+pub use projection::goal_tree;
 pub(crate) use writer::TaskJournals;

@@ -5,9 +5,8 @@
 //! whether a call may run (PERM-1).
 
 pub mod bash;
-mod beneath;
 mod coercion;
-mod difference;
+mod diff;
 pub mod edit;
 mod function;
 pub mod glob;
@@ -15,12 +14,13 @@ pub mod grep;
 mod guarded;
 pub(crate) mod kernel_files;
 pub mod list_files;
-pub(crate) mod machine;
-pub(crate) mod project;
+mod path_policy;
+pub(crate) mod project_path;
 pub mod read;
 mod redaction;
 mod registry;
-mod roots;
+pub(crate) mod run_tools;
+mod safe_fs;
 mod schema;
 mod walk;
 #[cfg(feature = "web-tools")]
@@ -37,14 +37,14 @@ use std::{
     sync::Arc,
 };
 
-pub(crate) use beneath::{list_dir_names, read_text};
 pub(crate) use coercion::with_note;
 pub use function::{FunctionTool, function};
 use futures::future::BoxFuture;
+pub(crate) use path_policy::PathPolicy;
 pub(crate) use redaction::redacted;
 pub(crate) use registry::violations;
 pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
-pub(crate) use roots::PathPolicy;
+pub(crate) use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
@@ -54,7 +54,7 @@ use soong_protocol::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 #[cfg(test)]
-pub(crate) use project::tests as project_for_tests;
+pub(crate) use project_path::tests as project_for_tests;
 
 use crate::{artifact::ArtifactService, environment::Environment, memory::MemoryFiles, skill::Skills};
 

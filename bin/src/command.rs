@@ -20,6 +20,7 @@ mod permissions;
 mod presets;
 mod questions;
 mod run;
+mod runtime_session;
 mod serve;
 mod sessions;
 mod settings;
@@ -29,7 +30,6 @@ mod tools;
 mod traces;
 mod tree;
 mod usage;
-mod work;
 
 use soong::{Environment, protocol::Decision};
 

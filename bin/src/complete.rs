@@ -14,7 +14,7 @@ use crate::{
     builtin_tools,
     cli::{Cli, Global},
     config::{self, HomeFiles},
-    records::OfflineStore,
+    offline_store::OfflineStore,
 };
 
 /// Environment variable with which a completion script names its shell.

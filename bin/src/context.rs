@@ -9,8 +9,8 @@ use crate::{
     config,
     exit::Failure,
     log::{self, LogTarget},
+    offline_store::{self, OfflineStore},
     panic, print,
-    records::{self, OfflineStore},
     source::Source,
     terminal::Terminal,
 };
@@ -55,7 +55,7 @@ impl Context<'_> {
     pub(crate) fn print_if_unused(&self, empty: &impl Serialize) -> Result<bool, Failure> {
         // A missing home that was given explicitly is an error.
         let is_default = self.remote.is_none() && self.global.home.is_none();
-        let is_unused = is_default && records::is_unused(&self.home()?);
+        let is_unused = is_default && offline_store::is_unused(&self.home()?);
         match (is_unused, self.global.json) {
             (true, true) => print::json(empty)?,
             (true, false) => print::line("No sessions yet. Start one: soong chat")?,

@@ -21,9 +21,9 @@ use soong_server::http::TraceView;
 
 use crate::{
     exit::Failure,
-    figure,
-    folder::{StagedDir, write_failure},
+    format,
     source::Source,
+    staged_dir::{StagedDir, write_failure},
     text,
 };
 
@@ -90,7 +90,7 @@ impl Exported {
     pub(crate) fn summary(&self) -> String {
         let total = |count: fn(&ExportedTrace) -> u64, one: &str, many: &str| {
             let total = self.traces.iter().map(count).sum::<u64>();
-            figure::plural(usize::try_from(total).unwrap_or(usize::MAX), one, many)
+            format::plural(usize::try_from(total).unwrap_or(usize::MAX), one, many)
         };
         let sub_trace = match self.traces.len().saturating_sub(1) {
             0 => String::new(),

@@ -5,6 +5,7 @@
 //! Not in this module: the runtime itself, which is the library `soong`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
 
+mod artifact_source;
 mod builtin_tools;
 mod cli;
 mod client;
@@ -14,33 +15,32 @@ mod config;
 mod context;
 mod exit;
 mod export;
-mod figure;
 mod file;
-mod folder;
+mod format;
 mod guide;
 mod input;
 mod interrupt;
 mod keyboard;
-mod line;
-mod lineage;
+mod line_progress;
 mod log;
 mod markdown;
+mod message_marks;
 mod monitor;
+mod offline_store;
 mod owner;
 mod panic;
-mod people;
-mod plain;
 mod print;
 mod progress;
-mod records;
+mod prompts;
 mod report;
 #[cfg(test)]
 mod sample;
 mod screen;
 mod secret;
 mod service;
-mod shelf;
 mod source;
+mod staged_dir;
+mod styled_line;
 #[cfg(feature = "otlp")]
 mod telemetry;
 mod terminal;

@@ -18,7 +18,7 @@ use std::{borrow::Cow, ops::Range};
 use pulldown_cmark::{Event, Options, Parser};
 
 use self::blocks::Writer;
-use crate::{line::StyledLine, terminal::Terminal};
+use crate::{styled_line::StyledLine, terminal::Terminal};
 
 /// Maximum width of rendered text, in columns.
 const MAX_COLUMNS: usize = 100;

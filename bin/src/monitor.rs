@@ -8,26 +8,26 @@
 use crate::tty;
 
 mod actor;
-mod asks;
-mod deed;
-mod desk;
+mod actor_index;
+mod cells;
+mod command;
+mod detail;
 mod dialog;
 mod draw;
-mod endings;
 mod feed;
-mod forest;
-mod ink;
+mod finished_runs;
 mod keys;
 mod list;
 mod pane;
+mod pending_requests;
 mod prompt;
-mod pulse;
 mod rows;
 #[cfg(test)]
 mod sample;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
+mod usage_history;
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::feed::TreeSource;
 use self::{
+    cells::CellWriter,
     feed::Feed,
-    ink::CellWriter,
     state::{Monitor, MonitorInput, MonitorRequest},
 };
 use crate::{

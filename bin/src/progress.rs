@@ -18,12 +18,11 @@ use crate::{
     client::Client,
     context::{Context, RunDisplay},
     exit::Failure,
-    line::StyledLine,
+    line_progress::{self, LineProgress},
     markdown::{PageFormat, streamed::Streamed},
-    people,
-    plain::{self, LineProgress},
-    print,
-    screen::{self, Screen, board::RunTable},
+    print, prompts,
+    screen::{self, Screen, run_table::RunTable},
+    styled_line::StyledLine,
     terminal::{Hue, Paint, Terminal},
     text,
 };
@@ -137,7 +136,7 @@ impl Progress {
 
     /// Returns whether the user at the terminal can be prompted.
     pub(crate) fn can_ask(&self) -> bool {
-        matches!(self, Self::Live(_) | Self::Plain(_)) && people::is_interactive()
+        matches!(self, Self::Live(_) | Self::Plain(_)) && prompts::is_interactive()
     }
 
     /// Returns the label of a child run, or `None` if `run` is not a known child.
@@ -197,7 +196,8 @@ impl LiveDisplay {
                 let finished = self.answer.finish(record);
                 self.screen.print_above(&finished);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
-                    let warning = StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::mcp_warning(error));
+                    let warning =
+                        StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, line_progress::mcp_warning(error));
                     self.screen.print_above(&[warning]);
                 }
                 self.board.apply(record);

@@ -10,11 +10,11 @@ use soong_server::http::RunView;
 use crate::{
     context::Context,
     exit::{self, Exit, Failure},
-    figure,
+    format,
     markdown::{self, PageFormat},
-    people::{TARGET_CHARS, UserRequest},
+    offline_store::OfflineStore,
     print,
-    records::OfflineStore,
+    prompts::{TARGET_CHARS, UserRequest},
     terminal::{Hue, Terminal},
     text,
 };
@@ -124,7 +124,7 @@ pub(crate) fn print_denied_calls(refused: &[DeniedCall]) {
     if unasked.is_empty() {
         return;
     }
-    let calls = figure::plural(unasked.len(), "call was", "calls were");
+    let calls = format::plural(unasked.len(), "call was", "calls were");
     print::error_line(&format!("{calls} refused, since nobody could be asked:"));
     unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
 }
@@ -213,7 +213,7 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
     }
     for StoredArtifact { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
-        let (name, size) = (text::safe_line(artifact.label()), figure::bytes(artifact.size));
+        let (name, size) = (text::safe_line(artifact.label()), format::bytes(artifact.size));
         let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::safe_line_keep_spaces(&path));
         print::line_or_stderr(terminal, Hue::Plain, &line)?;
     }
@@ -223,15 +223,15 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
     let Some(StatsPair { own, tree }) = &view.stats else { return Ok(()) };
     let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
         0 => String::new(),
-        tokens => format!(" ({} by sub-agents)", figure::count(tokens)),
+        tokens => format!(" ({} by sub-agents)", format::count(tokens)),
     };
     let estimated = if tree.estimated { ", estimated" } else { "" };
     let figures = format!(
         "{}: {} tokens{children}{estimated}, {}, {}",
         view.run.status.as_str(),
-        figure::count(tree.total_tokens),
-        figure::cost(tree.cost),
-        figure::duration(tree.duration_ms),
+        format::count(tree.total_tokens),
+        format::cost(tree.cost),
+        format::duration(tree.duration_ms),
     );
     print::line_or_stderr(terminal, Hue::Dim, &figures)
 }

@@ -4,10 +4,10 @@
 //! and Ctrl-C. Elsewhere: the state of the runs (`board`), the content of the picture (`picture`, `lines`), the
 //! output that draws it (`painter`).
 
-pub(crate) mod board;
+mod frame;
 pub(crate) mod lines;
 mod painter;
-mod picture;
+pub(crate) mod run_table;
 pub(crate) mod totals;
 
 use std::{
@@ -20,13 +20,13 @@ use crossterm::{cursor::Show, queue, terminal::EnableLineWrap};
 use soong::protocol::Timestamp;
 
 use self::{
-    board::RunTable,
     lines::PictureFormat,
     painter::{Painter, Size},
+    run_table::RunTable,
 };
 use crate::{
     keyboard::{self, EchoOff},
-    line::StyledLine,
+    styled_line::StyledLine,
     terminal::Terminal,
     tty,
 };
@@ -104,7 +104,7 @@ impl Screen {
         let size = size();
         let (width, height) = size.picture_size();
         let frame = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
-        let picture = picture::picture(board, tail, &self.footer, &frame);
+        let picture = frame::picture(board, tail, &self.footer, &frame);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);
     }

@@ -18,8 +18,8 @@ use soong_storage::store::Reader;
 use crate::{
     client::{Client, path_segment},
     exit::Failure,
-    people::UserRequest,
-    records::{self, OfflineStore},
+    offline_store::{self, OfflineStore},
+    prompts::UserRequest,
 };
 
 /// Number of events per page.
@@ -249,6 +249,6 @@ impl Client {
 }
 
 fn next_page(cursor: Option<&str>) -> String {
-    let limit = format!("limit={}", records::PAGE);
+    let limit = format!("limit={}", offline_store::PAGE);
     cursor.map_or(limit.clone(), |cursor| format!("{limit}&cursor={}", path_segment(cursor)))
 }

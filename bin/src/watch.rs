@@ -17,8 +17,8 @@ use crate::{
     client::{Client, EventStream},
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    people::{self, PromptOutcome, UserRequest},
     progress::Progress,
+    prompts::{self, PromptOutcome, UserRequest},
     report::{self, DeniedCall, FollowedRun},
 };
 
@@ -180,7 +180,7 @@ async fn follow(
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
                     look_at = Instant::now() + REQUEST_POLL_INTERVAL;
-                    let open = people::fetch_open_requests(client, Some(&run.session_id)).await?;
+                    let open = prompts::fetch_open_requests(client, Some(&run.session_id)).await?;
                     asks = !open.requests.is_empty();
                     if asks && can_ask {
                         progress.pause();
@@ -215,7 +215,7 @@ async fn prompt_all(
 ) -> Result<PromptOutcome, Failure> {
     for ask in asks {
         let asker = progress.child_label(ask.run_id());
-        let asked = people::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
+        let asked = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
         if asked != PromptOutcome::Answered {
             return Ok(asked);
         }

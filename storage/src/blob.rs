@@ -3,7 +3,7 @@
 //! A path belongs to one version, and an existing file is never overwritten. Names that users or models have chosen are
 //! part of the path; characters that are not safe in a path segment are percent-encoded. So no path of a version
 //! contains a `#`, which marks the files of unfinished writes. Large bodies are streamed when they are written and when
-//! they are read. Writes and deletions of the same path run one after the other (`turns.rs`).
+//! they are read. Writes and deletions of the same path run one after the other (`path_locks.rs`).
 //!
 //! Elsewhere: which versions exist, and the intents that make orphaned files findable (`store.rs`).
 
@@ -12,12 +12,12 @@ mod body;
 mod cloud;
 pub mod contract;
 mod files;
+mod location;
 mod objects;
-mod place;
-mod session;
+mod path_locks;
+mod session_folder;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::{
     collections::HashMap,
@@ -35,11 +35,11 @@ use self::{
     body::Body,
     files::Files,
     objects::Objects,
-    turns::{PathLock, PathLocks},
+    path_locks::{PathLock, PathLocks},
 };
 pub use self::{
-    place::{BlobLocation, BlobLocationError, Bucket},
-    session::UndeletedFile,
+    location::{BlobLocation, BlobLocationError, Bucket},
+    session_folder::UndeletedFile,
 };
 use crate::{
     fault::{FaultPlan, FaultPoint},

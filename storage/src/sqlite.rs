@@ -5,7 +5,7 @@
 //! change with every event are kept in memory while their run is live (`cache.rs`), and are written once per batch.
 //!
 //! Architecture invariants:
-//! - Rows are derived from appends only (`apply.rs`, `project.rs`).
+//! - Rows are derived from appends only (`apply.rs`, `row_updates.rs`).
 //! - An append is rejected before its first write (`admit.rs`).
 //!
 //! Elsewhere: the format of the file (`sqlite/migrate.rs`), threads (`writer.rs`).
@@ -17,19 +17,19 @@ mod backup;
 mod cache;
 mod collaborators;
 mod columns;
+mod deletion;
 mod edits;
 mod events;
 mod fork;
 mod goals;
 mod hot_row;
+mod main_path;
 mod messages;
 mod migrate;
-mod paths;
 mod permissions;
-mod project;
 mod questions;
 mod reader;
-mod removal;
+mod row_updates;
 mod runs;
 mod sessions;
 mod store;

@@ -12,12 +12,12 @@
 mod landlock;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod linux;
-mod means;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounts;
 mod protection;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod seccomp;
+mod support;
 
 use std::{
     fs, io,
@@ -151,7 +151,7 @@ fn paths_excluding(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
 /// Replacement for platforms without Landlock.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
-    use super::{Confinement, SandboxPolicy, io, means::Mechanisms};
+    use super::{Confinement, SandboxPolicy, io, support::Mechanisms};
 
     /// Never constructed.
     #[derive(Debug)]

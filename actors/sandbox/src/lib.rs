@@ -12,13 +12,13 @@
 
 mod before_exec;
 pub mod confinement;
-mod ends;
-mod family;
-mod mark;
+mod head_tail;
 mod owner;
 mod peer;
+mod process_table;
+mod process_tag;
+mod process_tree;
 mod report;
-mod table;
 
 use std::{
     collections::BTreeMap,
@@ -32,12 +32,12 @@ use std::{
 
 pub use before_exec::ResourceLimits;
 pub use confinement::{Confinement, Protection, ProtectionLevel, Sandbox, SandboxPolicy, confinement, protections};
-pub use ends::HeadTailBuffer;
-pub use family::{EndSummary, ProcessTree, ResourceUsage, UsageMeter};
 use futures::{FutureExt, future::FusedFuture};
-pub use mark::MARK_VARIABLE;
+pub use head_tail::HeadTailBuffer;
 pub use owner::protect_owner;
 pub use peer::is_tool_process;
+pub use process_tag::MARK_VARIABLE;
+pub use process_tree::{EndSummary, ProcessTree, ResourceUsage, UsageMeter};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{ChildStderr, ChildStdin, ChildStdout},
@@ -45,7 +45,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use before_exec::{ChildSetup, ExecImage, SupervisorEnds};
-use mark::ProcessTag;
+use process_tag::ProcessTag;
 
 /// Maximum number of bytes read from a program at once.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::Pid;
 
-use super::table;
+use super::process_table;
 
 /// Supervisors of running programs: children of this process that are not orphans.
 static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -64,12 +64,12 @@ pub(super) fn remove_supervisor(pid: Pid) {
 /// A confined program cannot gain privileges, and neither can its children. No other child of this process has that
 /// property, unless this process has it too.
 pub(super) fn adopted_orphans() -> Vec<i32> {
-    if !ADOPTS.load(Ordering::Relaxed) || table::has_no_new_privileges(id()) {
+    if !ADOPTS.load(Ordering::Relaxed) || process_table::has_no_new_privileges(id()) {
         return Vec::new();
     }
-    let mut children = table::children(id());
+    let mut children = process_table::children(id());
     let supervisors = SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner);
-    children.retain(|pid| !supervisors.contains(pid) && table::has_no_new_privileges(*pid));
+    children.retain(|pid| !supervisors.contains(pid) && process_table::has_no_new_privileges(*pid));
     children
 }
 

@@ -3,7 +3,7 @@
 //! A command must not approve its own request. The user's own programs carry none of the signs that are checked here.
 //! If Soong itself was started by such a command, its own signs do not count.
 
-use super::table;
+use super::process_table;
 
 /// Maximum number of ancestors that are checked.
 const MAX_ANCESTORS: usize = 20;
@@ -21,7 +21,7 @@ pub fn is_tool_process(pid: u32) -> bool {
         if pid <= 1 || pid == own {
             return false;
         }
-        let (Some(signs), Some(process)) = (ToolSigns::of(pid), table::read_one(pid)) else { return true };
+        let (Some(signs), Some(process)) = (ToolSigns::of(pid), process_table::read_one(pid)) else { return true };
         if signs.differ_from(&own_signs) {
             return true;
         }
@@ -40,8 +40,12 @@ struct ToolSigns {
 
 impl ToolSigns {
     fn of(pid: i32) -> Option<Self> {
-        let flag = table::status_line(pid, "NoNewPrivs:")?;
-        Some(Self { is_without_new_privileges: flag == "1", number: table::number_of(pid), text: table::text_of(pid) })
+        let flag = process_table::status_line(pid, "NoNewPrivs:")?;
+        Some(Self {
+            is_without_new_privileges: flag == "1",
+            number: process_table::number_of(pid),
+            text: process_table::text_of(pid),
+        })
     }
 
     /// Whether it has a sign that `own` lacks.

@@ -57,7 +57,7 @@ async fn program_gets_only_given_variables_and_its_tag() {
 /// Returns whether a process is alive.
 fn lives(pid: &str) -> bool {
     let pid = pid.trim().parse().unwrap_or_else(|_| panic!("no process id: {pid:?}"));
-    table::read_one(pid).is_some_and(|process| !process.is_dead)
+    process_table::read_one(pid).is_some_and(|process| !process.is_dead)
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::{ActorRef, Message};
 
-use crate::observatory::ActorStatus;
+use crate::actor_tree::ActorStatus;
 
 /// The mailbox of an actor, with the actor's status. Cheap to clone.
 pub(crate) struct Mailbox<M> {

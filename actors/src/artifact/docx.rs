@@ -10,14 +10,14 @@
 //!
 //! Not supported: reading `.docx`.
 
+mod converter;
 mod inline;
-mod nest;
+mod nesting;
 mod package;
-mod shell;
+mod styles;
 #[cfg(test)]
 mod tests;
 mod text;
-mod walk;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TextMergeStream};
 use soong_protocol::{ErrorCode, ErrorInfo};
@@ -33,7 +33,7 @@ const MAX_LEVEL: usize = 8;
 pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     let mut events = TextMergeStream::new(Parser::new_ext(markdown, options())).peekable();
     let has_title = matches!(events.peek(), Some(Event::Start(Tag::Heading { level: HeadingLevel::H1, .. })));
-    let mut walk = walk::Converter::default();
+    let mut walk = converter::Converter::default();
     if !has_title {
         walk.title(title);
     }

@@ -21,7 +21,7 @@ use super::content;
 use super::{ArtifactOwner, Loaded, not_found};
 use crate::{
     environment::Environment,
-    reading::{DATABASE, StoreReader},
+    store_reader::{DATABASE, StoreReader},
 };
 
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.

@@ -8,13 +8,13 @@
 //! Elsewhere: edits (`store/edit.rs`), documents at the end of a run (`store/flush.rs`).
 
 pub(in crate::artifact) mod copy;
-pub(in crate::artifact) mod discard;
+pub(in crate::artifact) mod delete;
 pub(in crate::artifact) mod edit;
-pub(in crate::artifact) mod farewell;
 pub(in crate::artifact) mod flush;
-pub(in crate::artifact) mod go_back;
 mod inventory;
 mod read;
+pub(in crate::artifact) mod restore;
+pub(in crate::artifact) mod session_cleanup;
 
 use std::{
     collections::{HashSet, hash_map::RandomState},
@@ -42,7 +42,7 @@ use super::{
 };
 use crate::artifact::change::already_exists;
 use crate::artifact::change::{Change, EditRequest, Edited};
-use crate::{clock::now, journal::JournalHandle, reading::StoreReader, redaction::Redactor};
+use crate::{clock::now, journal::JournalHandle, redaction::Redactor, store_reader::StoreReader};
 
 /// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of
 /// names.

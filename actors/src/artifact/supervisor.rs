@@ -23,7 +23,7 @@ use crate::{
         Mailbox, SINGLETON_ID, closing,
         restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, ActorStatus, ActorTree},
+    actor_tree::{ActorKind, ActorStatus, ActorTree},
 };
 
 /// The supervisor and its handles.

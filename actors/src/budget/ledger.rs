@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 
 // The same type describes a limit that is reached or nearly used and one that is displayed.
-pub(crate) use crate::observatory::BudgetShare as Mark;
+pub(crate) use crate::actor_tree::BudgetShare as Mark;
 
 /// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
 const MIN_OUTPUT_TOKENS: u64 = 16;

@@ -1,6 +1,6 @@
 //! Tool `get_experience`: returns lessons of earlier runs on request (MEM-3).
 //!
-//! Elsewhere: which experiences match (`memory/rank.rs`), which ones a new conversation starts with
+//! Elsewhere: which experiences match (`memory/matching.rs`), which ones a new conversation starts with
 //! (`run/machine/memory/recall.rs`).
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
     text::strip_invisible,
     tool::{
         Tool, ToolContext, ToolOutput, ToolResult, arguments,
-        project::{OutputPage, blocking},
+        project_path::{OutputPage, blocking},
         schema_of,
     },
 };

@@ -12,9 +12,9 @@ use serde_json::Value;
 use soong_protocol::ToolSpec;
 
 use crate::{
-    project_text::ProjectInstructions,
+    project_instructions::ProjectInstructions,
     skill::Skills,
-    tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of},
+    tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project_path::blocking, schema_of},
 };
 
 /// The tool `skill`.

@@ -6,7 +6,7 @@
 
 use soong_protocol::Role;
 
-use super::{SizedMessage, summary::is_summary, unit::message_groups};
+use super::{SizedMessage, message_group::message_groups, summary::is_summary};
 
 /// The part covered by a summary: `entries[..covered]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

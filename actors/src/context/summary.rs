@@ -4,7 +4,7 @@
 
 use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message};
 
-use super::clip::truncate_middle;
+use super::truncate::truncate_middle;
 
 /// Sections of a summary, in order.
 pub(crate) const SECTIONS: [&str; 7] = [

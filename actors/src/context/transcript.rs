@@ -9,8 +9,8 @@ use soong_protocol::Role;
 
 use super::{
     SizedMessage,
-    clip::truncate_middle,
     summary::{is_summary, without_goals},
+    truncate::truncate_middle,
 };
 
 /// Maximum lengths of texts of users, answers of the model, tool results, and tool arguments, in characters.

@@ -11,7 +11,7 @@ use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
 use super::{BufferedItem, EventBus, LagState, LostRun, Scope, StreamItem, unknown_cursor_error};
-use crate::reading::StoreReader;
+use crate::store_reader::StoreReader;
 
 /// Maximum number of stored events read at once.
 const PAGE_EVENTS: usize = 512;

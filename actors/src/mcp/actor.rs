@@ -1,6 +1,6 @@
 //! Actor of an MCP server: owns its connection and publishes its tools.
 //!
-//! The actor never blocks: a task (`work.rs`) connects and lists the tools, and ends with the actor. If the
+//! The actor never blocks: a task (`connection_task.rs`) connects and lists the tools, and ends with the actor. If the
 //! connection is lost or cannot be established, another task reconnects after an increasing delay, as long as the
 //! runtime is open. It does not retry if the configuration must be changed first.
 
@@ -12,8 +12,8 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{McpServers, Server, message::McpServerMsg, work::ConnectionTask};
-use crate::{actor_base::Mailbox, observatory::ActorStatus};
+use super::{McpServers, Server, connection_task::ConnectionTask, message::McpServerMsg};
+use crate::{actor_base::Mailbox, actor_tree::ActorStatus};
 
 /// Delay before the first attempt to reconnect. It doubles after each failed attempt, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);

@@ -20,7 +20,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{listing::sanitize, process::MAX_LINE_BYTES};
+use super::{stdio::MAX_LINE_BYTES, tool_list::sanitize};
 use crate::tool::Progress;
 
 /// Protocol version to request: the newest one that starts with `initialize`, which all servers support.

@@ -1,6 +1,6 @@
 //! A connection to an MCP server: opens it, lists the tools, closes it.
 //!
-//! Dropping the connection, or the future that opens it, cleans up completely, including the process (`process.rs`).
+//! Dropping the connection, or the future that opens it, cleans up completely, including the process (`stdio.rs`).
 //!
 //! Elsewhere: when to reconnect (`supervisor.rs`), calls (`tool.rs`).
 
@@ -20,10 +20,10 @@ use super::{
     Server,
     client::{NotificationHandler, ProgressListeners, ServerClient},
     http,
-    listing::{ListedTool, MAX_TOOLS, ToolPage, convert_tool, sanitize},
-    means::Target,
-    process::{Pipes, Process},
+    stdio::{Pipes, Process},
+    target::Target,
     task_tools::TaskTools,
+    tool_list::{ListedTool, MAX_TOOLS, ToolPage, convert_tool, sanitize},
 };
 use crate::environment::Environment;
 

@@ -31,7 +31,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
-use super::{process::MAX_LINE_BYTES, task_tools::TaskTools};
+use super::{stdio::MAX_LINE_BYTES, task_tools::TaskTools};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(3);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 use soong_protocol::{ErrorInfo, McpConfig, ToolsConfig};
 
-use super::{Server, connection::Connection, listing::ListedTool, tool};
+use super::{Server, connection::Connection, tool, tool_list::ListedTool};
 use crate::environment::Environment;
 
 /// Result of testing a server.

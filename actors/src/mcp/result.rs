@@ -7,7 +7,7 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::listing::sanitize;
+use super::tool_list::sanitize;
 use crate::{
     text::strip_invisible,
     tool::{ToolOutput, ToolResult},

@@ -22,7 +22,7 @@ use crate::{
         SINGLETON_ID,
         restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, ActorStatus, ActorTree},
+    actor_tree::{ActorKind, ActorStatus, ActorTree},
 };
 
 /// Delay before the first restart. It doubles with each further restart, up to [`MAX_BACKOFF`].

@@ -7,10 +7,10 @@ use soong_protocol::{Config, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
 
 use super::{
     Server,
-    listing::{ListedTool, ToolPage, convert_tool, sanitize},
-    means::Target,
     result::convert,
+    target::Target,
     tool::register_all,
+    tool_list::{ListedTool, ToolPage, convert_tool, sanitize},
 };
 use crate::environment::Environment;
 

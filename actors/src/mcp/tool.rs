@@ -18,8 +18,8 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use super::{
     Server,
     connection::{is_unsent, request_error},
-    listing::ListedTool,
     result,
+    tool_list::ListedTool,
 };
 use crate::tool::{RegisterError, RegisteredTool, Tool, ToolContext, ToolResult};
 

@@ -19,7 +19,7 @@ use std::{
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
 use uuid::Uuid;
 
-use super::book::{Changes, ExperienceFault, ExperienceText, is_id};
+use super::experience_file::{Changes, ExperienceFault, ExperienceText, is_id};
 use crate::environment::Environment;
 
 /// Maximum size of the file, in bytes.

@@ -1,12 +1,12 @@
 //! Recall of experiences for a task: the request to the model and the parsing of its answer (MEM-3).
 //!
-//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences match (`rank.rs`).
+//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences match (`matching.rs`).
 
 use std::{cmp::Reverse, collections::HashMap};
 
 use soong_protocol::{Experience, Tags};
 
-use super::rank::normalize_tags;
+use super::matching::normalize_tags;
 use crate::text::{find_json, on_one_line, shorten};
 
 /// Beginning of the system prompt of every such request.

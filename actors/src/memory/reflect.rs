@@ -1,7 +1,7 @@
 //! Reflection on a conversation: the request to the model and the parsing of its answer (MEM-4).
 //!
 //! Pure. Elsewhere: when the request is made (`run/machine/memory/reflection.rs`), how the file is changed
-//! (`book.rs`).
+//! (`experience_file.rs`).
 
 use std::collections::HashSet;
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use soong_protocol::{ExperienceId, Message, Role, Tags};
 
 use super::{
-    book::NewExperience,
-    rank::{normalize_category, normalize_tags},
+    experience_file::NewExperience,
+    matching::{normalize_category, normalize_tags},
     recall::EXPERIENCES_HEADING,
 };
 use crate::text::strip_invisible;

@@ -1,20 +1,20 @@
 //! Gateway of a model profile: limits and retries the model calls of all runs (MOD-3).
 //!
-//! The actor admits calls fairly between sessions (`actor.rs`, `line.rs`), within these limits: concurrent calls,
+//! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits: concurrent calls,
 //! requests and tokens per minute, pauses that the service requested, and a provider that is down (`ledger.rs`,
 //! `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the actor
-//! never waits for a model. The state is kept outside the actor (`books.rs`): a restarted actor finds the outstanding
+//! never waits for a model. The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
 //! permits and the rate that was used.
 //!
 //! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how long to wait
 //! (`retry.rs`).
 
 mod actor;
-mod books;
 mod call;
 mod ledger;
-mod line;
 mod pause;
+mod queue;
+mod shared;
 
 #[cfg(test)]
 mod tests;
@@ -23,16 +23,16 @@ use std::sync::Arc;
 
 use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 
-pub(crate) use self::{actor::GatewayActor, books::GatewayMsg};
+pub(crate) use self::{actor::GatewayActor, shared::GatewayMsg};
 use self::{
-    books::{GatewayShared, GatewayStatusSource},
     call::Call,
+    shared::{GatewayShared, GatewayStatusSource},
 };
 use super::{Completion, DeltaSink, Model, ModelRequest};
 use crate::{
     actor_base::Mailbox,
-    meter::{GatewayMetrics, count},
-    observatory::ActorStatus,
+    actor_tree::ActorStatus,
+    metrics::{GatewayMetrics, count},
 };
 
 /// Handle of a gateway. It identifies a profile, not an actor incarnation. Cheap to clone.

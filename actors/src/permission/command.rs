@@ -9,7 +9,7 @@
 //!   before the run.
 //!
 //! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can access
-//! (`tool/bash/reach.rs`).
+//! (`tool/bash/sandbox_policy.rs`).
 
 mod line;
 mod tables;

@@ -26,8 +26,8 @@ use crate::{
     clock::now,
     journal::JournalHandle,
     permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error},
-    reading::StoreReader,
     run::{RunInput, registry::RunRegistry},
+    store_reader::StoreReader,
 };
 
 /// The permission requests and questions of a runtime.

@@ -14,10 +14,10 @@ use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, RunStatus, SessionId, S
 
 use crate::{
     actor_base::{Lifetime, Mailbox, restart},
+    actor_tree::{ActorKind, ActorStatus, ActorTree},
     budget::BudgetAccount,
     clock::now,
     journal::JournalHandle,
-    observatory::{ActorKind, ActorStatus, ActorTree},
     run::{
         clock::RunClock,
         machine::{
@@ -25,12 +25,12 @@ use crate::{
             outcome::RunOutcome,
         },
         message::{RunMsg, RunSupervisorMsg, SubAgentMsg},
+        otel_spans,
         registry::{
             address::SendOutcome,
             entry::{RunEntry, RunPhase},
             view::{RunStatusSource, initial_view},
         },
-        spans,
     },
 };
 
@@ -113,7 +113,7 @@ impl RunRegistry {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
         let purse = parent.as_ref().and_then(|parent| parent.budget.as_ref());
         let purse = BudgetAccount::open(&run.run_id, purse, run.settings.budget);
-        let span = spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
+        let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
         clock.progress(now());
         let supervisor = match run.parent_run_id {

@@ -20,7 +20,7 @@ use crate::{
     mcp::McpServers,
     memory::MemoryFiles,
     model::gateways::ModelGateways,
-    project_text::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
+    project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
     redaction::Redactor,
     run::machine::{
         inline::InlineLimits,

@@ -34,7 +34,6 @@ use crate::{
     hook::{HookInput, HookResult},
     journal::JournalHandle,
     memory::{Changes, MemoryFiles},
-    reading::StoreReader,
     redaction::Redactor,
     run::{
         machine::{
@@ -46,8 +45,8 @@ use crate::{
             spec::RunSpec,
         },
         message::{LoadedRun, RunMsg},
+        otel_spans,
         registry::entry::RunEntry,
-        spans,
         tasks::{
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
@@ -57,6 +56,7 @@ use crate::{
             tool_output::TextSource,
         },
     },
+    store_reader::StoreReader,
     tool::ToolOutput,
 };
 
@@ -113,10 +113,10 @@ impl RunTasks {
         self.tracker.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
-            let span = spans::model_span(&spec, &live.span());
+            let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
             let outcome = until_cancelled((&token, &services.redactor), calling).await;
-            spans::model_ended(&span, &outcome);
+            otel_spans::model_ended(&span, &outcome);
             let waited_ms = observer.waited_ms;
             let input = match outcome {
                 Ok(completion) => {
@@ -208,7 +208,7 @@ impl RunTasks {
             let note = |event| {
                 mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
             };
-            let span = spans::tool_span(&job.id, &job.spec.name, &live.span());
+            let span = otel_spans::tool_span(&job.id, &job.spec.name, &live.span());
             let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
             let attempt = tokio::select! {
@@ -220,7 +220,7 @@ impl RunTasks {
             };
             let result = match attempt {
                 ToolAttempt::Ended(result) => {
-                    spans::record_error(&span, result.as_ref().as_ref().err());
+                    otel_spans::record_error(&span, result.as_ref().as_ref().err());
                     *result
                 }
                 ToolAttempt::HooksAllowed => {

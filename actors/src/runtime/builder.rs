@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     actor_base::{SINGLETON_ID, restart},
+    actor_tree::ActorKind,
     environment::Environment,
     fault::{FaultHook, Faults, plan_from_env},
     home_file,
@@ -36,16 +37,15 @@ use crate::{
         Model,
         gateways::{ModelFactory, ModelGateways, StartGateway},
     },
-    observatory::ActorKind,
     permission::{Approver, PermissionHandler, Permissions, unknown_tools},
     preset::{self, KnownPreset, PresetFiles},
-    project_text::ProjectInstructionsCache,
-    reading::DATABASE,
+    project_instructions::ProjectInstructionsCache,
     redaction::Redactor,
     run::{PromptCache, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
     runtime::supervisor::RuntimeSupervisorActor,
     session::{SessionServices, SessionSupervisorMsg},
     skill::Skills,
+    store_reader::DATABASE,
     task_journal::TaskPlace,
     tool::{PathPolicy, Tool, ToolEnvironment, ToolRegistry},
 };

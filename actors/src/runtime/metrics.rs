@@ -8,8 +8,8 @@ use soong_protocol::RunStatus;
 
 use super::services::Services;
 use crate::{
-    meter::{Metrics, count},
-    observatory::ActorKind,
+    actor_tree::ActorKind,
+    metrics::{Metrics, count},
     run::RunPhase,
 };
 

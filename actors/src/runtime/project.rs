@@ -1,6 +1,6 @@
 //! Folders that a new session must not use as its project.
 //!
-//! Elsewhere: how a folder is resolved (`builder.rs`), what tools can reach in it (`tool/roots.rs`).
+//! Elsewhere: how a folder is resolved (`builder.rs`), what tools can reach in it (`tool/path_policy.rs`).
 
 use std::path::{Path, PathBuf};
 

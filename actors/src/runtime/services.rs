@@ -6,14 +6,14 @@ use soong_protocol::Config;
 
 use crate::{
     actor_base::Lifetime,
+    actor_tree::ActorTree,
     artifact::ArtifactStore,
     events::EventBus,
     journal::JournalHandle,
     model::tokens::TokenDeviations,
-    observatory::ActorTree,
-    reading::StoreReader,
     run::{Approvals, Finalizer, RunRegistry, RunResolver},
     session::SessionRegistry,
+    store_reader::StoreReader,
     task_journal::TaskJournals,
 };
 

@@ -1,6 +1,6 @@
 //! Deletion of sessions: of one session, or of all old ones (RT-5, SES-4).
 //!
-//! Elsewhere: the order of the deletion steps (`session/removal.rs`), and which sessions are old
+//! Elsewhere: the order of the deletion steps (`session/deletion.rs`), and which sessions are old
 //! (`session/cleanup.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Session, SessionId};

@@ -23,12 +23,12 @@ use crate::{
         Lifetime, Mailbox, SINGLETON_ID,
         restart::{self, CrashHistory},
     },
+    actor_tree::{ActorKind, ActorStatus, ActorTree},
     artifact::{ArtifactStore, ArtifactStoreSupervisorActor},
     events::EventBus,
     journal::{JournalActor, JournalHandle},
     mcp::{self, McpServers},
     model::{gateway::Gateway, gateways::StartGateway},
-    observatory::{ActorKind, ActorStatus, ActorTree},
     run::{RunPhase, RunRegistry},
     session::{SessionServices, SessionSupervisorActor},
 };

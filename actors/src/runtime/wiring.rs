@@ -11,19 +11,19 @@ use soong_storage::{
 use super::services::Services;
 use crate::{
     actor_base::Lifetime,
+    actor_tree::ActorTree,
     artifact::ArtifactStore,
     events::EventBus,
     fault::Faults,
     journal::{JournalHandle, JournalTasks},
     model::tokens::TokenDeviations,
-    observatory::ActorTree,
     permission::Permissions,
-    reading::StoreReader,
     run::{
         Approvals, Authorizer, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices,
         ToolRunner, TrafficDump,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
+    store_reader::StoreReader,
     task_journal::{TaskJournals, TaskPlace},
 };
 

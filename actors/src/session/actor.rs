@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     actor_base::{Mailbox, restart},
+    actor_tree::{ActorKind, ActorStatus},
     clock::now,
-    observatory::{ActorKind, ActorStatus},
     run::{
         BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg,
         SubAgentSupervisorActor, Termination,

@@ -1,6 +1,6 @@
 //! Cleanup of sessions: selects old sessions, and reports the outcome of each.
 //!
-//! Pure. Elsewhere: deleting one session (`removal.rs`), deleting all selected ones (`runtime/sessions.rs`).
+//! Pure. Elsewhere: deleting one session (`deletion.rs`), deleting all selected ones (`runtime/sessions.rs`).
 
 use std::time::Duration;
 

@@ -7,12 +7,12 @@ use soong_protocol::Config;
 use super::{SessionDeleter, SessionRegistry};
 use crate::{
     actor_base::Lifetime,
+    actor_tree::ActorTree,
     artifact::ArtifactStore,
     events::EventBus,
     journal::JournalHandle,
-    observatory::ActorTree,
-    reading::StoreReader,
     run::{Finalizer, RunRegistry, RunResolver, RunServices},
+    store_reader::StoreReader,
 };
 
 /// The handles that sessions and their supervisor use.

@@ -25,7 +25,7 @@ use crate::{
         Mailbox,
         restart::{self, CrashHistory},
     },
-    observatory::{ActorKind, ActorStatus},
+    actor_tree::{ActorKind, ActorStatus},
     run::{RunEntry, RunPhase, Termination},
     session::SessionServices,
 };

@@ -6,7 +6,7 @@
 //! Invariant: after [`JournalFile::open`] the file has the complete lines 1 to n of its run, and
 //! [`JournalFile::append`] continues with n + 1.
 //!
-//! Elsewhere: the location of the file (`place.rs`).
+//! Elsewhere: the location of the file (`location.rs`).
 
 use std::{
     collections::VecDeque,

@@ -5,7 +5,7 @@
 //! owner of the home, repeats the same attempt. The file is synced only at the end of the task; until then the
 //! database's row marks it as possibly incomplete.
 //!
-//! Elsewhere: the content of a line (`projection.rs`), the path of the file (`place.rs`), the file itself
+//! Elsewhere: the content of a line (`projection.rs`), the path of the file (`location.rs`), the file itself
 //! (`file.rs`).
 
 use std::{path::PathBuf, sync::Arc};
@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     file::JournalFile,
-    place::{self, TaskPlace},
+    location::{self, TaskPlace},
     projection::Projection,
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     events::{EventBus, EventStream, Scope, StreamItem},
     fault::Faults,
     journal::JournalHandle,
-    reading::StoreReader,
+    store_reader::StoreReader,
 };
 
 /// Maximum number of events in one write.
@@ -187,12 +187,12 @@ async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<Jou
     let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
     let (run, project) = (start.run.clone(), PathBuf::from(&start.project_dir));
     blocking(move || {
-        let (session, name) = (&run.session_id, place::file_name(&run));
-        let home_path = place::home_tasks(&home).join(session.as_str()).join(&name);
+        let (session, name) = (&run.session_id, location::file_name(&run));
+        let home_path = location::home_tasks(&home).join(session.as_str()).join(&name);
         let mut reason = "nothing is to be written to the project".to_owned();
         if !in_home && !home_path.exists() {
             let in_project = || {
-                let folder = place::create_project_folder(&project, session)?;
+                let folder = location::create_project_folder(&project, session)?;
                 JournalFile::open(folder.join(&name), &run.run_id)
             };
             // A cleanup may remove the empty folder of the session between the two calls.
@@ -201,14 +201,14 @@ async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<Jou
                 _ => Err(error),
             };
             match in_project().or_else(retry_if_removed) {
-                Err(error) if place::is_permanent_error(&error) => reason = error.to_string(),
+                Err(error) if location::is_permanent_error(&error) => reason = error.to_string(),
                 opened => return opened,
             }
         } else if !in_home {
             reason = "it was begun there".to_owned();
         }
         tracing::info!(run = %run.run_id, path = %home_path.display(), reason, "a task journal is kept under the home");
-        JournalFile::open(place::create_home_folder(&home, session)?.join(&name), &run.run_id)
+        JournalFile::open(location::create_home_folder(&home, session)?.join(&name), &run.run_id)
     })
     .await
 }

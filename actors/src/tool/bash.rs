@@ -7,10 +7,10 @@
 //! files a command can read and write (`reach`), how its output is formatted (`shown`).
 
 mod cache;
+mod format_output;
 mod limits;
-mod reach;
 mod run;
-mod shown;
+mod sandbox_policy;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
-use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, roots::PathPolicy, schema::schema_of};
+use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy, schema::schema_of};
 use crate::permission::session_scope;
 use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
 

@@ -1,7 +1,7 @@
 //! Tool `edit`: changes parts of a file by exact replacements or a unified diff (TOOL-4).
 //!
 //! All changes of a call are made, or none. Elsewhere: how the text changes (`change.rs`), which files may be written
-//! (`roots.rs`), how a file is replaced (`beneath.rs`).
+//! (`path_policy.rs`), how a file is replaced (`safe_fs.rs`).
 
 mod change;
 
@@ -17,10 +17,10 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::{WriteMode, open_file, write_file},
-    difference::{preview, unified_diff},
-    project::{ResolvedPath, blocking, io_error, same_file},
-    roots::{PathPolicy, path_changed_error},
+    diff::{preview, unified_diff},
+    path_policy::{PathPolicy, path_changed_error},
+    project_path::{ResolvedPath, blocking, io_error, same_file},
+    safe_fs::{WriteMode, open_file, write_file},
     schema::schema_of,
 };
 

@@ -150,7 +150,7 @@ mod tests {
     use soong_protocol::{ErrorCode, Scope};
 
     use super::*;
-    use crate::tool::{ToolOutput, project::tests::TestProject};
+    use crate::tool::{ToolOutput, project_path::tests::TestProject};
 
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{OutputPage, blocking},
-    roots::PathPolicy,
+    path_policy::PathPolicy,
+    project_path::{OutputPage, blocking},
     walk::walk,
 };
 

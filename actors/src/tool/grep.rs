@@ -21,11 +21,10 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::open_file,
-    glob,
-    project::{OutputPage, ResolvedPath, blocking, check_cancelled},
-    roots::{PathPolicy, path_changed_error},
+    Tool, ToolContext, ToolOutput, ToolResult, arguments, glob,
+    path_policy::{PathPolicy, path_changed_error},
+    project_path::{OutputPage, ResolvedPath, blocking, check_cancelled},
+    safe_fs::open_file,
     walk::{WalkEnd, walk},
 };
 

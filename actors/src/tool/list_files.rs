@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{OutputPage, ResolvedPath, blocking},
-    roots::PathPolicy,
+    path_policy::PathPolicy,
+    project_path::{OutputPage, ResolvedPath, blocking},
     walk::{WalkEnd, walk},
 };
 

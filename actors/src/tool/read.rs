@@ -1,7 +1,7 @@
 //! Tool `read`: reads a text file of the project in pages.
 //!
 //! A file is read through a buffer, never as a whole, and each line is kept only up to its limit. Elsewhere: artifacts
-//! (`read_artifact`), which files may be read (`roots.rs`).
+//! (`read_artifact`), which files may be read (`path_policy.rs`).
 
 use std::path::PathBuf;
 use std::{
@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::open_file,
-    project::{OutputPage, ResolvedPath, blocking, check_cancelled, has_other_names, io_error},
-    roots::{PathPolicy, path_changed_error},
+    path_policy::{PathPolicy, path_changed_error},
+    project_path::{OutputPage, ResolvedPath, blocking, check_cancelled, has_other_names, io_error},
+    safe_fs::open_file,
 };
 
 /// Default number of lines in a page.
@@ -315,7 +315,7 @@ fn character_start(bytes: &[u8], at: usize) -> usize {
 
 // `project` is private to the tools. The tests of the offline model use such a project too.
 #[cfg(test)]
-pub(crate) use super::project::tests::TestProject;
+pub(crate) use super::project_path::tests::TestProject;
 
 #[cfg(test)]
 #[path = "read/tests.rs"]

@@ -13,8 +13,8 @@ use ignore::{DirEntry, WalkBuilder};
 use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
-use super::project::{ResolvedPath, check_cancelled, escape_path};
-use crate::tool::{kernel_files, roots::PathPolicy};
+use super::project_path::{ResolvedPath, check_cancelled, escape_path};
+use crate::tool::{kernel_files, path_policy::PathPolicy};
 
 /// Maximum number of entries that one walk visits.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;

@@ -1,7 +1,7 @@
 //! Tool `write`: writes a whole file of the project (TOOL-4).
 //!
-//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written (`roots.rs`),
-//! atomic writing (`beneath.rs`), changing a part of a file (the tool `edit`).
+//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written (`path_policy.rs`),
+//! atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use soong_protocol::{Demand, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    beneath::{WriteMode, write_file},
-    difference::preview,
+    diff::preview,
     edit,
-    project::{ResolvedPath, blocking},
-    roots::{PathPolicy, path_changed_error},
+    path_policy::{PathPolicy, path_changed_error},
+    project_path::{ResolvedPath, blocking},
+    safe_fs::{WriteMode, write_file},
     schema::schema_of,
 };
 

@@ -19,9 +19,10 @@ use soong::{
 use super::{
     host::builder,
     run::folder,
-    work::{RuntimeSession, last_session_of},
+    runtime_session::{RuntimeSession, last_session_of},
 };
 use crate::{
+    artifact_source::{self, ArtifactSource},
     cli,
     client::{Download, artifact_path},
     config::{self, Settings},
@@ -30,7 +31,6 @@ use crate::{
     file,
     interrupt::Interrupt,
     print,
-    shelf::{self, ArtifactSource},
     source::Source,
     terminal::Hue,
     text,
@@ -79,7 +79,7 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
             if let Some(session) = &wish.session_id {
                 source.session(session.as_str()).await?;
             }
-            let report = shelf::cleanup_candidates(&source, &settings, &context.environment, &wish).await?;
+            let report = artifact_source::cleanup_candidates(&source, &settings, &context.environment, &wish).await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),

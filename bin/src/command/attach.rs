@@ -12,7 +12,7 @@ use soong_server::http::{NewSessionBody, StartBody, Stored};
 use crate::{
     client::Client,
     exit::{Exit, Failure},
-    figure, file, print, text,
+    file, format, print, text,
 };
 
 /// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.
@@ -37,7 +37,7 @@ impl Attachments {
                 false => (limits.max_blob_bytes, "max_blob_bytes"),
             };
             if size > limit {
-                let (size, limit) = (figure::bytes(size), figure::bytes(limit));
+                let (size, limit) = (format::bytes(size), format::bytes(limit));
                 let code = ErrorCode::PayloadTooLarge;
                 let what = format!("{} has {size}, more than {limit} ({code})", path.display());
                 let advice = format!("Raise artifacts.{key} in config.toml, or attach a part of it.");

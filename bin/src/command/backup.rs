@@ -8,11 +8,10 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    figure, folder,
+    format,
     interrupt::Interrupt,
-    print,
-    records::OfflineStore,
-    report,
+    offline_store::OfflineStore,
+    print, report, staged_dir,
     terminal::Hue,
     text,
 };
@@ -22,7 +21,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     let settings = config::read(&context.global, &home)?;
     // Reports a missing home with the same message as other commands.
     drop(OfflineStore::open(&home)?);
-    folder::must_be_free(&options.dir)?;
+    staged_dir::must_be_free(&options.dir)?;
     let interrupt = Interrupt::listen();
     let report = tokio::select! {
         report = soong::backup(&home, &options.dir, &settings.config.artifacts.store) => report?,
@@ -39,7 +38,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     match report.missing.len() {
         0 => Ok(Exit::Success),
         missing => {
-            let files = figure::plural(missing, "file of an artifact is", "files of artifacts are");
+            let files = format::plural(missing, "file of an artifact is", "files of artifacts are");
             let what = format!("{files} not in the backup; everything else is");
             let advice = "What was deleted meanwhile is gone; of the rest see `soong doctor`, and try again.";
             Err(Failure::new(Exit::Failed, what, advice))
@@ -48,7 +47,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
 }
 
 fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
-    let count = |n: u64, one: &str, many: &str| figure::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
+    let count = |n: u64, one: &str, many: &str| format::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
     print::line(&text::safe_line_keep_spaces(&format!(
         "the home {} was copied to {}",
         report.home.display(),
@@ -57,13 +56,13 @@ fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Fail
     print::line(&format!(
         "{}, database {}",
         count(report.sessions, "session", "sessions"),
-        figure::bytes(report.database_bytes)
+        format::bytes(report.database_bytes)
     ))?;
     print::line(&format!(
         "{}: {}, {}",
         count(report.artifacts, "artifact", "artifacts"),
         count(report.files, "file", "files"),
-        figure::bytes(report.bytes)
+        format::bytes(report.bytes)
     ))?;
     if !report.also.is_empty() {
         print::line(&format!("also: {}", report.also.join(", ")))?;

@@ -6,8 +6,8 @@ use soong_server::http::{ForkBody, StartBody};
 use super::{
     host::builder,
     run::{last_model, project, reset},
+    runtime_session::{RuntimeSession, fetch_last_session},
     sessions::{describe_head, refused},
-    work::{RuntimeSession, fetch_last_session},
 };
 use crate::{
     cli,
@@ -16,7 +16,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{Input, InputLine},
-    people, print, report,
+    print, prompts, report,
     terminal::Hue,
     text,
 };
@@ -116,7 +116,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 agent_type: options.agent_type.map(Some),
                 project_dir: project,
                 allow_home_project: options.here,
-                unattended: context.global.json || !people::is_interactive(),
+                unattended: context.global.json || !prompts::is_interactive(),
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);

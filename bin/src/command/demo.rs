@@ -12,13 +12,13 @@ use soong_server::http::StartBody;
 use super::{
     host::builder,
     run::folder,
-    work::{RunReport, RuntimeSession},
+    runtime_session::{RunReport, RuntimeSession},
 };
 use crate::{
     cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    monitor, panic, print, records,
+    monitor, offline_store, panic, print,
     report::{self, StoredArtifact},
     terminal::Hue,
     text,
@@ -117,7 +117,7 @@ impl DemoHome {
         if let Some(home) = &context.global.home {
             return Ok(Self::Named(home.clone()));
         }
-        match cached_home(&context.environment).filter(|home| records::owner(home).is_none()) {
+        match cached_home(&context.environment).filter(|home| offline_store::owner(home).is_none()) {
             Some(home) => Ok(Self::Cached(home)),
             None => {
                 let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();

@@ -8,11 +8,11 @@
 //! `surroundings` (configuration, project, terminal).
 
 mod call;
+mod environment;
 mod home;
 mod memory;
 mod model;
 mod servers;
-mod surroundings;
 mod texts;
 
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::{
     config::{self, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure, advice},
-    figure,
+    format,
     log::{self, LogTarget},
     panic, print,
     terminal::Hue,
@@ -141,7 +141,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     let mut findings = Report { context, checks: Vec::new(), call_failure_exit: Exit::Provider };
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
-    findings.add(surroundings::config(settings.as_ref()))?;
+    findings.add(environment::config(settings.as_ref()))?;
     let mut texts = None;
     match home {
         Ok(home) => {
@@ -151,12 +151,12 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
             let found = texts.insert(HomeFiles::look(&home, &config, &builtin_tools::builtins()?));
             findings.add(texts::checks(found))?;
-            findings.add([surroundings::hooks(context, &home, &config), surroundings::secrets(context, &config)])?;
+            findings.add([environment::hooks(context, &home, &config), environment::secrets(context, &config)])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }
-    findings.add([surroundings::project(), surroundings::confinement(), surroundings::terminal(context)])?;
+    findings.add([environment::project(), environment::confinement(), environment::terminal(context)])?;
     match settings {
         Ok(settings) => {
             findings.add(servers::checks(context, &settings.config)?)?;
@@ -220,7 +220,7 @@ fn close(findings: &Report<'_>) -> Result<(), Failure> {
     }
     let warnings = match warnings {
         0 => String::new(),
-        n => format!(", {}", figure::plural(n, "warning", "warnings")),
+        n => format!(", {}", format::plural(n, "warning", "warnings")),
     };
     let broken = match broken {
         0 => "nothing is broken".to_owned(),

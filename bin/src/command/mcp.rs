@@ -17,7 +17,7 @@ use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    figure,
+    format,
     interrupt::Interrupt,
     print, secret, text,
 };
@@ -195,8 +195,8 @@ fn print_test(tested: &ServerTest) -> Result<(), Failure> {
         print::line(&format!("{name}: does not work: {}", text::safe_line(&error.message)))?;
         return print::line(&format!("  {}\n", tested.advice.unwrap_or_default()));
     }
-    let tools = figure::plural(tested.tools.len(), "tool", "tools");
-    print::line(&format!("{name}: {tools}, after {}", figure::duration(tested.took_ms.unwrap_or_default())))?;
+    let tools = format::plural(tested.tools.len(), "tool", "tools");
+    print::line(&format!("{name}: {tools}, after {}", format::duration(tested.took_ms.unwrap_or_default())))?;
     let row = |tool: &ToolRow| {
         let effect = match tool.effect {
             ToolEffect::Read => "reads, it says",

@@ -7,7 +7,7 @@ use crate::{
     interrupt::Interrupt,
     log::{self, LogTarget},
     monitor::{self, TreeSource},
-    records::OfflineStore,
+    offline_store::OfflineStore,
 };
 
 pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {

@@ -9,7 +9,7 @@ use super::questions;
 use crate::{
     context::Context,
     exit::{Exit, Failure},
-    figure, people, print, report,
+    format, print, prompts, report,
     terminal::Hue,
     text,
 };
@@ -32,11 +32,11 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a permission request and its decision, if any.
 fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
-    let age = figure::duration(crate::screen::now().millis_since(asked.created_at));
+    let age = format::duration(crate::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-    for row in people::wrap_rows(people::permission_rows(asked), people::list_columns()) {
+    for row in prompts::wrap_rows(prompts::permission_rows(asked), prompts::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {

@@ -11,11 +11,11 @@ use crate::{
     config,
     context::Context,
     exit::{Exit, Failure},
-    figure,
+    format,
+    offline_store::{self, OfflineStore},
     owner::Owner,
-    people::{self, UserRequest},
     print,
-    records::{self, OfflineStore},
+    prompts::{self, UserRequest},
     report,
     terminal::Hue,
     text,
@@ -41,7 +41,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a question and its answer.
 fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
-    let age = figure::duration(crate::screen::now().millis_since(question.created_at));
+    let age = format::duration(crate::screen::now().millis_since(question.created_at));
     let whom = question.to.as_deref().map(|to| format!(", for {}", text::safe_line(to))).unwrap_or_default();
     let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);
@@ -96,7 +96,7 @@ impl DecisionTarget {
 pub(super) async fn connect(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
     let home = context.home()?;
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
-        if let Some(pid) = records::owner(&home) {
+        if let Some(pid) = offline_store::owner(&home) {
             let code = ErrorCode::HomeLocked;
             let what = format!("process {pid} owns this home and has no control socket: it cannot be told ({code})");
             return Err(Failure::new(Exit::of(code), what, "That program decides and answers itself."));
@@ -117,14 +117,14 @@ pub(super) async fn describe_open_requests(
     session: &SessionId,
     soong: &str,
 ) -> Result<String, Failure> {
-    let open = people::fetch_open_requests(client, Some(session)).await?.requests;
+    let open = prompts::fetch_open_requests(client, Some(session)).await?.requests;
     let of = |is: fn(&UserRequest) -> bool, one: &str, many: &str, list: &str| match open
         .iter()
         .filter(|ask| is(ask))
         .count()
     {
         0 => String::new(),
-        n => format!("; {} open: `{soong} {list} list`", figure::plural(n, one, many)),
+        n => format!("; {} open: `{soong} {list} list`", format::plural(n, one, many)),
     };
     let questions =
         of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");

@@ -15,7 +15,7 @@ use soong_server::http::{Accepted, SettingUpdate, StartBody};
 use super::{
     attach::Attachments,
     host::{self, builder},
-    work::{RuntimeSession, fetch_last_session, last_session_of},
+    runtime_session::{RuntimeSession, fetch_last_session, last_session_of},
 };
 use crate::{
     cli,
@@ -23,9 +23,9 @@ use crate::{
     config::{self, Settings},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    figure, file, input, monitor, people, print,
-    records::OfflineStore,
-    report,
+    file, format, input, monitor,
+    offline_store::OfflineStore,
+    print, prompts, report,
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
@@ -78,7 +78,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
     match done.exit? {
         _ if has_failed => {
-            let calls = figure::plural(done.denied.len(), "call was", "calls were");
+            let calls = format::plural(done.denied.len(), "call was", "calls were");
             Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
@@ -207,7 +207,7 @@ async fn start_request(
         after_sequence: options.after,
         allow: options.allow,
         deny: options.deny,
-        unattended: !options.detach && (is_json || !people::is_interactive()),
+        unattended: !options.detach && (is_json || !prompts::is_interactive()),
         ..StartBody::default()
     };
     reset(&mut body, &options.reset);

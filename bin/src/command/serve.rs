@@ -17,7 +17,7 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    figure,
+    format,
     interrupt::Interrupt,
     log::{self, LogTarget},
     owner::Owner,
@@ -71,7 +71,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     if !context.global.json {
         let parked = match owner.runtime().live_user_runs() {
             0 => "nothing is at work".to_owned(),
-            runs => format!("{} on with the next server", figure::plural(runs, "run goes", "runs go")),
+            runs => format!("{} on with the next server", format::plural(runs, "run goes", "runs go")),
         };
         print::error_line(&format!("ending: {parked}; Ctrl-C again leaves at once"));
     }
@@ -97,7 +97,7 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
     }
     let resumed = match owner.runtime().interrupted_runs().resumed {
         0 => String::new(),
-        runs => format!("; {} on", figure::plural(runs, "run goes", "runs go")),
+        runs => format!("; {} on", format::plural(runs, "run goes", "runs go")),
     };
     print::line(&format!("serving {} on {url}{resumed}", text::safe_line(&home)))?;
     print::line(&format!("the token is in {}", text::safe_line(&format!("{home}/server.token"))))

@@ -18,11 +18,11 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    figure,
+    format,
+    offline_store::OfflineStore,
     owner::HomeConnection,
-    people::UserRequest,
     print,
-    records::OfflineStore,
+    prompts::UserRequest,
     report,
     source::Source,
     terminal::Hue,
@@ -87,9 +87,9 @@ fn print_deleted(
     print::line(&format!(
         "deleted session {}: {}, {}, {}",
         session.session_id,
-        figure::plural(traces.len(), "trace", "traces"),
-        figure::plural(usize::try_from(messages).unwrap_or(usize::MAX), "message", "messages"),
-        figure::plural(artifacts.len(), "artifact", "artifacts"),
+        format::plural(traces.len(), "trace", "traces"),
+        format::plural(usize::try_from(messages).unwrap_or(usize::MAX), "message", "messages"),
+        format::plural(artifacts.len(), "artifact", "artifacts"),
     ))?;
     Ok(Exit::Success)
 }
@@ -111,7 +111,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         .map(|session| {
             vec![
                 session.session_id.to_string(),
-                figure::time(session.updated_at),
+                format::time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
                 text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
                 session.project_dir.clone(),
@@ -147,11 +147,11 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     print::line(&format!("session   {}", session.session_id))?;
     print::line(&format!("name      {}", text::safe_line(session.name.as_deref().unwrap_or(""))))?;
     print::line(&format!("project   {}", text::safe_line(&session.project_dir)))?;
-    print::line(&format!("created   {} UTC", figure::time(session.created_at)))?;
-    print::line(&format!("updated   {} UTC", figure::time(session.updated_at)))?;
+    print::line(&format!("created   {} UTC", format::time(session.created_at)))?;
+    print::line(&format!("updated   {} UTC", format::time(session.updated_at)))?;
     print::line(&format!(
         "runs      {}",
-        figure::plural(session.live_runs as usize, "has not ended", "have not ended")
+        format::plural(session.live_runs as usize, "has not ended", "have not ended")
     ))?;
     for ask in source.open_requests(Some(&session.session_id)).await? {
         print::line(&format!("asks      {}", ask.summary()))?;
@@ -168,7 +168,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
                 vec![
                     artifact.key(),
                     version_label(artifact),
-                    figure::bytes(artifact.size),
+                    format::bytes(artifact.size),
                     file.map(|file| file.display().to_string()).unwrap_or_default(),
                 ]
             })

@@ -12,7 +12,7 @@ use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    figure, print,
+    format, print,
     terminal::Hue,
     text,
 };
@@ -59,7 +59,7 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
             task.session_id.to_string(),
             task.status.as_str().to_owned(),
             task.lines.to_string(),
-            figure::time(task.modified_at),
+            format::time(task.modified_at),
             text::cut(&text::safe_line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
             task.path.display().to_string(),
         ]
@@ -85,13 +85,13 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
         .map(|candidate| {
             let failed = report.failed.iter().find(|failed| failed.path == candidate.path);
             let reason = cleanup::reason(&candidate.reason, failed.map(|failed| &failed.error));
-            vec![figure::time(candidate.modified_at), reason, candidate.path.display().to_string()]
+            vec![format::time(candidate.modified_at), reason, candidate.path.display().to_string()]
         })
         .collect();
     if !cleanup::print_candidates(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)? {
         return Ok(());
     }
-    let all = figure::plural(report.candidates.len(), "task journal", "task journals");
+    let all = format::plural(report.candidates.len(), "task journal", "task journals");
     let deleted = report.candidates.iter().filter(|candidate| candidate.deleted).count();
     cleanup::close(context, &all, None, (!report.dry_run).then_some(deleted))
 }

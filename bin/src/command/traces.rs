@@ -6,14 +6,14 @@ use soong::{
 };
 use soong_server::http::{StartBody, TraceView};
 
-use super::{export, host::builder, run::session_of, work::RuntimeSession};
+use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
     cli,
     client::Client,
     config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    figure, lineage,
+    format, message_marks,
     owner::HomeConnection,
     print, report,
     source::{PAGE_EVENTS, Source},
@@ -80,9 +80,9 @@ pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failu
                 trace.trace_id.to_string(),
                 trace.status.as_str().to_owned(),
                 trace.agent_type.clone(),
-                figure::time(trace.created_at),
+                format::time(trace.created_at),
                 trace.total_messages.to_string(),
-                figure::count(trace.total_tokens),
+                format::count(trace.total_tokens),
                 text::cut(&text::safe_line(&trace.task), 60, context.terminal.ellipsis()),
             ]
         })
@@ -109,15 +109,15 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
         ("status", status),
         ("agent", format!("{} in mode {}, model {}", trace.agent_type, trace.run_mode.as_str(), trace.model)),
         ("task", trace.task.clone()),
-        ("created", format!("{} UTC", figure::time(trace.created_at))),
+        ("created", format!("{} UTC", format::time(trace.created_at))),
         ("messages", trace.total_messages.to_string()),
         (
             "used",
             format!(
                 "{} tokens, {}, {}",
-                figure::count(trace.total_tokens),
-                figure::cost(trace.total_cost),
-                figure::duration(trace.total_duration_ms)
+                format::count(trace.total_tokens),
+                format::cost(trace.total_cost),
+                format::duration(trace.total_duration_ms)
             ),
         ),
     ];
@@ -155,7 +155,7 @@ async fn messages(context: &Context<'_>, source: &Source, id: &str, all: bool) -
         return print::json(&messages);
     }
     let path = if all { source.messages(id, MessagePath::Main).await? } else { Vec::new() };
-    let marks = lineage::marks(&messages, if all { &path } else { &messages });
+    let marks = message_marks::marks(&messages, if all { &path } else { &messages });
     for (message, mark) in messages.iter().zip(marks) {
         print_message(context, message, &mark)?;
     }

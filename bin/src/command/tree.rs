@@ -11,17 +11,17 @@ use soong_server::{http::Ready, socket};
 use crate::{
     context::Context,
     exit::{Exit, Failure},
-    figure,
-    line::StyledLine,
+    format,
+    offline_store::{self, OfflineStore, unfinished},
     print,
-    records::{self, OfflineStore, unfinished},
     screen::{
         self,
-        board::{RunRow, RunTable},
         lines::{PictureFormat, lines},
+        run_table::{RunRow, RunTable},
         totals::format_usd,
     },
     source::Source,
+    styled_line::StyledLine,
     terminal::Hue,
     text,
 };
@@ -113,9 +113,9 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
     let mut facts = vec![format!("{:>10}", age(view.since, frame.now))];
     if let Some(run) = &view.run {
         facts.push(format!("turn {}", run.turn));
-        facts.push(format!("{} tok", figure::count(run.tokens)));
+        facts.push(format!("{} tok", format::count(run.tokens)));
         facts.extend(run.cost.filter(|cost| *cost > Usd::default()).map(format_usd));
-        facts.extend((run.asks > 0).then(|| figure::plural(run.asks as usize, "answer awaited", "answers awaited")));
+        facts.extend((run.asks > 0).then(|| format::plural(run.asks as usize, "answer awaited", "answers awaited")));
         let quiet = run.last_progress.filter(|_| run.stuck).map(|at| age(at, frame.now));
         facts.extend(quiet.map(|quiet| format!("stuck: nothing has come of it for {quiet}")));
     }
@@ -140,7 +140,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
 }
 
 fn age(since: Timestamp, now: Timestamp) -> String {
-    figure::duration(now.millis_since(since))
+    format::duration(now.millis_since(since))
 }
 
 /// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
@@ -149,14 +149,14 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
     let sessions = by_session(records, found.interrupted.iter().chain(&found.awaiting_input))?;
     if context.global.json {
         let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
-        let pid = records::owner(records.home());
+        let pid = offline_store::owner(records.home());
         return print::json(&json!({ "source": "disk", "pid": pid, "children": children }));
     }
     if sessions.is_empty() {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
     // An owner that has a socket but does not answer was reported before.
-    let pid = records::owner(records.home());
+    let pid = offline_store::owner(records.home());
     if let Some(pid) = pid.filter(|_| !socket::is_served(records.home())) {
         print::error_line(&format!(
             "note: process {pid} owns this home and has no control socket: its runs are shown as they are recorded"

@@ -8,7 +8,7 @@ use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    figure, print,
+    format, print,
     screen::now,
     terminal::Hue,
 };
@@ -54,8 +54,8 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
 
 fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
     let tokens = [sum.prompt_tokens, sum.cached_tokens, sum.completion_tokens, sum.total_tokens];
-    let mut cells = vec![of.to_owned(), sum.runs.to_string(), figure::count(sum.model_calls)];
-    cells.extend(tokens.map(figure::count));
+    let mut cells = vec![of.to_owned(), sum.runs.to_string(), format::count(sum.model_calls)];
+    cells.extend(tokens.map(format::count));
     cells.push(cost(sum, unicode));
     cells
 }
@@ -67,7 +67,7 @@ fn cost(sum: &UsageSum, unicode: bool) -> String {
         return format!("${cost}");
     }
     let without = usize::try_from(sum.runs_without_price).unwrap_or(usize::MAX);
-    let without = figure::plural(without, "run without a price", "runs without a price");
+    let without = format::plural(without, "run without a price", "runs without a price");
     match (known.as_nanos(), unicode) {
         (0, _) => format!("unknown ({without})"),
         (_, true) => format!("≥ ${known} ({without})"),

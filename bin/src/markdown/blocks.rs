@@ -7,7 +7,7 @@
 use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::{PageFormat, inline::Inline, table::Table};
-use crate::{line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::Hue, text};
 
 /// A block that contains other blocks.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have no spaces).
 //! Invariant: a line has at most the requested number of columns, and only the spaces at a break are dropped.
 
-use crate::{line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::Hue, text};
 
 /// Wide and narrow punctuation that must not begin a line.
 const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";

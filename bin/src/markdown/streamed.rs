@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use pulldown_cmark::{Event, Tag};
 
 use super::{PageFormat, events, normalize_line_breaks, render};
-use crate::{line::StyledLine, terminal::Hue};
+use crate::{styled_line::StyledLine, terminal::Hue};
 
 /// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
 /// long code block would be parsed once per line.

@@ -6,7 +6,7 @@
 use pulldown_cmark::Alignment;
 
 use super::{PageFormat, flow::Flow};
-use crate::{line::StyledLine, terminal::Hue};
+use crate::{styled_line::StyledLine, terminal::Hue};
 
 /// The rows of a table so far; the first row is the header.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! An actor of the monitor: its last status, its record, and whether it needs attention.
 //!
-//! Pure. Elsewhere: the set of actors (`forest.rs`).
+//! Pure. Elsewhere: the set of actors (`actor_index.rs`).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use soong::{
     protocol::{Run, RunId, RunStatus, SessionId, Timestamp, Usd},
 };
 
-use super::pulse::UsageHistory;
+use super::usage_history::UsageHistory;
 use crate::{terminal::Hue, text};
 
 /// Unique name of an actor: `kind:id`.

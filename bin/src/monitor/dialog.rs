@@ -6,11 +6,11 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use soong::protocol::{Decision, Permission, Timestamp, TraceId};
 
 use super::{
-    deed::Command,
+    command::Command,
     keys::{KeyAction, RowMove, action},
     prompt::{Prompt, PromptResult},
 };
-use crate::people::UserRequest;
+use crate::prompts::UserRequest;
 
 /// The open dialog.
 #[derive(Debug, Default)]

@@ -15,12 +15,12 @@ use soong::protocol::{Timestamp, Usd};
 
 use super::{
     actor::Alert,
+    cells::CellWriter,
     dialog::Dialog,
-    ink::CellWriter,
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{figure, line::StyledLine, screen::totals::format_cost, terminal::Hue, text};
+use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
@@ -134,15 +134,15 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         return;
     }
     let at_work = forest.summary();
-    let mut said = vec![StyledLine::of(Hue::Plain, figure::plural(at_work.runs - at_work.children, "run", "runs"))];
+    let mut said = vec![StyledLine::of(Hue::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"))];
     if at_work.children > 0 {
-        said[0].push(Hue::Plain, &format!(" + {}", figure::plural(at_work.children, "child", "children")));
+        said[0].push(Hue::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
     }
     let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     if !states.is_empty() {
         said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
     }
-    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", figure::count(tokens), format_cost(spent));
+    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
     said.push(StyledLine::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
@@ -154,10 +154,10 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     {
         let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
         said.push(
-            StyledLine::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
+            StyledLine::of(Hue::Plain, format!("{} {unit} ", format::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
         );
     }
-    said.push(StyledLine::of(Hue::Dim, figure::plural(at_work.runs + at_work.others, "actor", "actors")));
+    said.push(StyledLine::of(Hue::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
     if forest.dropped > 0 {
         said.push(StyledLine::of(Hue::Yellow, format!("{} changes missed", forest.dropped)));
     }
@@ -196,7 +196,7 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
             line.push(Hue::Plain, if line.width() > 0 { ", " } else { "! " });
-            line.push(hue, &figure::plural(count, one, many));
+            line.push(hue, &format::plural(count, one, many));
         }
     }
     let since = match worst {
@@ -204,7 +204,7 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         Alert::NeedsInput => Some(first.view.since),
         _ => None,
     };
-    let since = since.map_or_else(String::new, |at| format!(" for {}", figure::age(now.millis_since(at))));
+    let since = since.map_or_else(String::new, |at| format!(" for {}", format::age(now.millis_since(at))));
     let key = if worst == Alert::NeedsInput { "  (a answers)" } else { "  (n goes there)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {

@@ -16,14 +16,14 @@ use tokio::{
 };
 
 use super::{
-    deed::Command,
-    desk::{ReadContent, ReadRequest},
+    command::Command,
+    detail::{ReadContent, ReadRequest},
     pane::{Preview, RecordKind, RunFacts},
     state::{Connection, MonitorInput, MonitorRequest},
 };
 use crate::{
     client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive},
-    export, figure, lineage, people,
+    export, format, message_marks, prompts,
     source::{PAGE_EVENTS, Source},
 };
 
@@ -116,7 +116,7 @@ async fn execute_request(source: &Source, client: &Client, wish: MonitorRequest)
             MonitorInput::Record(run, Box::new(read))
         }
         MonitorRequest::ReadAsks => {
-            MonitorInput::PendingRequests(people::fetch_open_requests(client, None).await.map(|open| open.requests))
+            MonitorInput::PendingRequests(prompts::fetch_open_requests(client, None).await.map(|open| open.requests))
         }
         MonitorRequest::Execute(deed) => MonitorInput::CommandDone(execute_command(source, client, deed).await),
         MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
@@ -208,7 +208,7 @@ async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<Re
                 source.messages(want.trace.as_str(), path).await.map_err(|failure| read_error(&failure.what))
             };
             let (all, path) = (read(MessagePath::All).await?, read(MessagePath::Main).await?);
-            let marks = lineage::marks(&all, &path);
+            let marks = message_marks::marks(&all, &path);
             ReadContent::Messages(all.into_iter().zip(marks).collect())
         }
         RecordKind::Artifacts => {
@@ -314,5 +314,5 @@ async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
         }
     }
     failed.map_or(Ok(()), Err)?;
-    Ok(format!("asked for the end of {}", figure::plural(runs.len(), "run", "runs")))
+    Ok(format!("asked for the end of {}", format::plural(runs.len(), "run", "runs")))
 }

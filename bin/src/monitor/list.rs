@@ -5,7 +5,7 @@
 
 use super::{
     actor::Key,
-    forest::ActorIndex,
+    actor_index::ActorIndex,
     keys::RowMove,
     rows::{ActorRow, TreeView, parent, rows},
 };

@@ -1,7 +1,7 @@
 //! Panes: the views of the selected actor, one file each.
 //!
 //! Each pane converts records into lines of any width; lines that are too long are cut when they are drawn.
-//! Elsewhere: reading the records (`feed.rs`), the open pane (`desk.rs`).
+//! Elsewhere: reading the records (`feed.rs`), the open pane (`detail.rs`).
 
 mod artifacts;
 mod events;
@@ -14,8 +14,8 @@ mod timeline;
 pub(crate) use facts::used_fraction;
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
 
-use super::{actor::Actor, forest::ActorIndex, ink::CellWriter};
-use crate::{line::StyledLine, terminal::Hue, text};
+use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
+use crate::{styled_line::StyledLine, terminal::Hue, text};
 use soong_server::http::{RunView, TraceView};
 
 /// A pane.

@@ -13,7 +13,7 @@ use soong::ActorKind;
 
 use super::{
     actor::{Actor, Alert, Key},
-    forest::ActorIndex,
+    actor_index::ActorIndex,
 };
 
 /// Maximum depth that is indented; deeper rows have the same indentation.

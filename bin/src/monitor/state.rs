@@ -11,19 +11,19 @@ use soong::{
 
 use super::{
     actor::{Actor, Key},
-    asks::PendingRequests,
-    deed::Command,
-    desk::{Detail, ReadContent, ReadRequest},
+    actor_index::ActorIndex,
+    cells::CellWriter,
+    command::Command,
+    detail::{Detail, ReadContent, ReadRequest},
     dialog::{Dialog, DialogResult},
-    endings::FinishedRuns,
-    forest::ActorIndex,
-    ink::CellWriter,
+    finished_runs::FinishedRuns,
     keys::{KeyAction, action},
     list::RowList,
     pane::Pane,
+    pending_requests::PendingRequests,
     prompt::Prompt,
 };
-use crate::{figure, line::StyledLine, people::UserRequest, terminal::Hue};
+use crate::{format, prompts::UserRequest, styled_line::StyledLine, terminal::Hue};
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
@@ -395,7 +395,7 @@ impl Monitor {
             (Some(run), _) => {
                 let below = match self.actors.tree_of(&run).len().saturating_sub(1) {
                     0 => String::new(),
-                    below => format!(" with {} below it", figure::plural(below, "run", "runs")),
+                    below => format!(" with {} below it", format::plural(below, "run", "runs")),
                 };
                 Some((format!("the run {}{below}", actor.name()), vec![run]))
             }
@@ -405,7 +405,7 @@ impl Monitor {
                     is_users && !run.has_ended && run.session() == actor.session()
                 };
                 let runs: Vec<RunId> = self.actors.iter().filter(of_session).filter_map(Actor::run_id).collect();
-                let count = figure::plural(runs.len(), "run", "runs");
+                let count = format::plural(runs.len(), "run", "runs");
                 (!runs.is_empty()).then(|| (format!("{count} of the session, with all below"), runs))
             }
             _ => None,

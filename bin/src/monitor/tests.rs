@@ -18,12 +18,12 @@ use soong::{
 };
 
 use super::{
+    cells::CellWriter,
     draw::draw,
-    ink::CellWriter,
     sample::{self, actor, run, tree},
     state::{Connection, Monitor, MonitorInput, MonitorRequest},
 };
-use crate::people::UserRequest;
+use crate::prompts::UserRequest;
 
 /// Start time of a session: 2026-11-22 18:00:00 UTC.
 const BEGIN: i64 = 1_795_370_400_000;

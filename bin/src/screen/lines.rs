@@ -10,10 +10,10 @@ use std::collections::{HashMap, HashSet};
 use soong::protocol::{RunId, Timestamp, Usd};
 
 use super::{
-    board::{DisplayState, RunRow, RunTable},
+    run_table::{DisplayState, RunRow, RunTable},
     totals::{Counts, format_usd},
 };
-use crate::{figure, line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 /// Minimum width of the task, in columns, before figures are dropped from the layout of the picture.
 const TASK_COLUMNS: usize = 30;
@@ -248,13 +248,13 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
         _ => entry.activity.as_str(),
     };
     let time = match (entry.started_at, entry.ended_at) {
-        (Some(started), ended) => figure::duration(ended.unwrap_or(frame.now).millis_since(started)),
+        (Some(started), ended) => format::duration(ended.unwrap_or(frame.now).millis_since(started)),
         (None, _) => String::new(),
     };
     let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
     let (tokens, cost) = match entry.tokens {
         0 => Default::default(),
-        n => (format!("{} tok", figure::count(n)), entry.cost.map(format_usd).unwrap_or_default()),
+        n => (format!("{} tok", format::count(n)), entry.cost.map(format_usd).unwrap_or_default()),
     };
     let mut figures = String::new();
     for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()
@@ -291,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{screen::board::RunUsage, terminal::Paint};
+    use crate::{screen::run_table::RunUsage, terminal::Paint};
 
     fn entry(id: &str, parent: Option<&str>, state: DisplayState) -> RunRow {
         RunRow {

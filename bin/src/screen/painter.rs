@@ -13,7 +13,7 @@ use crossterm::{
     terminal::{BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap, EndSynchronizedUpdate},
 };
 
-use crate::{line::StyledLine, terminal::Paint};
+use crate::{styled_line::StyledLine, terminal::Paint};
 
 /// Size of a screen. If it has no room for a picture, none is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,8 +4,8 @@
 
 use soong::protocol::{Timestamp, Usd};
 
-use super::board::{DisplayState, RunTable};
-use crate::figure;
+use super::run_table::{DisplayState, RunTable};
+use crate::format;
 
 /// Number of runs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,9 +85,9 @@ impl RunTable {
 impl RunTotals {
     /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
     pub(crate) fn summary_parts(&self) -> Vec<String> {
-        let mut parts = vec![figure::duration(self.elapsed_ms), self.counts.summary()];
+        let mut parts = vec![format::duration(self.elapsed_ms), self.counts.summary()];
         if self.tokens > 0 {
-            parts.push(format!("{} tok", figure::count(self.tokens)));
+            parts.push(format!("{} tok", format::count(self.tokens)));
             parts.push(format_cost(self.cost));
         }
         parts.retain(|part| !part.is_empty());
@@ -109,7 +109,7 @@ pub(crate) fn format_usd(amount: Usd) -> String {
         1..100_000 => "<$0.0001".to_owned(),
         100_000..1_000_000_000 => format!("$0.{:04}", rest / 100_000),
         1_000_000_000..100_000_000_000 => format!("${dollars}.{:02}", rest / 10_000_000),
-        _ => format!("${}", figure::count(dollars)),
+        _ => format!("${}", format::count(dollars)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use object_store::{RetryConfig, prefix::PrefixStore};
 
-use super::{blob_error, objects::Objects, place::Bucket};
+use super::{blob_error, location::Bucket, objects::Objects};
 use crate::store::StoreError;
 
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

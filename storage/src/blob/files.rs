@@ -26,7 +26,7 @@ use object_store::{local::LocalFileSystem, path::Path};
 
 use super::{
     body::{Body, Piece, blocking},
-    turns::PathLock,
+    path_locks::PathLock,
 };
 use crate::store::StoreError;
 

@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use super::{
     blob_error,
     body::{Body, Piece},
-    turns::PathLock,
+    path_locks::PathLock,
 };
 use crate::store::StoreError;
 

@@ -13,7 +13,7 @@ use super::{
     WriteError,
     artifacts::{self, RevisionNumbers},
     cache::Cache,
-    paths, permissions, questions, removal, runs,
+    deletion, main_path, permissions, questions, runs,
 };
 use crate::store::{Append, DeletionStage, Fence, StoreError};
 use soong_protocol::{NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Write};
@@ -151,7 +151,7 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn session(&mut self, new: &'a NewSession) -> Result<(), WriteError> {
-        if removal::stage(self.conn, &new.session_id)?.is_some() {
+        if deletion::stage(self.conn, &new.session_id)?.is_some() {
             return Err(StoreError::SessionDeleting(new.session_id.clone()).into());
         }
         if self.has_session(&new.session_id)? {
@@ -172,7 +172,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             .traces
             .get(self.conn, &new.source_trace)?
             .ok_or_else(|| not_found("trace", &new.source_trace))?;
-        if paths::turn_end(self.conn, source.key, new.last_message)?.is_none() {
+        if main_path::turn_end(self.conn, source.key, new.last_message)?.is_none() {
             return Err(not_found("message", format!("{}-{:04}", new.source_trace, new.last_message)));
         }
         self.appended.traces.insert(&new.trace_id);
@@ -229,25 +229,29 @@ impl<'a> AdmissionCheck<'a, '_> {
             return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
         let is_resumable = match only_back {
-            true => paths::is_on_path(self.conn, trace.key, from, to)?,
-            false => paths::turn_end(self.conn, trace.key, to)?.is_some(),
+            true => main_path::is_on_path(self.conn, trace.key, from, to)?,
+            false => main_path::turn_end(self.conn, trace.key, to)?.is_some(),
         };
         if is_resumable { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
     }
 
     fn check_begin_deletion(&mut self, id: &SessionId) -> Result<(), WriteError> {
-        if removal::stage(self.conn, id)?.is_some() {
+        if deletion::stage(self.conn, id)?.is_some() {
             return Ok(());
         }
         let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| not_found("session", id))?;
         let key = session.key;
         // Runs that ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
-        if removal::has_live_runs(self.conn, key)? { Err(StoreError::SessionActive(id.clone()).into()) } else { Ok(()) }
+        if deletion::has_live_runs(self.conn, key)? {
+            Err(StoreError::SessionActive(id.clone()).into())
+        } else {
+            Ok(())
+        }
     }
 
     fn require_deletion(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
-        match removal::stage(self.conn, id)? {
+        match deletion::stage(self.conn, id)? {
             Some(stage) if stages.contains(&stage) => Ok(()),
             _ => Err(not_found("a removal of session", id)),
         }

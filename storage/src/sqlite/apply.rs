@@ -16,8 +16,8 @@ use super::{
     admit::{Admission, admit},
     artifacts,
     cache::Cache,
-    collaborators, edits, events, fork, goals, messages, paths, permissions, project, questions, removal, runs,
-    sessions, task_journals,
+    collaborators, deletion, edits, events, fork, goals, main_path, messages, permissions, questions, row_updates,
+    runs, sessions, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -89,7 +89,7 @@ impl<'c> Batch<'c> {
                 Write::BlobDeleted { path } => artifacts::end_intent(self.conn, path)?,
                 Write::BeginRemoval(id) => self.begin_removal(id)?,
                 Write::EndRemoval(id) => self.end_removal(id)?,
-                Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
+                Write::RemoveRows { session_id, limit } => deletion::remove_rows(self.conn, session_id, *limit)?,
                 Write::TaskJournalCompleted(run_id) => task_journals::end(self.conn, run_id)?,
                 Write::Probe => rewrite_format_version(self.conn)?,
             }
@@ -168,7 +168,7 @@ impl<'c> Batch<'c> {
         let trace = trace.ok_or_else(|| not_found("trace", &run.trace_id))?;
         let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
         let session_key = session.ok_or_else(|| not_found("session", &trace.session_id))?.key;
-        project::count_new_run(run.status, run.settings.reflects.is_some(), trace);
+        row_updates::count_new_run(run.status, run.settings.reflects.is_some(), trace);
         let row = runs::insert(self.conn, run, trace.key, session_key, parent_key)?;
         self.cache.runs.add(run.run_id.clone(), row);
         Ok(())
@@ -189,10 +189,10 @@ impl<'c> Batch<'c> {
         trace.stats.messages += 1;
         let head = trace.head_sequence;
         if let Some(covers) = &message.covers {
-            paths::add_boundary(self.conn, trace.key, message.sequence, covers)?;
+            main_path::add_boundary(self.conn, trace.key, message.sequence, covers)?;
         } else if !message.partial && !message.side_branch && message.parent_sequence.unwrap_or(0) == head {
             if head == 0 || message.sequence != head + 1 {
-                paths::begin_range(self.conn, trace.key, head, message.sequence)?;
+                main_path::begin_range(self.conn, trace.key, head, message.sequence)?;
             }
             trace.head_sequence = message.sequence;
         }
@@ -263,19 +263,19 @@ impl<'c> Batch<'c> {
                 change_goals(self.conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
             }
             (Event::Run(event), Some(run)) => {
-                if project::starts_task_journal(event, run) {
+                if row_updates::starts_task_journal(event, run) {
                     task_journals::begin(self.conn, run.key, ids.event_id, goal_tree(self.conn, trace)?)?;
                 }
-                project::apply_run_event(event, draft.ts, run, trace);
+                row_updates::apply_run_event(event, draft.ts, run, trace);
                 if draft.event.is_terminal() {
                     questions::withdraw(self.conn, run.key, draft.ts)?;
                     permissions::withdraw(self.conn, run.key, draft.ts)?;
                 }
             }
-            (Event::Model(event), Some(run)) => project::apply_model_event(event, run, trace),
-            (Event::Tool(event), Some(run)) => project::apply_tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => project::apply_context_event(event, run, trace),
-            (Event::Memory(event), Some(run)) => project::apply_memory_event(event, run, trace),
+            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
+            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
+            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
+            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
@@ -317,14 +317,14 @@ impl<'c> Batch<'c> {
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;
             self.cache.usage.subtract_session(self.conn, session_key)?;
-            removal::set_stage(self.conn, id, Some(DeletionStage::Files))?;
+            deletion::set_stage(self.conn, id, Some(DeletionStage::Files))?;
             self.cache.forget();
         }
         Ok(())
     }
 
     fn end_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
-        removal::set_stage(self.conn, id, None)?;
+        deletion::set_stage(self.conn, id, None)?;
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.usage.add_session(self.conn, session_key)?;
         }
@@ -361,7 +361,7 @@ fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> r
     if let Some(restored_collaborators) = collaborators {
         collaborators::replace(conn, trace.key, restored_collaborators)?;
     }
-    paths::make_head(conn, trace.key, trace.head_sequence, head)?;
+    main_path::make_head(conn, trace.key, trace.head_sequence, head)?;
     trace.head_sequence = head;
     Ok(())
 }

@@ -11,7 +11,7 @@ use soong_protocol::TraceStatus;
 
 use super::{
     columns::{Columns, clamp_to_i64},
-    paths::{self, Range},
+    main_path::{self, Range},
     traces::TraceRow,
 };
 
@@ -30,15 +30,15 @@ pub(super) fn copy(
     trace: &mut TraceRow,
     lsn: u64,
 ) -> rusqlite::Result<()> {
-    let ranges = paths::lineage(conn, source.key, source.head, at)?;
+    let ranges = main_path::lineage(conn, source.key, source.head, at)?;
     let place = message_lsn(conn, source.key, at)?;
     let mut copied = CopyCounters::default();
     for range in &ranges {
         copied.add(conn, source.key, trace.key, *range, lsn)?;
     }
-    paths::insert_ranges(conn, trace.key, at, &ranges)?;
-    for (summary, covers) in paths::boundaries(conn, source.key, &ranges)? {
-        paths::add_boundary(conn, trace.key, summary, &covers)?;
+    main_path::insert_ranges(conn, trace.key, at, &ranges)?;
+    for (summary, covers) in main_path::boundaries(conn, source.key, &ranges)? {
+        main_path::add_boundary(conn, trace.key, summary, &covers)?;
         copied.add(conn, source.key, trace.key, (summary, summary), lsn)?;
     }
     link(conn, source.key, trace.key, place)?;

@@ -5,7 +5,7 @@ use soong_protocol::{GoalId, Message, RunId, Timestamp, ToolCall, TraceId};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows, json},
-    paths,
+    main_path,
 };
 use crate::store::{MessagePath, ResumePoint};
 
@@ -92,7 +92,7 @@ fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite:
     let complete = |mut message: Message| {
         // The first message of a trace has no parent either.
         if message.parent_sequence.is_none() && message.sequence > 1 {
-            message.covers = paths::covered_by_summary(conn, key, message.sequence)?;
+            message.covers = main_path::covered_by_summary(conn, key, message.sequence)?;
         }
         Ok(message)
     };
@@ -112,14 +112,14 @@ pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessageP
         }
         MessagePath::Main => {
             let head = head()?;
-            in_ranges(conn, key, id, &paths::main_path(conn, key, head, head)?)?
+            in_ranges(conn, key, id, &main_path::main_path(conn, key, head, head)?)?
         }
-        MessagePath::To(sequence) => in_ranges(conn, key, id, &paths::main_path(conn, key, head()?, sequence)?)?,
+        MessagePath::To(sequence) => in_ranges(conn, key, id, &main_path::main_path(conn, key, head()?, sequence)?)?,
     };
     with_covers(conn, key, found)
 }
 
-fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[paths::Range]) -> rusqlite::Result<Vec<Message>> {
+fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[main_path::Range]) -> rusqlite::Result<Vec<Message>> {
     let mut query = conn.prepare_cached(select!("sequence BETWEEN ?2 AND ?3 ORDER BY sequence"))?;
     let mut found = Vec::new();
     for (first, last) in ranges {
@@ -148,7 +148,7 @@ pub(super) fn by_sequence(
 
 /// Reads a message of the trace with that key as a point to resume from.
 pub(super) fn resume_point(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
-    let Some(sequence) = paths::turn_end(conn, key, sequence)? else { return Ok(None) };
+    let Some(sequence) = main_path::turn_end(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
         "SELECT message.lsn, head_sequence, run_id, coalesce(event_id, 0)
          FROM message JOIN trace_state ON trace_state.trace_key = message.trace_key
@@ -172,7 +172,7 @@ pub(super) fn resume_point(conn: &Connection, key: i64, sequence: u64) -> rusqli
         lsn,
         until_lsn,
         run_id,
-        is_on_path: paths::is_on_path(conn, key, head, sequence)?,
+        is_on_path: main_path::is_on_path(conn, key, head, sequence)?,
         head,
     }))
 }

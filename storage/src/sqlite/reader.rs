@@ -16,9 +16,9 @@ use soong_protocol::{
 use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, artifacts, backup, collaborators,
     columns::clamp_to_i64,
-    edits, events, goals, messages,
+    deletion, edits, events, goals, messages,
     migrate::{self, MIGRATIONS},
-    permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
+    permissions, questions, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{
     ChangedDocument, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader, RecentArtifacts,
@@ -350,11 +350,11 @@ impl Reader for SqliteReader {
     }
 
     fn session_deletions(&self) -> Result<Vec<SessionDeletion>, StoreError> {
-        self.read(removal::list)
+        self.read(deletion::list)
     }
 
     fn deletion_blob_paths(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
-        self.read(|conn| removal::blobs(conn, id))
+        self.read(|conn| deletion::blobs(conn, id))
     }
 
     fn permission(&self, id: &PermissionId) -> Result<Option<Permission>, StoreError> {

@@ -13,8 +13,9 @@ use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, WriteError,
     apply::Batch,
     cache::Cache,
+    deletion,
     migrate::{self, MIGRATIONS},
-    removal, store_error, with_repair_advice,
+    store_error, with_repair_advice,
 };
 use crate::store::{Ack, Append, Store, StoreError};
 use soong_protocol::Write;
@@ -122,7 +123,7 @@ impl SqliteStore {
             Write::RemoveRows { session_id, .. } => Some(session_id),
             _ => None,
         });
-        let is_gone = |id: &SessionId| matches!(removal::stage(conn, id), Ok(None));
+        let is_gone = |id: &SessionId| matches!(deletion::stage(conn, id), Ok(None));
         if removed.into_iter().any(is_gone) {
             self.log_needs_truncation = true;
         }

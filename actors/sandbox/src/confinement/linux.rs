@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Confinement, Mounts, Rights, Sandbox, SandboxPolicy, landlock, means::Mechanisms};
+use super::{Confinement, Mounts, Rights, Sandbox, SandboxPolicy, landlock, support::Mechanisms};
 use crate::{SpawnOptions, landlock_version};
 
 /// Program that is started to test the mounts.

@@ -1,6 +1,6 @@
 //! Which protections a command has on this machine, and what remains reachable: one table for display.
 
-use super::{linux, means::Mechanisms};
+use super::{linux, support::Mechanisms};
 
 /// Extent of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::io::{Cursor, Write};
 use docx_rs::{BuildXML, DocumentRels, Footnotes};
 use zip::{CompressionMethod, DateTime, ZipWriter, result::ZipResult, write::SimpleFileOptions};
 
-use super::{shell::empty_document, text::escape, walk::DocumentParts};
+use super::{converter::DocumentParts, styles::empty_document, text::escape};
 
 /// Builds the bytes of a document.
 pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {

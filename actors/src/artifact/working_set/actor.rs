@@ -29,13 +29,13 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::{CommitOutcome, DocumentCache};
 use crate::{
     actor_base::Mailbox,
+    actor_tree::ActorStatus,
     artifact::{
         change::Edited,
         document::Document,
         working_set::{ArtifactStoreSupervisorMsg, DocumentAccess, idle},
     },
     clock::now,
-    observatory::ActorStatus,
 };
 
 /// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are evicted.

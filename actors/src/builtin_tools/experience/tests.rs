@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     Environment,
     memory::{Changes, NewExperience},
-    tool::project::tests::TestProject,
+    tool::project_path::tests::TestProject,
 };
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::json;
 use soong_protocol::ErrorCode;
 
 use super::*;
-use crate::tool::project::tests::TestProject;
+use crate::tool::project_path::tests::TestProject;
 
 #[tokio::test]
 async fn skill_is_loaded_by_name() {

@@ -2,7 +2,7 @@
 
 use GoalStatus::{Abandoned, Completed, InProgress, Pending};
 
-use super::{super::level_one::*, *};
+use super::{super::prune::*, *};
 
 /// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {

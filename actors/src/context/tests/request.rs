@@ -1,7 +1,7 @@
 //! Tests of the request for a summary.
 
 use super::{
-    super::{clip::*, request::*, summary::SECTIONS, summary_message},
+    super::{summary::SECTIONS, summary_message, summary_request::*, truncate::*},
     *,
 };
 use crate::model::tokens::estimate_tokens;

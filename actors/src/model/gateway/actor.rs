@@ -3,7 +3,7 @@
 //! It never waits for a model, since a call runs in its caller's task. It holds only the queue: if it crashes, the
 //! waiting calls queue again with the next actor under their old tickets.
 //!
-//! Elsewhere: the state that outlives the actor (`books.rs`).
+//! Elsewhere: the state that outlives the actor (`shared.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +12,11 @@ use soong_protocol::SessionId;
 use tokio::task::JoinHandle;
 
 use super::{
-    books::{AcquireRequest, GatewayMsg, GatewayShared},
     ledger::Blocked,
-    line::CallQueue,
+    queue::CallQueue,
+    shared::{AcquireRequest, GatewayMsg, GatewayShared},
 };
-use crate::observatory::ActorStatus;
+use crate::actor_tree::ActorStatus;
 
 /// Maximum time between two checks while calls wait for a point in time, so that the tree shows the remaining time.
 const MAX_TICK_INTERVAL: Duration = Duration::from_secs(1);

@@ -17,8 +17,8 @@ use tokio::{
 use super::{
     CallResult, CallSink,
     actor::format_reason,
-    books::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
     ledger::{Attempts, Blocked, RetryDecision, WaitReason},
+    shared::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
 };
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 

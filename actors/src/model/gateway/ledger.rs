@@ -12,7 +12,7 @@
 //! for every waiting call. So a service that rejects everything ends all calls after `max_attempts` rounds. Any other
 //! failure counts only for its own call.
 //!
-//! Elsewhere: which call is next (`line.rs`), clocks and locks (`books.rs`).
+//! Elsewhere: which call is next (`queue.rs`), clocks and locks (`shared.rs`).
 
 use std::{collections::BTreeMap, time::Duration};
 

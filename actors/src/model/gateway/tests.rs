@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use self::service::LimitedService;
 use super::*;
-use crate::observatory::{ActorKind, ActorTree};
+use crate::actor_tree::{ActorKind, ActorTree};
 
 /// A gateway with its actor.
 struct TestGateway {

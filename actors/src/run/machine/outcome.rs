@@ -11,7 +11,7 @@ use soong_protocol::{
 };
 
 use crate::{
-    observatory::RunEnd,
+    actor_tree::RunEnd,
     run::machine::{
         ending::Termination,
         errors::schema_mismatch,

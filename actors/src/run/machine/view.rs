@@ -1,7 +1,7 @@
 //! Read access to the state of a run: its status for users, and whether it waits only for others.
 
 use crate::{
-    observatory::RunView,
+    actor_tree::RunView,
     run::machine::{
         outcome,
         state::{RunState, calls::CallState, phase::Phase},

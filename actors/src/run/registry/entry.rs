@@ -9,11 +9,11 @@ use tracing::Span;
 
 use crate::{
     actor_base::closing,
+    actor_tree::ActorStatus,
     budget::BudgetAccount,
     clock::now,
     events::LostRun,
-    observatory::ActorStatus,
-    run::{clock::RunClock, machine::outcome::RunOutcome, registry::address::RunAddress, spans},
+    run::{clock::RunClock, machine::outcome::RunOutcome, otel_spans, registry::address::RunAddress},
 };
 
 /// The phase of a run. The last three are final in this process.
@@ -192,7 +192,7 @@ impl RunEntry {
         self.address.close();
         let span = self.span();
         if let RunPhase::Ended(outcome) = &phase {
-            spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
+            otel_spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
         }
         self.published.send_modify(|published| {
             published.phase = phase;

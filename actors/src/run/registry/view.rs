@@ -1,14 +1,14 @@
 //! The status of a run in the actor tree: its initial view, its clock and budget, and its last error.
 //!
-//! Elsewhere: the watchers of the tree (`observatory.rs`), slots (`supervision/sub_agents.rs`).
+//! Elsewhere: the watchers of the tree (`actor_tree.rs`), slots (`supervision/sub_agents.rs`).
 
 use std::sync::Arc;
 
 use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write};
 
 use crate::{
+    actor_tree::{ActorView, BudgetShare, RunView, StatusSource},
     budget::BudgetAccount,
-    observatory::{ActorView, BudgetShare, RunView, StatusSource},
     run::{clock::RunClock, machine::outcome},
     text::shorten,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{
-    observatory::ActorStatus,
+    actor_tree::ActorStatus,
     run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::RunSpawner},
 };
 

@@ -13,8 +13,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{EndReason, Run, RunId, RunStatus};
 
 use crate::{
+    actor_tree::ActorStatus,
     fair_queue::FairQueue,
-    observatory::ActorStatus,
     run::{
         actor::RunServices,
         machine::{

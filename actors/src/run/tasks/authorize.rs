@@ -20,9 +20,9 @@ use soong_storage::store::{Reader, StoreError};
 use crate::{
     clock::now,
     permission::{CommandVerdict, Permissions, UNCONFINED, exact_grants, fingerprint},
-    reading::StoreReader,
     redaction::Redactor,
     run::machine::{effect::ToolCallTask, inline, spec::RunSpec},
+    store_reader::StoreReader,
     tool::{Tool, ToolContext},
 };
 

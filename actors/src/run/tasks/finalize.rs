@@ -16,7 +16,6 @@ use crate::{
     artifact::ArtifactStore,
     budget::{BudgetAccount, Consumed},
     journal::JournalHandle,
-    reading::StoreReader,
     run::{
         machine::{
             ending::Termination,
@@ -35,6 +34,7 @@ use crate::{
             unknown_flush,
         },
     },
+    store_reader::StoreReader,
     task_journal::TaskJournals,
 };
 

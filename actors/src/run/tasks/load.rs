@@ -12,12 +12,12 @@ use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader
 
 use crate::{
     artifact::Edited,
-    reading::StoreReader,
     run::machine::{
         replay::{StoredRun, added_sequences},
         rewind::RewindPlan,
         tools::is_spawning_tool,
     },
+    store_reader::StoreReader,
     tool::ToolOutput,
 };
 

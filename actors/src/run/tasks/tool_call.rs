@@ -15,7 +15,6 @@ use crate::{
     events::LiveDelta,
     hook::HookPoint,
     journal::JournalHandle,
-    reading::StoreReader,
     redaction::{Redactor, StreamRedactor},
     run::{
         machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
@@ -27,6 +26,7 @@ use crate::{
             tool_output,
         },
     },
+    store_reader::StoreReader,
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 

@@ -21,9 +21,9 @@ use uuid::Uuid;
 use super::{
     BashState,
     cache::PackageCaches,
+    format_output::{MAX_END_BYTES, format_output, sanitize},
     limits::CommandLimits,
-    reach::sandbox_policy,
-    shown::{MAX_END_BYTES, format_output, sanitize},
+    sandbox_policy::sandbox_policy,
 };
 use crate::tool::{Progress, ToolContext, ToolOutput, ToolResult};
 

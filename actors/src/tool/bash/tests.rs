@@ -12,7 +12,7 @@ use soong_protocol::{BashConfig, PackageCache, ToolsConfig};
 use super::*;
 use crate::{
     Environment,
-    tool::{Progress, project::tests::TestProject},
+    tool::{Progress, project_path::tests::TestProject},
 };
 
 #[path = "tests/confined.rs"]
@@ -263,7 +263,7 @@ async fn gigabyte_of_output_is_truncated_in_bounded_memory() {
     let grown = most_memory_bytes() - before;
     assert!(grown < 64 * 1024 * 1024, "{grown} bytes");
     assert!(shown.starts_with("begin\ny\ny\n") && shown.ends_with("y\nend\n[exit status 0]"), "{}", shown.len());
-    let kept = 2 * u64::try_from(shown::MAX_END_BYTES).unwrap();
+    let kept = 2 * u64::try_from(format_output::MAX_END_BYTES).unwrap();
     let note = format!("\n[left out: {} of 1000000010 bytes]\n", 1_000_000_010 - kept);
     assert!(shown.contains(&note), "{note}");
     assert!(shown.len() < 5 * 1024 * 1024, "{}", shown.len());

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tool::{ToolEnvironment, project::tests::TestProject};
+use crate::tool::{ToolEnvironment, project_path::tests::TestProject};
 
 fn tool() -> Edit {
     Edit::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))

@@ -1,7 +1,7 @@
 //! Tests of `glob` on real files.
 
 use super::*;
-use crate::tool::project::tests::TestProject;
+use crate::tool::project_path::tests::TestProject;
 
 #[tokio::test]
 async fn star_matches_within_folder_and_double_star_recurses() {

@@ -1,7 +1,7 @@
 //! Tests of `grep` on real files.
 
 use super::*;
-use crate::tool::project::tests::TestProject;
+use crate::tool::project_path::tests::TestProject;
 
 #[tokio::test]
 async fn matches_are_listed_with_path_and_line() {

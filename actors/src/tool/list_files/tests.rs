@@ -1,7 +1,7 @@
 //! Tests of `list_files` on real files.
 
 use super::*;
-use crate::tool::project::tests::TestProject;
+use crate::tool::project_path::tests::TestProject;
 
 async fn list(project: &TestProject, arguments: Value) -> Result<String, ErrorInfo> {
     project.call(&ListFiles::new(Default::default()), arguments).await

@@ -1,7 +1,7 @@
 //! Tests of `read` on real files.
 
 use super::*;
-use crate::tool::project::tests::TestProject;
+use crate::tool::project_path::tests::TestProject;
 
 async fn read(project: &TestProject, arguments: Value) -> Result<String, ErrorInfo> {
     project.call(&ReadTool::new(Default::default()), arguments).await

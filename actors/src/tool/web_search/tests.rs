@@ -8,7 +8,7 @@ use crate::{
     environment::Environment,
     tool::{
         ToolRegistry,
-        project::tests::TestProject,
+        project_path::tests::TestProject,
         web::tests::server::{Server, page},
     },
 };

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::*;
 use crate::tool::{
-    project::tests::TestProject,
+    project_path::tests::TestProject,
     web::{
         address::is_public,
         client::FetchLimits,

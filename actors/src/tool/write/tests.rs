@@ -4,7 +4,7 @@ use serde_json::json;
 use soong_protocol::{ErrorCode, Scope};
 
 use super::*;
-use crate::tool::{ToolEnvironment, project::tests::TestProject};
+use crate::tool::{ToolEnvironment, project_path::tests::TestProject};
 
 fn tool() -> Write {
     Write::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))

@@ -25,8 +25,8 @@ use super::{
     Api,
     accepted::Accepted,
     caller::{Access, TokenWatch},
-    encoded::EventCache,
     error::{ApiError, ErrorBody, validation_error},
+    event_cache::EventCache,
     request::{Path, Query},
     session::limit,
 };

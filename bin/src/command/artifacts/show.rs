@@ -10,7 +10,7 @@ use soong::{
 use soong_server::http::{ArtifactView, EditView, Stored};
 
 use super::Context;
-use crate::{command::cleanup, exit::Failure, figure, print, shelf::ArtifactSource, terminal::Hue, text};
+use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, format, print, terminal::Hue, text};
 
 /// Maximum number of lines of an artifact's text that are shown after its record.
 const MAX_TEXT_LINES: usize = 20;
@@ -41,10 +41,10 @@ pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Resul
         vec![
             artifact.key(),
             version_label(artifact),
-            figure::bytes(artifact.size),
+            format::bytes(artifact.size),
             artifact.content_type.clone(),
             artifact.source.as_str().to_owned(),
-            figure::time(artifact.updated_at),
+            format::time(artifact.updated_at),
             text::cut(&text::safe_line(about), 48, ellipsis),
         ]
     };
@@ -80,12 +80,12 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
         ("title", artifact.title.clone()),
         ("version", format!("{current} ({stored})")),
         ("type", artifact.content_type.clone()),
-        ("size", figure::bytes(artifact.size)),
+        ("size", format::bytes(artifact.size)),
         ("from", artifact.source.as_str().to_owned()),
     ];
     facts.extend(artifact.provenance.trace_id.iter().map(|trace| ("trace", trace.to_string())));
-    facts.push(("created", format!("{} UTC", figure::time(artifact.created_at))));
-    facts.push(("changed", format!("{} UTC", figure::time(artifact.updated_at))));
+    facts.push(("created", format!("{} UTC", format::time(artifact.created_at))));
+    facts.push(("changed", format!("{} UTC", format::time(artifact.updated_at))));
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
@@ -103,7 +103,7 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
         more => print::line_or_stderr(
             context.terminal,
             Hue::Dim,
-            &format!("({} more)", figure::plural(more, "line", "lines")),
+            &format!("({} more)", format::plural(more, "line", "lines")),
         ),
     }
 }
@@ -127,10 +127,10 @@ pub(super) async fn versions(context: &Context<'_>, shelf: &ArtifactSource, name
             };
             vec![
                 version.version.to_string(),
-                figure::bytes(version.size),
+                format::bytes(version.size),
                 version.update_type.as_str().to_owned(),
                 version.source.as_str().to_owned(),
-                figure::time(version.created_at),
+                format::time(version.created_at),
                 changed,
             ]
         })
@@ -144,7 +144,7 @@ fn short(foreign: &str, columns: usize, ellipsis: &str) -> String {
 
 pub(super) fn stored(stored: &Stored) -> Result<(), Failure> {
     let Stored { name, version, size, content_type, .. } = stored;
-    print::line(&text::safe_line(&format!("{name} version {version}: {content_type}, {}", figure::bytes(*size))))
+    print::line(&text::safe_line(&format!("{name} version {version}: {content_type}, {}", format::bytes(*size))))
 }
 
 pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
@@ -188,7 +188,7 @@ pub(super) fn deleted(
 }
 
 pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
-    let line = format!("{} written to {}, {}", text::safe_line(name), path.display(), figure::bytes(size));
+    let line = format!("{} written to {}, {}", text::safe_line(name), path.display(), format::bytes(size));
     print::line_or_stderr(context.terminal, Hue::Plain, &text::safe_line_keep_spaces(&line))
 }
 
@@ -197,7 +197,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
         return print::json(report);
     }
     for BusySession { session_id, artifacts } in &report.busy {
-        let artifacts = figure::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
+        let artifacts = format::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
         let line = format!("left out: {artifacts} of session {session_id}, which has runs that have not ended");
         print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line(&line))?;
     }
@@ -210,8 +210,8 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
             vec![
                 candidate.session_id.to_string(),
                 candidate.name.clone().unwrap_or_else(|| candidate.artifact_id.to_string()),
-                figure::bytes(candidate.bytes),
-                figure::time(candidate.updated_at),
+                format::bytes(candidate.bytes),
+                format::time(candidate.updated_at),
                 text::cut(&text::safe_line(&reason), COLUMNS * 2, context.terminal.ellipsis()),
             ]
         })
@@ -220,7 +220,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
         return Ok(());
     }
     let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();
-    let all = figure::plural(report.candidates.len(), "artifact", "artifacts");
+    let all = format::plural(report.candidates.len(), "artifact", "artifacts");
     let deleted = (!report.dry_run).then_some(report.deleted.len());
-    cleanup::close(context, &all, Some(figure::bytes(bytes)), deleted)
+    cleanup::close(context, &all, Some(format::bytes(bytes)), deleted)
 }

@@ -15,7 +15,7 @@ use crate::{
     command::block_on_multi_thread,
     context::Context,
     exit::{self, Exit, Failure},
-    figure,
+    format,
     interrupt::Interrupt,
     print, text,
 };
@@ -116,7 +116,7 @@ impl CallObservations {
                 "They are estimated; budgets hold to within that.",
             ),
         };
-        let (counted, estimated) = (figure::count(self.counted_tokens), figure::count(self.estimated_tokens));
+        let (counted, estimated) = (format::count(self.counted_tokens), format::count(self.estimated_tokens));
         let is_cut =
             self.counted_tokens > 0 && self.counted_tokens.saturating_mul(TRUNCATION_FACTOR) < self.estimated_tokens;
         let window = if is_cut {
@@ -126,7 +126,7 @@ impl CallObservations {
                 "Raise the window of the server (Ollama: num_ctx), and set model.context_window to it.",
             )
         } else {
-            let window = figure::count(context_window);
+            let window = format::count(context_window);
             Check::ok(
                 "call window",
                 format!("a prompt of about {estimated} tokens fits; model.context_window is {window}"),
@@ -166,15 +166,15 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
-    let took = figure::duration(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let took = format::duration(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     let failed = |error: &ErrorInfo, finding: String, advice: &str| CallResult {
         checks: vec![Check::broken("call", finding, advice)],
         exit: Exit::of_error(error),
     };
     Ok(match asked {
         Ok(Ok(used)) => {
-            let calls = figure::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
-            let tokens = figure::count(used.total_tokens);
+            let calls = format::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
+            let tokens = format::count(used.total_tokens);
             let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
             // The offline model has no context window and does not stream.
             let more = if is_offline { Vec::new() } else { seen.checks(context_window) };

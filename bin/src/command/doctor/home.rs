@@ -1,6 +1,6 @@
 //! Checks of the home: its folder, owner, disk and database.
 //!
-//! Nothing is created or written. Elsewhere: the configuration in the home (`surroundings.rs`).
+//! Nothing is created or written. Elsewhere: the configuration in the home (`environment.rs`).
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -12,7 +12,7 @@ use soong_server::socket;
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};
-use crate::{figure, records};
+use crate::{format, offline_store};
 
 /// Free disk space in bytes below which a warning is given.
 const LOW_SPACE: u64 = 1 << 30;
@@ -31,7 +31,7 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
         });
     }
     if home.is_dir() {
-        let owner = records::owner(home);
+        let owner = offline_store::owner(home);
         checks.push(match owner {
             Some(pid) if socket::is_served(home) => {
                 Check::ok("owner", format!("process {pid} owns the home; other commands work through it"))
@@ -88,7 +88,7 @@ fn folder(home: &Path) -> Check {
 }
 
 fn disk_space(free: u64) -> Check {
-    let said = format!("{} free", figure::bytes(free));
+    let said = format!("{} free", format::bytes(free));
     let advice = "Free some; a run whose disk is full waits until there is room.";
     match free {
         0..MIN_SPACE => Check::broken("disk", format!("only {said} where the home is"), advice),
@@ -106,7 +106,7 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
     };
     let size = path.metadata().map_or(0, |file| file.len());
     let whole = match reader.check_integrity() {
-        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is whole, {}", figure::bytes(size))),
+        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is whole, {}", format::bytes(size))),
         Ok(faults) => {
             let more = match faults.len() {
                 1 => String::new(),
@@ -116,7 +116,7 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
         }
         Err(error) => unreadable(path, &error),
     };
-    let runs = match records::unfinished(&reader) {
+    let runs = match offline_store::unfinished(&reader) {
         Ok(found) => unfinished(found.interrupted.len(), found.awaiting_input.len(), has_owner),
         Err(_) => return vec![whole], // reported above: an unreadable database is not intact
     };
@@ -124,10 +124,10 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
 }
 
 fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
-    let said = figure::plural(at_work, "run", "runs");
+    let said = format::plural(at_work, "run", "runs");
     let waiting = match parked {
         0 => String::new(),
-        _ => format!("{} for answers: `soong questions list`", figure::plural(parked, "run waits", "runs wait")),
+        _ => format!("{} for answers: `soong questions list`", format::plural(parked, "run waits", "runs wait")),
     };
     let also = if parked == 0 { String::new() } else { format!("; {waiting}") };
     match (at_work, has_owner) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use soong::{Config, Environment, memory::MemoryFile};
 
 use super::Check;
-use crate::figure;
+use crate::format;
 
 /// Name of the check.
 const NAME: &str = "memory";
@@ -23,12 +23,12 @@ pub(super) fn experiences(home: &Path, config: &Config, environment: &Environmen
         }
         Ok(book) => match book.faults() {
             [] => {
-                Check::ok(NAME, figure::plural(book.experiences().len(), "experience", "experiences") + " can be used")
+                Check::ok(NAME, format::plural(book.experiences().len(), "experience", "experiences") + " can be used")
             }
             [first, others @ ..] => {
                 let more = match others.len() {
                     0 => String::new(),
-                    count => format!(" (and {})", figure::plural(count, "other problem", "other problems")),
+                    count => format!(" (and {})", format::plural(count, "other problem", "other problems")),
                 };
                 let path = file.path().display();
                 Check::warning(NAME, format!("{path}: {first}{more}"), advice)

@@ -13,7 +13,7 @@ use crate::{
     command::{block_on_multi_thread, mcp::advice},
     context::Context,
     exit::{Exit, Failure},
-    figure,
+    format,
     interrupt::Interrupt,
     secret, text,
 };
@@ -53,7 +53,7 @@ fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
         Ok(Probe { tools, left_out, .. }) => {
             let names: Vec<&str> = tools.iter().map(|tool| tool.remote_name.as_str()).collect();
             let names = text::cut(&text::safe_line(&secret::redacted(&names.join(", "))), COLUMNS, "...");
-            let finding = format!("{name}: {}: {names}", figure::plural(tools.len(), "tool", "tools"));
+            let finding = format!("{name}: {}: {names}", format::plural(tools.len(), "tool", "tools"));
             match left_out.is_empty() {
                 true => Check::ok(NAME, finding),
                 false => Check::partly(NAME, finding, secret::redacted(&left_out.join("\n")).into_owned()),

@@ -3,7 +3,7 @@
 use soong::{preset::PresetOrigin, skill::SkillOrigin};
 
 use super::Check;
-use crate::{config::HomeFiles, figure};
+use crate::{config::HomeFiles, format};
 
 /// Name of the checks.
 pub(super) const NAME: &str = "texts";
@@ -17,8 +17,8 @@ pub(super) fn checks(texts: &HomeFiles) -> Vec<Check> {
     let files = texts.presets.iter().filter(|known| matches!(known.origin, PresetOrigin::File(_))).count();
     let skills = texts.skills.list().filter(|skill| matches!(skill.origin, SkillOrigin::Home(_))).count();
     if checks.is_empty() && files + skills > 0 {
-        let presets = figure::plural(files, "preset", "presets");
-        let skills = figure::plural(skills, "skill", "skills");
+        let presets = format::plural(files, "preset", "presets");
+        let skills = format::plural(skills, "skill", "skills");
         checks.push(Check::ok(NAME, format!("the home's files can be used: {presets}, {skills}")));
     }
     let ignored = "Take these keys out, or leave them for the other program: tools are limited by `allowed_tools`.";

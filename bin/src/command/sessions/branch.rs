@@ -8,7 +8,7 @@ use crate::{
     client::Client,
     config,
     exit::{Exit, Failure},
-    figure,
+    format,
     owner::HomeConnection,
     print, report,
     source::Source,
@@ -50,7 +50,7 @@ pub(in crate::command) fn describe_head(id: &str, head: &HeadView) -> Vec<String
     };
     let of = |what: &str, names: &[String], why: &str| {
         (!names.is_empty()).then(|| {
-            let count = figure::plural(names.len(), "document", "documents");
+            let count = format::plural(names.len(), "document", "documents");
             text::safe_line(&format!("{what} {count}: {}{why}", names.join(", ")))
         })
     };

@@ -15,7 +15,7 @@ use crate::{
     command::cleanup,
     config,
     exit::{Exit, Failure},
-    figure,
+    format,
     interrupt::Interrupt,
     owner::HomeConnection,
     print,
@@ -45,7 +45,7 @@ pub(super) async fn cleanup(
     match report.failed.len() {
         0 => Ok(Exit::Success),
         failed => {
-            let what = format!("{} could not be deleted", figure::plural(failed, "session", "sessions"));
+            let what = format!("{} could not be deleted", format::plural(failed, "session", "sessions"));
             Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."))
         }
     }
@@ -111,7 +111,7 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
     let row = |session: &Session| {
         vec![
             session.session_id.to_string(),
-            figure::time(session.updated_at),
+            format::time(session.updated_at),
             fate(report, &session.session_id),
             text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
             session.project_dir.clone(),
@@ -126,7 +126,7 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
     if !is_any {
         return Ok(());
     }
-    let all = figure::plural(report.candidates.len(), "session", "sessions");
+    let all = format::plural(report.candidates.len(), "session", "sessions");
     cleanup::close(context, &all, None, (!report.dry_run).then_some(report.deleted.len()))
 }
 

@@ -10,9 +10,9 @@ use ratatui::{
 
 use super::{push_key_hint, put};
 use crate::{
-    line::StyledLine,
-    monitor::{dialog::Dialog, ink::CellWriter, keys, state::Monitor},
-    people::{UserRequest, permission_rows, question_rows, wrap_rows},
+    monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
+    prompts::{UserRequest, permission_rows, question_rows, wrap_rows},
+    styled_line::StyledLine,
     terminal::Hue,
     text,
 };

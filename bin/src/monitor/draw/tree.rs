@@ -9,16 +9,16 @@ use soong::{ActorKind, protocol::Timestamp};
 
 use super::{put, put_right};
 use crate::{
-    figure,
-    line::StyledLine,
+    format,
     monitor::{
         actor::Actor,
-        ink::CellWriter,
+        cells::CellWriter,
         pane::used_fraction,
         rows::{ActorRow, Sort},
         state::{Connection, Monitor},
     },
     screen::totals::format_usd,
+    styled_line::StyledLine,
     terminal::Hue,
     text,
 };
@@ -197,7 +197,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
         Column::Activity => {
             let since = match view.activity.is_empty() {
                 true => String::new(),
-                false => format!(" {}", figure::age(now.millis_since(view.since))),
+                false => format!(" {}", format::age(now.millis_since(view.since))),
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
@@ -207,11 +207,11 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
                 None if actor.has_ended => StyledLine::default(),
-                end => StyledLine::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),
+                end => StyledLine::of(Hue::Dim, format::age(end.unwrap_or(now).millis_since(view.started_at))),
             }
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
-        Column::Tokens => plain(run.map_or_else(String::new, |_| figure::count(actor.used().0))),
+        Column::Tokens => plain(run.map_or_else(String::new, |_| format::count(actor.used().0))),
         Column::Cost => {
             plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format_usd)))
         }

@@ -1,7 +1,7 @@
 //! The Artifacts pane: artifacts of the run's session, and a preview of one of them.
 
 use super::PaneContext;
-use crate::{figure, line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if let Some(preview) = &page.records.preview {
@@ -26,7 +26,7 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
                 format!(
                     "  v{} {} {} {state}",
                     artifact.current_version,
-                    figure::bytes(artifact.size),
+                    format::bytes(artifact.size),
                     text::safe_line(&artifact.content_type),
                 ),
             )

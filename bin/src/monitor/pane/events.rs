@@ -3,7 +3,7 @@
 use soong::protocol::{EventRecord, Level};
 
 use super::{PaneContext, paragraph};
-use crate::{line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of bytes shown of an event's data.
 const MOST_BYTES: usize = 2_000;

@@ -7,10 +7,10 @@ use soong::{
 
 use super::{PaneContext, RunFacts, paragraph};
 use crate::{
-    figure,
-    line::StyledLine,
-    monitor::{actor::Alert, forest::add_cost, pulse::SECONDS},
+    format,
+    monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS},
     screen::totals::format_cost,
+    styled_line::StyledLine,
     terminal::Hue,
     text,
 };
@@ -72,7 +72,7 @@ fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine>
 }
 
 fn ago(at: Timestamp, now: Timestamp) -> String {
-    figure::duration(now.millis_since(at))
+    format::duration(now.millis_since(at))
 }
 
 fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
@@ -100,9 +100,9 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (tokens, spent) = page.actor.used();
     let mut used = format!(
         "{} tokens, {} in {}",
-        figure::count(tokens),
+        format::count(tokens),
         format_cost(spent),
-        figure::plural(turns(page.actor.turn()), "turn", "turns")
+        format::plural(turns(page.actor.turn()), "turn", "turns")
     );
     if let Some(facts) = &page.records.facts {
         if facts.run.run.usage.estimated {
@@ -116,7 +116,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         lines.extend(named("goal", paragraph(Hue::Plain, goal, NAME, page, 1)));
     }
     if run.asks > 0 && !page.actor.has_ended {
-        let asks = figure::plural(turns(run.asks), "answer", "answers");
+        let asks = format::plural(turns(run.asks), "answer", "answers");
         lines.extend(fact("waits for", Hue::Yellow, &format!("{asks} from you: press a"), page));
     }
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
@@ -126,16 +126,16 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     lines.extend(usage_sparkline("events/s", page, |(_, events)| events));
     if page.actor.has_ended {
         let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
-        let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
+        let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", format::time(at)));
         lines.extend(fact(
             "recorded",
             Hue::Plain,
-            &format!("started {} UTC{ended}", figure::time(view.started_at)),
+            &format!("started {} UTC{ended}", format::time(view.started_at)),
             page,
         ));
         return;
     }
-    let mut times = format!("{} events, started {} UTC", run.events, figure::time(view.started_at));
+    let mut times = format!("{} events, started {} UTC", run.events, format::time(view.started_at));
     if let Some(progress) = run.last_progress {
         times.push_str(&format!(", last progress {} ago", ago(progress, now)));
     }
@@ -158,10 +158,10 @@ fn below(facts: &RunFacts) -> String {
             let own = (facts.run.run.usage.total_tokens, facts.run.run.cost);
             let (tokens, spent) =
                 children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost)));
-            (tokens, spent, figure::plural(children.len(), "child", "children"))
+            (tokens, spent, format::plural(children.len(), "child", "children"))
         }
     };
-    format!("; with {of}: {} tokens, {}", figure::count(tokens), format_cost(spent))
+    format!("; with {of}: {} tokens, {}", format::count(tokens), format_cost(spent))
 }
 
 fn turns(count: u32) -> usize {
@@ -198,14 +198,14 @@ fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u
     let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
     let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
-    Some(line.and(Hue::Dim, format!(" most {}", figure::count(most))))
+    Some(line.and(Hue::Dim, format!(" most {}", format::count(most))))
 }
 
 fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
     let until = |at: Option<Timestamp>| {
-        at.map_or_else(String::new, |at| format!(", {} more at least", figure::duration(at.millis_since(page.now))))
+        at.map_or_else(String::new, |at| format!(", {} more at least", format::duration(at.millis_since(page.now))))
     };
     let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
     lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
@@ -224,7 +224,7 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
     }
     let pause = view
         .retry_after
-        .map(|at| format!("{} more, as the service asked", figure::duration(at.millis_since(page.now))));
+        .map(|at| format!("{} more, as the service asked", format::duration(at.millis_since(page.now))));
     let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
     lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
     if view.is_down {
@@ -233,7 +233,7 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
     lines.extend(fact(
         "sent",
         Hue::Plain,
-        &figure::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
+        &format::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
         page,
     ));
     lines.extend(usage_sparkline("calls/s", page, |(_, sent)| sent));
@@ -246,7 +246,7 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
         tokens += actor.used().0;
     }
-    let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", figure::count(tokens));
+    let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", format::count(tokens));
     lines.extend(fact("runs", Hue::Plain, &said, page));
 }
 

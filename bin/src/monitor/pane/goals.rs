@@ -3,7 +3,7 @@
 use soong::protocol::GoalStatus;
 
 use super::{PaneContext, RunFacts, paragraph};
-use crate::{figure, line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let tree = &facts.trace.goal_tree;
@@ -26,7 +26,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             .and(if is_current { Hue::Bold } else { Hue::Plain }, text::safe_line(&goal.description))
             .and(hue, format!("  {status}"));
         if let Some(stats) = goal.cumulative_stats.filter(|stats| stats.total_tokens > 0) {
-            line.push(Hue::Dim, &format!("  {} tokens", figure::count(stats.total_tokens)));
+            line.push(Hue::Dim, &format!("  {} tokens", format::count(stats.total_tokens)));
         }
         lines.push(line);
         if let Some(summary) = &goal.summary {

@@ -3,7 +3,7 @@
 use soong::protocol::{Message, Role};
 
 use super::{PaneContext, paragraph};
-use crate::{figure, line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of lines shown of a message: by default, of a system message, and in full.
 const MOST_LINES: usize = 12;
@@ -39,7 +39,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         head.push(Hue::Dim, mark);
         head.push(Hue::Yellow, &branch);
         if let (Some(prompt), Some(completion)) = (message.prompt_tokens, message.completion_tokens) {
-            head.push(Hue::Dim, &format!("  {} + {} tokens", figure::count(prompt), figure::count(completion)));
+            head.push(Hue::Dim, &format!("  {} + {} tokens", format::count(prompt), format::count(completion)));
         }
         lines.push(head);
         let (room, rows) = match message.role {
@@ -52,7 +52,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         lines.extend(shown);
         let more = all.count().saturating_sub(room);
         if more > 0 {
-            let more = figure::plural(more, "line", "lines");
+            let more = format::plural(more, "line", "lines");
             lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter shows all)")));
         }
         for call in &message.tool_calls {

@@ -3,7 +3,7 @@
 use soong::protocol::TraceStatus;
 
 use super::{PaneContext, RunFacts};
-use crate::{figure, line::StyledLine, monitor::actor::Actor, screen::totals::format_usd, terminal::Hue, text};
+use crate::{format, monitor::actor::Actor, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
@@ -41,7 +41,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             StyledLine::of(hue, format!("  {status:<9} "))
                 .and(
                     Hue::Plain,
-                    format!("{:>8} {cost:>9} {:>11}  ", figure::count(child.total_tokens), figure::duration(time)),
+                    format!("{:>8} {cost:>9} {:>11}  ", format::count(child.total_tokens), format::duration(time)),
                 )
                 .and(Hue::Bold, text::safe_line(&child.agent_type))
                 .and(Hue::Plain, format!(" {}", text::safe_line(&child.task))),

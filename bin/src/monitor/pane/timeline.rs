@@ -7,7 +7,7 @@ use soong::protocol::{
 };
 
 use super::PaneContext;
-use crate::{figure, line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 /// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
@@ -40,7 +40,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let total = end.millis_since(begin).max(1);
     let mut lines = vec![
         StyledLine::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
-            .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), figure::duration(total)), room)),
+            .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), format::duration(total)), room)),
     ];
     for span in &spans {
         let until = span.end.unwrap_or(end);
@@ -51,7 +51,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         let (from, to) = (column(span.begin).min(room - 1), column(until));
         let wide = (to.saturating_sub(from)).max(1);
         let bar = page.ink.bar(1.0, wide);
-        let time = figure::duration(until.millis_since(span.begin));
+        let time = format::duration(until.millis_since(span.begin));
         let name = text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.ink.ellipsis()), NAME);
         let hue = if span.has_failed { Hue::Red } else { span.hue };
         lines.push(
@@ -66,7 +66,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
 }
 
 fn clock(at: Timestamp) -> String {
-    figure::time(at).split_off(11)
+    format::time(at).split_off(11)
 }
 
 fn begin(

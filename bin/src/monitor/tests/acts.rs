@@ -7,8 +7,8 @@ use soong::{
 
 use super::*;
 use crate::monitor::{
-    deed::Command,
-    desk::{ReadContent, ReadRequest},
+    command::Command,
+    detail::{ReadContent, ReadRequest},
     pane::RecordKind,
 };
 

@@ -99,7 +99,7 @@ fn deleted_session_leaves_no_bytes_in_the_files() {
     assert!(found() >= 400);
     let id = SessionId::new("gone");
     commit(&mut store, Append { fence: None, writes: vec![Write::BeginRemoval(id.clone())] });
-    while matches!(removal::stage(store.conn.as_ref().unwrap(), &id), Ok(Some(_))) {
+    while matches!(deletion::stage(store.conn.as_ref().unwrap(), &id), Ok(Some(_))) {
         let remove = Write::RemoveRows { session_id: id.clone(), limit: 50 };
         commit(&mut store, Append { fence: None, writes: vec![remove] });
     }

@@ -1,0 +1,376 @@
+//! Connection of a command to the runtime of a home: connects to the owner process or becomes the owner, and follows
+//! runs.
+
+use std::{path::Path, time::Duration};
+
+use soong::{
+    ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
+    protocol::{RunMode, Session, SessionId},
+};
+use soong_server::http::{Accepted, StartBody};
+use tokio::time::Instant;
+
+use crate::{
+    client::{Client, EventStream},
+    context::{Context, RunDisplay},
+    exit::{Exit, Failure},
+    format,
+    interrupt::Interrupt,
+    log::{self, LogTarget},
+    monitor::{self, TreeSource},
+    offline_store::{OfflineStore, UnfinishedRuns, unfinished},
+    owner::{HomeConnection, Owner},
+    print,
+    progress::Progress,
+    report::{self, DeniedCall, StoredArtifact},
+    text,
+    watch::watch,
+};
+
+/// Time added to the runtime's cancel timeout when waiting for a run to end.
+const CANCEL_MARGIN: Duration = Duration::from_secs(3);
+/// Maximum wait for a cancelled run of another owner, whose cancel timeout is unknown.
+const REMOTE_CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for retrying a request while the owner is shutting down.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between checks whether the owner can shut down, and between retries of a request.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Connection to the runtime of a home. End it with [`RuntimeSession::leave`], even after an error.
+pub(super) struct RuntimeSession<'a> {
+    context: &'a Context<'a>,
+    home: &'a Path,
+    build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
+    owner: HomeConnection,
+    interrupt: Interrupt,
+}
+
+/// Result of a run.
+pub(super) struct RunReport {
+    pub(super) session: SessionId,
+    /// Artifacts that the run stored.
+    pub(super) stored: Vec<StoredArtifact>,
+    /// Whether the reader of the output is gone.
+    pub(super) output_closed: bool,
+    /// Tool calls that were denied.
+    pub(super) denied: Vec<DeniedCall>,
+    /// Exit code or failure of the process if this was its only run.
+    pub(super) exit: Result<Exit, Failure>,
+}
+
+impl<'a> RuntimeSession<'a> {
+    /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints notes about the
+    /// owner.
+    pub(super) async fn connect(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder + 'a,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let address = context.address(home);
+        let reached = tokio::select! {
+            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
+        };
+        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
+    }
+
+    /// Like [`RuntimeSession::enter`], but prints no note about another owner. For short operations.
+    pub(super) async fn connect_quiet(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder + 'a,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let address = context.address(home);
+        let reached = tokio::select! {
+            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
+        };
+        let session = Self { context, home, build: Box::new(build), owner: reached, interrupt };
+        if matches!(session.owner, HomeConnection::Own(_)) {
+            session.print_owner_note();
+        }
+        Ok(session)
+    }
+
+    /// Becomes the owner of the home. Fails with `home_locked` if another process owns it.
+    pub(super) async fn exclusive(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder + 'a,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let owner = tokio::select! {
+            owner = Owner::open(build(), RecoveryPolicy::Nothing) => owner?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
+        };
+        let reached = HomeConnection::Own(owner);
+        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
+    }
+
+    fn opened(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
+        reached: HomeConnection,
+        interrupt: Interrupt,
+    ) -> Self {
+        let session = Self { context, home, build, owner: reached, interrupt };
+        session.print_owner_note();
+        session
+    }
+
+    /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.
+    fn print_owner_note(&self) {
+        if self.context.global.json {
+            return;
+        }
+        match &self.owner {
+            HomeConnection::Own(owner) => {
+                // Read errors are ignored here: they were reported when the home was opened.
+                let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
+                let left = match owner.runtime().interrupted_runs().unchanged {
+                    0 => None,
+                    _ => read(self.home),
+                };
+                // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
+                let UnfinishedRuns { interrupted: at_work, .. } = left.unwrap_or_default();
+                let left_behind = at_work.len();
+                if left_behind > 0 {
+                    let runs = format::plural(left_behind, "run was", "runs were");
+                    let soong =
+                        report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                    print::error_line(&format!(
+                        "note: {runs} left unfinished by an earlier process; what belongs to the session that is used here \
+                         goes on now, the rest by `{soong} run --trace SESSION` (see `{soong} sessions list`)"
+                    ));
+                }
+            }
+            HomeConnection::Other(_, ready) => {
+                let has_own = self.context.global.config.is_some();
+                let config = if has_own { ", not yours" } else { "" };
+                let own = env!("CARGO_PKG_VERSION");
+                let version = match ready.version.as_str() {
+                    same if same == own => String::new(),
+                    other => format!(" (version {}, this is {own})", text::safe_line(other)),
+                };
+                if let Some(remote) = &self.context.remote {
+                    let url = text::safe_line(remote.url());
+                    print::error_line(&format!(
+                        "note: the server at {url}{version} does the work, with its own settings"
+                    ));
+                    return;
+                }
+                let pid = ready.pid;
+                print::error_line(&format!(
+                    "note: process {pid}{version} owns this home and does the work, with its own settings and key{config}"
+                ));
+            }
+        }
+    }
+
+    /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
+    async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, EventStream), Failure> {
+        match self.client().start_and_watch(wish).await {
+            // The owner certainly did not accept the run.
+            Err(error) if error.code == ErrorCode::Closing && error.retryable => {
+                self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+                self.print_owner_note();
+                Ok(self.client().start_and_watch(wish).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Sends a request to the owner. If the owner is shutting down, retries with the next owner, or in this process
+    /// after it has become the owner. Ctrl-C ends the wait.
+    pub(super) async fn request<T>(
+        &mut self,
+        mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + HANDOVER_TIMEOUT;
+        loop {
+            let answer = tokio::select! {
+                answer = ask(self.client()) => answer,
+                () = self.interrupt.first() => {
+                    let what = "interrupted; what was asked for last may be done or not";
+                    return Err(Failure::new(Exit::Interrupted, what, "Look, and try again."));
+                }
+            };
+            match answer {
+                // The owner certainly did not accept the request.
+                Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                    self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        self.owner.client()
+    }
+
+    /// Waits for a signal that ends the process, other than Ctrl-C.
+    pub(super) async fn wait_for_end_signal(&self) {
+        self.interrupt.wait_for_end().await;
+    }
+
+    /// Resets the interrupt after a Ctrl-C that was meant for a run that has ended.
+    pub(super) fn reset_interrupt(&self) {
+        self.interrupt.reset();
+    }
+
+    /// Returns the maximum time to wait for the end of a cancelled run.
+    fn end_timeout(&self) -> Duration {
+        match &self.owner {
+            HomeConnection::Own(owner) => {
+                Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
+            }
+            HomeConnection::Other(..) => REMOTE_CANCEL_TIMEOUT,
+        }
+    }
+
+    /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
+    pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
+        let context = self.context;
+        let task = request.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
+        let kind = match (request.agent_type.as_ref().and_then(Option::as_ref), request.mode.flatten()) {
+            (Some(kind), _) => kind.clone(),
+            (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
+            (None, _) => "default".to_owned(),
+        };
+        let (run, mut events) = self.start(&request).await?;
+        let client = self.client().clone();
+        if shown == RunDisplay::Monitored {
+            events = self.monitor(&client, &run, events).await?;
+        }
+        let progress = Progress::choose(context, shown, &run, &kind, &task);
+        let watched = watch(&client, &run, events, progress, &self.interrupt, self.end_timeout()).await?;
+        self.interrupt.reset();
+        let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
+        let exit = report::exit(context, &watched);
+        if !watched.output_closed {
+            report::print_result(context, self.home, &watched, &stored)?;
+        }
+        Ok(RunReport {
+            session: run.session_id,
+            stored,
+            output_closed: watched.output_closed,
+            denied: watched.refused,
+            exit,
+        })
+    }
+
+    /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
+    /// does not affect the run.
+    async fn monitor(&self, client: &Client, run: &Accepted, mut events: EventStream) -> Result<EventStream, Failure> {
+        // The monitor does not read this stream, and a server drops slow readers: the events are requested again
+        // later.
+        let first = loop {
+            match events.next().await {
+                Some(Ok(StreamItem::Event(record))) => break Some(record.session_seq),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break None,
+            }
+        };
+        drop(events);
+        let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
+        let title = server.unwrap_or_else(|| self.home.display().to_string());
+        let (whom, own) = (TreeSource::Connected(client.clone()), Some(run.run_id.clone()));
+        if let Err(failure) = monitor::show(whom, title, own, self.context.terminal, &self.interrupt).await {
+            print::error_line(&format!("note: {}", failure.what));
+        }
+        Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
+    }
+
+    /// Deletes all sessions except the newest `most`, if this process owns the home.
+    pub(super) async fn delete_old_sessions(&self, most: usize) {
+        let HomeConnection::Own(owner) = &self.owner else { return };
+        let runtime = owner.runtime();
+        let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
+        for session in page.items.into_iter().skip(most) {
+            if let Err(error) = runtime.delete_session(&session.session_id).await {
+                tracing::warn!(%error, "an earlier session could not be deleted");
+            }
+        }
+    }
+
+    /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
+    pub(super) async fn close(self) {
+        let Some(owner) = self.owner.into_owner() else { return };
+        wait_idle(&owner, &self.interrupt).await;
+        owner.close().await;
+    }
+}
+
+fn interrupted_before_start() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted before anything was started", "Nothing is lost: try again.")
+}
+
+fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
+    let has_picture = context.terminal.can_redraw && !context.global.json;
+    log::start(context.global.verbose, LogTarget::Run { home, has_picture });
+    Interrupt::listen()
+}
+
+async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
+    // This process's own run may take a moment to leave the registry of live runs.
+    for _ in 0..2 {
+        if owner.shut_if_idle() {
+            return;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    match owner.runtime().active_user_runs() {
+        0 => {
+            print::error_line("note: another terminal is still storing something; this process stays until it is done")
+        }
+        runs => print::error_line(&format!(
+            "note: {} still at work in this home; this process stays until all have ended (Ctrl-C cancels them)",
+            format::plural(runs, "run is", "runs are")
+        )),
+    }
+    let (mut cancelled, mut exit_at) = (false, Instant::now());
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
+                if owner.shut_if_idle() {
+                    return;
+                }
+            }
+            () = interrupt.first(), if !cancelled => {
+                cancelled = true;
+                print::error_line("cancelling; Ctrl-C again leaves at once");
+                // `cancel_all` waits for the runs to end, but no longer than the cancel timeout.
+                owner.cancel_all().await;
+                exit_at = Instant::now() + CANCEL_MARGIN;
+            }
+            () = tokio::time::sleep_until(exit_at), if cancelled => {
+                print::error_line("note: not every run has ended; `soong run --trace SESSION` resumes what is left");
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the most recently updated session of a project folder.
+pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
+    let project = project.display().to_string();
+    let last = sessions.into_iter().filter(|session| session.project_dir == project);
+    last.max_by_key(|session| session.updated_at)
+}
+
+/// Fetches the most recently updated session of a project folder. Fails if there is none.
+pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
+    let project = project.ok_or_else(|| {
+        let advice = "Name the session with --session ID, or the folder on the server's machine with --path DIR.";
+        Failure::usage("which session is to go on at the server is not known", advice)
+    })?;
+    last_session_of(client.sessions().await?, project).ok_or_else(|| {
+        let what = format!("no session of the project {} can be continued", project.display());
+        Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")
+    })
+}

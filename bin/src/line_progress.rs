@@ -1,0 +1,266 @@
+//! Progress as plain lines, one per notable event, for pipes and logs.
+//!
+//! Pure, apart from the names and errors it remembers. Elsewhere: where the lines are printed.
+
+use std::collections::HashMap;
+
+use soong::protocol::{
+    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, ErrorInfo, Event, EventRecord, ExperienceId, GoalEvent,
+    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent,
+    Timestamp, ToolEvent, TraceId,
+};
+
+use crate::{format, text};
+
+/// Maximum width of untrusted text in a line, in columns.
+const COLUMNS: usize = 100;
+
+/// Formats events as progress lines.
+#[derive(Debug, Default)]
+pub(crate) struct LineProgress {
+    started_at: Option<Timestamp>,
+    /// Names of child runs: agent type and number.
+    children: HashMap<RunId, String>,
+    /// Last retry error of each run; a repeated error is not printed again.
+    retries: HashMap<Option<RunId>, String>,
+}
+
+impl LineProgress {
+    /// Returns the line for an event, or `None` if the event is not notable.
+    pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
+        let begun = *self.started_at.get_or_insert(record.ts);
+        let seconds = record.ts.millis_since(begun) / 100;
+        let name = self.name(record);
+        let said = self.describe(record)?;
+        Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
+    }
+
+    /// Returns the name of a child run.
+    pub(crate) fn child(&self, run: &RunId) -> Option<&str> {
+        self.children.get(run).map(String::as_str)
+    }
+
+    fn name(&self, record: &EventRecord) -> String {
+        let child = record.run_id.as_ref().and_then(|id| self.child(id));
+        child.unwrap_or("run").to_owned()
+    }
+
+    fn describe(&mut self, record: &EventRecord) -> Option<String> {
+        // The parent reports the start and end of a child, and the goals of a child are not shown.
+        let is_child = record.run_id.as_ref().is_some_and(|id| self.children.contains_key(id));
+        Some(match &record.event {
+            Event::Run(RunEvent::LoopStarted { .. } | RunEvent::Completed { .. }) | Event::Goal(_) if is_child => {
+                return None;
+            }
+            // The command prints the full message at the end.
+            Event::Run(RunEvent::Failed { error, .. }) if !is_child => format!("failed: {}", error.code),
+            Event::Run(event) => run(event)?,
+            Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
+                let name = child_name(agent_type, sub_trace_id);
+                self.children.insert(run_id.clone(), name.clone());
+                format!("starts {name}: {}", short(task))
+            }
+            Event::SubAgent(SubAgentEvent::Completed { run_id, status, summary, stats, .. }) => {
+                let name = self.children.get(run_id).map_or("a child", String::as_str);
+                let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
+                let used = format::count(stats.tree.total_tokens);
+                // The reason of a failure was already printed.
+                let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
+                format!("{name} {how} after {}, {used} tokens{said}", format::duration(stats.tree.duration_ms))
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }) => {
+                let whom = to.as_deref().map(|to| format!(" {}", text::safe_line(to))).unwrap_or_default();
+                format!("asks{whom}: {} (question {question_id})", short(question))
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
+                format!("question {question_id} is answered")
+            }
+            Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
+                format!(
+                    "asks for permission: {} of {} (permission {permission_id})",
+                    text::safe_line(tool),
+                    short(target)
+                )
+            }
+            Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
+                format!("permission {permission_id}: {} by {}", decision.as_str(), text::safe_line(by))
+            }
+            Event::Memory(MemoryEvent::Injected { ids, error: None, .. }) if ids.is_empty() => return None,
+            Event::Memory(MemoryEvent::Injected { ids, error, .. }) => match error {
+                Some(error) => format!("what earlier runs have learned is not told: {}", short(&error.to_string())),
+                None => format!("is told what earlier runs have learned: {}", join_ids(ids)),
+            },
+            Event::Memory(MemoryEvent::Added { id, category }) => {
+                format!("learned {id} ({})", text::safe_line(category))
+            }
+            Event::Memory(MemoryEvent::Rated { helpful, harmful }) => {
+                let parts = [("helped", helpful), ("did harm", harmful)];
+                let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
+                parts.map(|(how, ids)| format!("{how}: {}", join_ids(ids))).collect::<Vec<_>>().join("; ")
+            }
+            Event::Hook(HookEvent::Denied { event, reason }) => {
+                format!("a hook refused ({}): {}", text::safe_line(event), short(reason))
+            }
+            Event::Hook(HookEvent::Failed { event, error }) => {
+                format!("a hook failed ({}): {}", text::safe_line(event), short(error))
+            }
+            Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
+                format!("tool {} was refused: {}", text::safe_line(name), short(reason))
+            }
+            Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
+                format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))
+            }
+            Event::Budget(BudgetEvent::Exceeded { dimension, used, limit }) => {
+                format!("the budget does not do for the next step: {used} of {limit} {} are used", words(*dimension))
+            }
+            Event::Model(ModelEvent::Waiting { reason, .. }) => {
+                format!("waits for a model call: {}", text::safe_line(reason))
+            }
+            Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
+            Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", mcp_warning(error)),
+            Event::Tool(ToolEvent::Failed { name, error, .. }) => {
+                format!("tool {} failed: {}", text::safe_line(name), short(&error.to_string()))
+            }
+            Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
+                let (wait, error) = (format::duration(*wait_ms), error.to_string());
+                let last = self.retries.insert(record.run_id.clone(), error.clone());
+                let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
+                format!("model call failed (try {attempt}), again in {wait}: {why}")
+            }
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+                format!("goes back to message {head_sequence}")
+            }
+            Event::Context(ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. }) => format!(
+                "messages {} to {} give way to a summary: {} tokens instead of {}",
+                covered.0,
+                covered.1,
+                format::count(*tokens_after),
+                format::count(*tokens_before)
+            ),
+            Event::Context(ContextEvent::CompactionFailed { error, .. }) => {
+                format!("the conversation could not be summed up: {}", short(&error.to_string()))
+            }
+            Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
+                let label = name.as_deref().unwrap_or(artifact_id.as_str());
+                format!("artifact {} version {version} saved, {}", text::safe_line(label), format::bytes(*size))
+            }
+            Event::Artifact(ArtifactEvent::Edited { snapshot, name, .. }) => {
+                let size = format::bytes(snapshot.size);
+                format!("artifact {} edited, revision {}, {size}", text::safe_line(name), snapshot.version)
+            }
+            Event::Artifact(ArtifactEvent::Withdrawn { name, .. }) => {
+                format!("artifact {} is not there any more", text::safe_line(name))
+            }
+            Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
+                let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
+                format!("not stored as a version: {}", text::safe_line(&names.join(", ")))
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Formats the warning that a run continues without an MCP server.
+pub(crate) fn mcp_warning(error: &ErrorInfo) -> String {
+    format!("{}; the run goes on without its tools", text::safe_line(&error.message))
+}
+
+fn words(dimension: BudgetDimension) -> String {
+    dimension.as_str().replace('_', " ")
+}
+
+fn run(event: &RunEvent) -> Option<String> {
+    Some(match event {
+        RunEvent::Queued { position } => format!("queued at position {position}"),
+        RunEvent::LoopStarted { mode, agent_type, model } => {
+            format!(
+                "started as {} in mode {} with model {}",
+                text::safe_line(agent_type),
+                mode.as_str(),
+                text::safe_line(model)
+            )
+        }
+        RunEvent::Completed { stats, .. } => format!("completed after {}", format::duration(stats.tree.duration_ms)),
+        RunEvent::Failed { error, .. } => format!("failed: {}", short(&error.to_string())),
+        RunEvent::Cancelled { .. } => "cancelled".to_owned(),
+        RunEvent::CancelRequested {} => "cancel requested".to_owned(),
+        RunEvent::CancelTimeout { after_ms } => {
+            format!("has not ended {} after the cancel; waiting on", format::duration(*after_ms))
+        }
+        RunEvent::ActorRestarted { actor, count, error } => {
+            format!("{} crashed and was restarted (number {count}): {}", text::safe_line(actor), short(error))
+        }
+        RunEvent::Recovered { healed_calls: 0 } => "goes on after its process ended".to_owned(),
+        RunEvent::Recovered { healed_calls } => {
+            format!("goes on after its process ended; {healed_calls} of its calls were cut off")
+        }
+        RunEvent::SessionForked { source, at, .. } => format!("is a copy of {source} up to message {at}"),
+        RunEvent::Waiting { r#for } => format!("waits for an answer ({})", text::safe_line(r#for)),
+        RunEvent::Resumed { .. } => "goes on".to_owned(),
+        RunEvent::Stuck { since } => format!("is stuck: nothing has come of it since {since}"),
+        RunEvent::Dequeued { .. } => return None,
+    })
+}
+
+/// Returns the name of a child: its agent type and the number that distinguishes it from its siblings.
+fn child_name(agent_type: &str, trace: &TraceId) -> String {
+    let number = trace.last_segment().rsplit('-').next().unwrap_or_default();
+    text::safe_line(&format!("{agent_type}-{number}"))
+}
+
+fn short(foreign: &str) -> String {
+    text::cut(&text::safe_line(foreign), COLUMNS, "...")
+}
+
+/// Lists the ids of experiences.
+fn join_ids(ids: &[ExperienceId]) -> String {
+    text::safe_line(&ids.iter().map(ExperienceId::as_str).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, StatsPair};
+
+    use super::*;
+    use crate::sample::record;
+
+    #[test]
+    fn notable_events_are_printed_as_one_sanitized_line() {
+        let mut plain = LineProgress::default();
+        let started = |agent: &str| RunEvent::LoopStarted {
+            mode: Default::default(),
+            agent_type: agent.into(),
+            model: "m".into(),
+        };
+        let child = SubAgentEvent::Started {
+            sub_trace_id: TraceId::new("t@explore-002-20260101000000-007"),
+            run_id: RunId::new("c"),
+            mode: ChildMode::Explore,
+            agent_type: "explore".into(),
+            task: "look\n\u{1b}[31mthere".into(),
+            parent_goal_id: None,
+            tool_call_id: None,
+            deliver: false,
+        };
+        let refused = ToolEvent::Failed {
+            tool_call_id: "1".into(),
+            name: "read".into(),
+            duration_ms: 1,
+            error: ErrorInfo::new(ErrorCode::FileNotFound, "no a.txt"),
+        };
+        let done = || RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() };
+        for (event, want) in [
+            (
+                record("r", 0, started("default")),
+                Some("    0.0 s  run: started as default in mode normal with model m"),
+            ),
+            (record("r", 120, child), Some("    0.1 s  run: starts explore-007: look \u{fffd}[31mthere")),
+            (record("c", 130, started("explore")), None),
+            (record("c", 1_500, refused), Some("    1.5 s  explore-007: tool read failed: file_not_found: no a.txt")),
+            (record("c", 1_600, done()), None),
+            (record("r", 12_345, done()), Some("   12.3 s  run: completed after 0.0 s")),
+        ] {
+            assert_eq!(plain.line(&event).as_deref(), want);
+        }
+    }
+}
