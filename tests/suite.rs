@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "suite/observatory.rs"]
+mod actor_tree;
 #[path = "suite/artifact_crashes.rs"]
 mod artifact_crashes;
 #[path = "suite/artifact_prompts.rs"]
@@ -55,8 +57,6 @@ mod many_children;
 mod mcp;
 #[path = "suite/memory.rs"]
 mod memory;
-#[path = "suite/observatory.rs"]
-mod observatory;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/pairing.rs"]

@@ -173,7 +173,7 @@ impl ActorStatus {
 /// Status of all actors of one runtime.
 #[derive(Debug, Default)]
 pub(crate) struct ActorTree {
-    gauges: DashMap<String, Arc<ActorStatus>>,
+    statuses: DashMap<String, Arc<ActorStatus>>,
     watched: Watchers,
     restarts: Arc<Restarts>,
 }
@@ -218,7 +218,7 @@ impl ActorTree {
                 was_published: AtomicBool::new(false),
             })
         };
-        Arc::clone(self.gauges.entry(ActorStatus::actor_id(kind, id)).or_insert_with(fresh).value())
+        Arc::clone(self.statuses.entry(ActorStatus::actor_id(kind, id)).or_insert_with(fresh).value())
     }
 
     /// Removes an actor that has ended permanently.
@@ -233,8 +233,8 @@ impl ActorTree {
     }
 
     fn remove(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
-        if let Some((actor_id, gauge)) = self.gauges.remove(&ActorStatus::actor_id(kind, id))
-            && gauge.was_published.load(Relaxed)
+        if let Some((actor_id, status)) = self.statuses.remove(&ActorStatus::actor_id(kind, id))
+            && status.was_published.load(Relaxed)
         {
             self.watched.actor_removed(actor_id, end);
         }
@@ -242,7 +242,7 @@ impl ActorTree {
 
     /// Removes all actors, when the tree has ended.
     pub(crate) fn clear(&self) {
-        self.gauges.clear();
+        self.statuses.clear();
     }
 
     /// Returns the number of restarts of actors of a kind.
@@ -252,13 +252,13 @@ impl ActorTree {
 
     /// Returns the number of live actors.
     pub(crate) fn len(&self) -> usize {
-        self.gauges.len()
+        self.statuses.len()
     }
 
     /// Returns a snapshot of the whole tree. `None` before the runtime has started.
     pub(crate) fn tree(&self) -> Option<ActorView> {
         let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
-        for entry in &self.gauges {
+        for entry in &self.statuses {
             entry.was_published.store(true, Relaxed);
             let view = view(entry.value());
             by_parent.entry(view.parent.clone()).or_default().push(view);
@@ -270,29 +270,29 @@ impl ActorTree {
     }
 }
 
-fn view(gauge: &ActorStatus) -> ActorView {
-    let look = gauge.look().clone();
+fn view(status: &ActorStatus) -> ActorView {
+    let look = status.look().clone();
     let (activity, since) = look.pause.unwrap_or((look.activity, look.since));
     let mut view = ActorView {
-        actor_id: ActorStatus::actor_id(gauge.kind, &gauge.id),
-        kind: gauge.kind,
-        id: gauge.id.clone(),
-        name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),
-        parent: gauge.parent.clone(),
+        actor_id: ActorStatus::actor_id(status.kind, &status.id),
+        kind: status.kind,
+        id: status.id.clone(),
+        name: look.run.as_ref().map_or_else(|| status.kind.as_str().to_owned(), |run| run.agent_type.clone()),
+        parent: status.parent.clone(),
         state: look.state.into(),
         activity,
         since,
-        started_at: gauge.started_at,
-        restarts: gauge.restarts.load(Relaxed),
-        restart_limit: gauge.restart_limit.into(),
-        mailbox: gauge.mailbox.load(Relaxed),
-        handled: gauge.handled.load(Relaxed),
+        started_at: status.started_at,
+        restarts: status.restarts.load(Relaxed),
+        restart_limit: status.restart_limit.into(),
+        mailbox: status.mailbox.load(Relaxed),
+        handled: status.handled.load(Relaxed),
         last_error: look.last_error,
         run: look.run,
         gateway: None,
         children: Vec::new(),
     };
-    if let Some(face) = gauge.source.get() {
+    if let Some(face) = status.source.get() {
         face.fill(&mut view);
     }
     view

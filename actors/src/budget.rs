@@ -7,7 +7,7 @@ mod ledger;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use ledger::{Consumed, Mark, ReserveRequest};
+pub(crate) use ledger::{Consumed, LimitStatus, ReserveRequest};
 use ledger::{Ledger, ReserveOutcome};
 use soong_protocol::{Budget, ErrorCode, ErrorInfo, RunId};
 use tokio::sync::Notify;
@@ -33,9 +33,9 @@ impl BudgetAccount {
             return None;
         }
         let tree = parent.map(|parent| Arc::clone(&parent.tree)).unwrap_or_default();
-        let purse = Self { tree, run: run.clone() };
-        purse.ledger().open(run, parent.map(|parent| &parent.run), budget);
-        Some(purse)
+        let account = Self { tree, run: run.clone() };
+        account.ledger().open(run, parent.map(|parent| &parent.run), budget);
+        Some(account)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -115,7 +115,7 @@ impl BudgetAccount {
     }
 
     /// Returns the limits of the run, with the total that it and all runs below it have used.
-    pub(crate) fn limit_statuses(&self) -> Vec<Mark> {
+    pub(crate) fn limit_statuses(&self) -> Vec<LimitStatus> {
         self.ledger().limit_statuses(&self.run)
     }
 
@@ -125,7 +125,7 @@ impl BudgetAccount {
     }
 
     /// Returns the limits that are at least 80 % used.
-    pub(crate) fn nearly_exhausted(&self) -> Vec<Mark> {
+    pub(crate) fn nearly_exhausted(&self) -> Vec<LimitStatus> {
         self.ledger().nearly_exhausted(&self.run)
     }
 }
@@ -137,7 +137,7 @@ pub(crate) struct Reservation {
     /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
     /// Limit because of which the answer may be shorter than requested.
-    pub(crate) limited_by: Option<Mark>,
+    pub(crate) limited_by: Option<LimitStatus>,
     is_settled: bool,
 }
 
@@ -166,8 +166,8 @@ impl Drop for Reservation {
 }
 
 /// Returns the error for a limit that is used up.
-pub(crate) fn budget_exceeded_error(mark: &Mark) -> ErrorInfo {
-    let Mark { dimension, used, limit } = mark;
+pub(crate) fn budget_exceeded_error(mark: &LimitStatus) -> ErrorInfo {
+    let LimitStatus { dimension, used, limit } = mark;
     let name = dimension.as_str();
     let message = format!(
         "the budget does not do for the next step: {used} of {limit} {name} are used; give it more, or less to do"
@@ -177,9 +177,9 @@ pub(crate) fn budget_exceeded_error(mark: &Mark) -> ErrorInfo {
 }
 
 /// Reads the limit from an error made by [`budget_exceeded_error`].
-pub(crate) fn limit_of_error(error: &ErrorInfo) -> Option<Mark> {
+pub(crate) fn limit_of_error(error: &ErrorInfo) -> Option<LimitStatus> {
     let text = |key: &str| error.details.get(key)?.as_str().map(str::to_owned);
     let dimension = serde_json::from_value(error.details.get("dimension")?.clone()).ok()?;
     (error.code == ErrorCode::BudgetExceeded).then_some(())?;
-    Some(Mark { dimension, used: text("used")?, limit: text("limit")? })
+    Some(LimitStatus { dimension, used: text("used")?, limit: text("limit")? })
 }

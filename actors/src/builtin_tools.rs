@@ -15,9 +15,9 @@ use crate::tool::{web_search, webfetch};
 
 impl ToolRegistry {
     /// Makes a registry of the built-in tools.
-    pub fn with_builtins(surroundings: &ToolEnvironment) -> Result<Self, RegisterError> {
+    pub fn with_builtins(tool_environment: &ToolEnvironment) -> Result<Self, RegisterError> {
         let mut registry = Self::new();
-        let roots = Arc::new(PathPolicy::new(surroundings));
+        let roots = Arc::new(PathPolicy::new(tool_environment));
         for spec in run_tools::specs() {
             registry.register_spec(spec)?;
         }
@@ -28,13 +28,13 @@ impl ToolRegistry {
         registry.register(Arc::new(grep::Grep::new(roots())))?;
         registry.register(Arc::new(write::Write::new(roots())))?;
         registry.register(Arc::new(edit::Edit::new(roots())))?;
-        registry.register(Arc::new(bash::Bash::new(surroundings, roots())))?;
+        registry.register(Arc::new(bash::Bash::new(tool_environment, roots())))?;
         #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(webfetch::WebFetch::new(surroundings)))?;
+        registry.register(Arc::new(webfetch::WebFetch::new(tool_environment)))?;
         #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(web_search::WebSearch::new(surroundings)))?;
-        registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&surroundings.skills), roots())))?;
-        registry.register(Arc::new(experience::GetExperience::new(surroundings.memory.clone())))?;
+        registry.register(Arc::new(web_search::WebSearch::new(tool_environment)))?;
+        registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&tool_environment.skills), roots())))?;
+        registry.register(Arc::new(experience::GetExperience::new(tool_environment.memory.clone())))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
         registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
         registry.register(Arc::new(artifact::RewriteArtifact::new()))?;

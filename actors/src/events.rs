@@ -14,7 +14,7 @@ use std::sync::{
 };
 
 use dashmap::DashMap;
-pub use item::{LiveDelta, LostRun, StreamItem};
+pub use item::{LiveDelta, StreamItem, UnrecordedRun};
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId};
 pub use stream::EventStream;
@@ -41,7 +41,7 @@ enum BufferedItem {
 struct LagState {
     /// Whether the subscriber has to read from the store.
     lagged: AtomicBool,
-    lost: Mutex<Vec<Arc<LostRun>>>,
+    lost: Mutex<Vec<Arc<UnrecordedRun>>>,
     /// Error with which the stream ends, if it failed.
     failure: OnceLock<ErrorInfo>,
 }

@@ -70,7 +70,7 @@ pub(crate) struct LoadedFolder<T> {
 
 /// Format of the files in a folder.
 #[derive(Clone, Copy)]
-pub(crate) struct Format {
+pub(crate) struct FolderFormat {
     /// Front matter keys that other programs define. They are ignored with a warning.
     pub(crate) foreign: &'static [&'static str],
     /// Name of the file to read in each subfolder, as in `NAME/SKILL.md`. `None`: subfolders are not searched.
@@ -80,7 +80,7 @@ pub(crate) struct Format {
 /// Loads all items of a folder. `read` creates an item from its name, which is already validated, and its front matter.
 pub(crate) fn load<T>(
     folder: &Path,
-    format: Format,
+    format: FolderFormat,
     read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
 ) -> LoadedFolder<T> {
     let mut found = LoadedFolder { by_name: BTreeMap::new(), faults: Vec::new(), warnings: Vec::new() };

@@ -148,19 +148,19 @@ impl Hooks {
     }
 
     /// Calls the matching hooks of an event in order, until one denies.
-    pub(crate) async fn call(&self, told: &HookInput, project: &Path) -> HookResult {
+    pub(crate) async fn call(&self, event: &HookInput, project: &Path) -> HookResult {
         let mut result = HookResult::default();
-        let groups = self.points.get(&told.event).into_iter().flatten();
-        let input = serde_json::to_vec(told).unwrap_or_default();
-        for hook in groups.filter(|group| matches(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
+        let groups = self.points.get(&event.event).into_iter().flatten();
+        let input = serde_json::to_vec(event).unwrap_or_default();
+        for hook in groups.filter(|group| matches(&group.matcher, event, project)).flat_map(|group| &group.hooks) {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
-                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if told.event.can_deny() => {
+                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if event.event.can_deny() => {
                     result.denied = Some(reason.unwrap_or_else(|| format!("{} says no", hook_name(&hook.command))));
                     break;
                 }
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
-                    let why = format!("{}: {} cannot refuse", hook_name(&hook.command), told.event.as_str());
+                    let why = format!("{}: {} cannot refuse", hook_name(&hook.command), event.event.as_str());
                     result.failures.push(why);
                 }
                 Ok(_) => {}

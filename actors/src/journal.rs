@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     actor_tree::ActorStatus,
-    events::{EventBus, LiveDelta, LostRun, StreamItem},
+    events::{EventBus, LiveDelta, StreamItem, UnrecordedRun},
     metrics::MetricsCounter,
     redaction::Redactor,
 };
@@ -154,7 +154,7 @@ impl JournalHandle {
     }
 
     /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
-    pub(crate) fn publish_lost_run(&self, lost: LostRun) {
+    pub(crate) fn publish_lost_run(&self, lost: UnrecordedRun) {
         let _ = self.publications.send(Publication::LiveItem(StreamItem::Lost(Arc::new(lost))));
     }
 

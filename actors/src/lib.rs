@@ -60,7 +60,7 @@ pub mod tool;
 pub use actor_tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;
-pub use events::{EventStream, LiveDelta, LostRun, StreamItem};
+pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;

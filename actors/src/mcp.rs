@@ -124,7 +124,7 @@ impl Server {
         if matches!(&*state.borrow(), ServerState::Down { .. }) {
             self.reconnect_now.notify_one();
         }
-        let settled = state.wait_for(|standing| match standing {
+        let settled = state.wait_for(|status| match status {
             ServerState::Ready(line) => !line.is_closed(),
             ServerState::Down { again, .. } => !again,
             ServerState::Starting => false,
@@ -197,7 +197,7 @@ impl McpServers {
     pub(crate) async fn wait_started(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut state = server.state.subscribe();
-            let settled = state.wait_for(|standing| !matches!(standing, ServerState::Starting));
+            let settled = state.wait_for(|status| !matches!(status, ServerState::Starting));
             let _ = tokio::time::timeout_at(self.opened_at + server.start_timeout(), settled).await;
         });
         futures::future::join_all(each).await;
@@ -212,7 +212,7 @@ impl McpServers {
             match &*state {
                 ServerState::Ready(_) => None,
                 _ if has_tools => None,
-                standing => Some((name.clone(), server.unavailable(standing))),
+                status => Some((name.clone(), server.unavailable(status))),
             }
         };
         self.servers.iter().filter_map(absent).collect()
@@ -283,7 +283,7 @@ impl McpServers {
 /// Starts the supervisor of the server actors as a child of `root`. Returns `None` if there are no servers.
 pub(crate) async fn start(
     mcp: &Arc<McpServers>,
-    observatory: &Arc<ActorTree>,
+    actor_tree: &Arc<ActorTree>,
     tasks: &TaskTracker,
     closing: &CancellationToken,
     root: ActorCell,
@@ -292,14 +292,14 @@ pub(crate) async fn start(
         return Ok(None);
     }
     let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
-    let gauge =
-        observatory.register(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
+    let status =
+        actor_tree.register(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
     let actor = McpSupervisorActor {
         mcp: Arc::clone(mcp),
-        observatory: Arc::clone(observatory),
+        actor_tree: Arc::clone(actor_tree),
         tasks: tasks.clone(),
         closing: closing.clone(),
-        gauge,
+        status,
     };
     let (actor, _) = Actor::spawn_linked(None, actor, (), root).await?;
     let id = actor.get_id();
@@ -309,7 +309,7 @@ pub(crate) async fn start(
 
 /// Marks all servers as not available after their supervisor has exceeded its restart limit. Runs continue without
 /// their tools.
-pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
+pub(crate) fn give_up(mcp: &McpServers, actor_tree: &ActorTree) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,
         format!(
@@ -318,8 +318,8 @@ pub(crate) fn give_up(mcp: &McpServers, observatory: &ActorTree) {
         ),
     );
     let show = |kind, id: &str| {
-        let gauge = observatory.register(kind, id, None, restart::SUPERVISOR.label, None);
-        gauge.set_state("failed", error.message.as_str());
+        let status = actor_tree.register(kind, id, None, restart::SUPERVISOR.label, None);
+        status.set_state("failed", error.message.as_str());
     };
     show(ActorKind::McpSupervisor, SINGLETON_ID);
     for server in mcp.servers.values() {

@@ -21,8 +21,8 @@ pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
-    Config, Decision, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, RunSettings, Scope,
-    SessionId,
+    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, RunSettings,
+    Scope, SessionId,
 };
 
 /// The tool that runs commands.
@@ -119,7 +119,7 @@ impl Permissions {
         (session, settings): (&SessionId, &RunSettings),
         project: &Path,
         tool: &str,
-        demand: &Demand,
+        demand: &AccessRequest,
     ) -> CommandVerdict {
         let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
@@ -145,7 +145,7 @@ impl Permissions {
         &self,
         session: &SessionId,
         project: &Path,
-        demand: &Demand,
+        demand: &AccessRequest,
         (granted, denied): (&[Grant], &[Grant]),
     ) -> CommandVerdict {
         let is_unconfined = demand.scope == Scope::Unconfined;
@@ -172,7 +172,7 @@ impl Permissions {
     }
 
     /// Whether a permission granted for the session covers a call.
-    pub(crate) fn is_granted_for_session(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
+    pub(crate) fn is_granted_for_session(&self, session: &SessionId, tool: &str, demand: &AccessRequest) -> bool {
         let directory = match &demand.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
             scope => {
@@ -198,7 +198,7 @@ impl Permissions {
 }
 
 /// Returns a hash that binds a decision to a call: its tool, its exact arguments, its access, and its diff.
-pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Option<&str>) -> String {
+pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &AccessRequest, diff: Option<&str>) -> String {
     let demand = serde_json::to_string(demand).unwrap_or_default();
     let mut hash = Sha256::new();
     for part in [tool, arguments, &demand].into_iter().chain(diff) {

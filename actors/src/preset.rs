@@ -14,7 +14,7 @@ use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
 
 use crate::{
     front_matter::{FrontMatter, FrontMatterFault},
-    home_file::{self, Format, HomeFileError},
+    home_file::{self, FolderFormat, HomeFileError},
     permission::{GrantError, check_tool},
 };
 
@@ -89,7 +89,7 @@ impl PresetFiles {
     /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a configured MCP
     /// server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
-        let format = Format { foreign: &FOREIGN_KEYS, in_folders: None };
+        let format = FolderFormat { foreign: &FOREIGN_KEYS, in_folders: None };
         let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, tools, config));
         Self { presets: found.by_name.into_values().collect(), faults: found.faults, warnings: found.warnings }
     }

@@ -100,13 +100,13 @@ impl Skills {
     /// Returns these skills and those of a project, and the reasons why files of the project cannot be used or add
     /// nothing.
     ///
-    /// `surroundings` defines which files of the project may be read.
+    /// `tool_environment` defines which files of the project may be read.
     pub fn with_project_files(
         self: &Arc<Self>,
-        surroundings: &ToolEnvironment,
+        tool_environment: &ToolEnvironment,
         project: &Path,
     ) -> (Arc<Self>, Vec<String>) {
-        let roots = PathPolicy::new(surroundings);
+        let roots = PathPolicy::new(tool_environment);
         let (mut skills, mut faults) = (Vec::new(), Vec::new());
         for file in skill_files(&roots, project) {
             match read_skill(&roots, project, &file) {

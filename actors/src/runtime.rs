@@ -330,7 +330,7 @@ impl Runtime {
 
     /// Returns a snapshot of the supervision tree (ACT-6). `None` if the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
-        let mut tree = self.inner.services.observatory.tree()?;
+        let mut tree = self.inner.services.actor_tree.tree()?;
         tree.redact(&self.inner.services.resolver.redactor);
         Some(tree)
     }
@@ -340,7 +340,7 @@ impl Runtime {
     pub fn watch_tree(&self) -> TreeWatch {
         let services = &self.inner.services;
         TreeWatch::start(
-            &services.observatory,
+            &services.actor_tree,
             &services.resolver.redactor,
             services.lifetime.tasks(),
             services.lifetime.closing(),
@@ -443,7 +443,7 @@ impl Runtime {
     /// Returns the number of live actors, tasks and runs. Zero after `close`.
     pub fn live_count(&self) -> usize {
         let services = &self.inner.services;
-        services.observatory.len() + services.lifetime.tasks().len() + services.runs.len()
+        services.actor_tree.len() + services.lifetime.tasks().len() + services.runs.len()
     }
 
     /// Closes the runtime: accepts no new work, stops all actors, and waits until all accepted appends are on disk
@@ -485,7 +485,7 @@ async fn close(
     services.runs.unlink_all();
     services.lifetime.tasks().close();
     let _ = tokio::time::timeout(limit, services.lifetime.tasks().wait()).await;
-    services.observatory.clear();
+    services.actor_tree.clear();
     if let Some(threads) = threads {
         services.journal.close(threads).await;
     }

@@ -19,7 +19,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{
     front_matter::{FrontMatter, FrontMatterFault},
-    home_file::{self, Format, HomeFileError},
+    home_file::{self, FolderFormat, HomeFileError},
     text::{fence_around, strip_invisible},
 };
 
@@ -133,7 +133,7 @@ impl Skills {
     /// Loads the usable skills of a home. Also returns the errors in the other files.
     pub fn load_usable(home: &Path) -> (Self, Vec<HomeFileError>) {
         let mut skills = Self::default();
-        let format = Format { foreign: &FOREIGN_KEYS, in_folders: Some(FILE_IN_FOLDER) };
+        let format = FolderFormat { foreign: &FOREIGN_KEYS, in_folders: Some(FILE_IN_FOLDER) };
         let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, SkillOrigin::BuiltIn));
         skills.warnings = found.warnings;
         for (name, (skill, file)) in found.by_name {

@@ -11,7 +11,7 @@
 //! - `line` and `projection` are pure.
 //! - `place` and `file` access the disk.
 //! - `writer` runs one task per run.
-//! - `shelf` lists and deletes journals, without an owner of the home.
+//! - `source` lists and deletes journals, without an owner of the home.
 
 mod file;
 mod line;

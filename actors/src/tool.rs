@@ -48,8 +48,8 @@ pub(crate) use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
-    ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,
-    ToolsConfig, TraceId,
+    AccessRequest, ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId,
+    ToolSpec, ToolsConfig, TraceId,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -81,14 +81,14 @@ pub struct Progress(Option<Arc<dyn Fn(String) + Send + Sync>>);
 
 impl Progress {
     /// Makes a reporter that passes each text to the given function.
-    pub fn new(told: impl Fn(String) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(told)))
+    pub fn new(on_progress: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(on_progress)))
     }
 
     /// Reports a text. A report also counts as a sign of life (RUN-7).
     pub fn report(&self, text: impl Into<String>) {
-        if let Some(told) = &self.0 {
-            told(text.into());
+        if let Some(on_progress) = &self.0 {
+            on_progress(text.into());
         }
     }
 }
@@ -123,7 +123,7 @@ pub struct ToolContext {
     /// check it.
     pub cancel: CancellationToken,
     /// Access that was granted to the call; `None` if it required no permission.
-    pub granted_access: Option<Demand>,
+    pub granted_access: Option<AccessRequest>,
     /// Reports what the call is doing.
     pub progress: Progress,
     /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
@@ -195,10 +195,10 @@ pub trait Tool: Send + Sync + 'static {
     /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
     /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
     /// for anything else.
-    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let _ = (context, arguments);
         let spec = self.spec();
-        Ok(spec.requires_permission().then(|| Demand::whole_tool(spec.title.clone())))
+        Ok(spec.requires_permission().then(|| AccessRequest::whole_tool(spec.title.clone())))
     }
 
     /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the

@@ -23,7 +23,7 @@ use crate::{
 /// Access to the artifacts of a session and of its user.
 pub(crate) struct ArtifactSource {
     session: SessionId,
-    door: Transport,
+    transport: Transport,
 }
 
 enum Transport {
@@ -43,11 +43,11 @@ pub(crate) async fn cleanup_candidates(
     source: &Source,
     settings: &Settings,
     environment: &Environment,
-    wish: &Cleanup,
+    request: &Cleanup,
 ) -> Result<CleanupReport, Failure> {
     match (source, reader(source, settings, environment)?) {
-        (_, Some(reader)) => Ok(reader.cleanup_candidates(wish).await?),
-        (Source::Owner(client, _), None) => Ok(client.clean_up(wish).await?),
+        (_, Some(reader)) => Ok(reader.cleanup_candidates(request).await?),
+        (Source::Owner(client, _), None) => Ok(client.clean_up(request).await?),
         (Source::Disk(_), None) => unreachable!("the disk has its reader"),
     }
 }
@@ -61,17 +61,17 @@ impl ArtifactSource {
         environment: &Environment,
     ) -> Result<Self, Failure> {
         let session = place.session_id.clone();
-        let door = match (source, reader(source, settings, environment)?) {
+        let transport = match (source, reader(source, settings, environment)?) {
             (_, Some(reader)) => Transport::Disk(reader, place),
             (Source::Owner(client, _), None) => Transport::Owner(client.clone()),
             (Source::Disk(_), None) => unreachable!("the disk has its reader"),
         };
-        Ok(Self { session, door })
+        Ok(Self { session, transport })
     }
 
     /// Lists the artifacts by name, those of the session first.
     pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
-        match &self.door {
+        match &self.transport {
             Transport::Owner(client) => {
                 let path = format!("/api/sessions/{}/artifacts", path_segment(&self.session));
                 Ok(client.get::<Artifacts>(&path).await?.artifacts)
@@ -82,7 +82,7 @@ impl ArtifactSource {
 
     /// Reads an artifact, its current content and its stored versions.
     pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
-        match &self.door {
+        match &self.transport {
             Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, None).await?;
@@ -93,7 +93,7 @@ impl ArtifactSource {
 
     /// Lists the stored versions of an artifact.
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
-        match &self.door {
+        match &self.transport {
             Transport::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
             Transport::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
         }
@@ -101,7 +101,7 @@ impl ArtifactSource {
 
     /// Opens the bytes of an artifact: a stored version, or the current content if `version` is `None`.
     pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Download, Failure> {
-        match &self.door {
+        match &self.transport {
             Transport::Owner(client) => {
                 let version = version.map_or_else(String::new, |version| format!("?version={version}"));
                 Ok(client.open(&self.path(name, &format!("/content{version}"))).await?)
@@ -115,7 +115,7 @@ impl ArtifactSource {
 
     /// Exports the last stored version of a text artifact as `.docx`.
     pub(crate) async fn docx(&self, name: &str) -> Result<Download, Failure> {
-        match &self.door {
+        match &self.transport {
             Transport::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
             Transport::Disk(reader, place) => {
                 let bytes = Bytes::from(reader.export_docx(place, name).await?);

@@ -13,7 +13,7 @@ pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
 }
 
 /// Returns the registry of the built-in tools.
-pub(crate) fn registry(surroundings: &ToolEnvironment) -> Result<ToolRegistry, Failure> {
+pub(crate) fn registry(tool_environment: &ToolEnvironment) -> Result<ToolRegistry, Failure> {
     let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
-    ToolRegistry::with_builtins(surroundings).map_err(broken)
+    ToolRegistry::with_builtins(tool_environment).map_err(broken)
 }

@@ -89,11 +89,11 @@ impl Input {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
-                let mut reading = match Reading::resume(prompt) {
+                let mut reading = match LineRead::resume(prompt) {
                     Some(reading) => reading,
                     None => {
                         let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
-                        Reading::start(editor, prompt)
+                        LineRead::start(editor, prompt)
                     }
                 };
                 let (editor, said) = reading.line().await?;
@@ -112,12 +112,12 @@ impl Input {
 type ReadResult = (Editor, Result<String, ReadlineError>);
 
 /// A line that is being read on a terminal, by a thread that cannot be cancelled.
-struct Reading(Option<JoinHandle<ReadResult>>);
+struct LineRead(Option<JoinHandle<ReadResult>>);
 
 /// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
 static ABANDONED_READ: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
 
-impl Reading {
+impl LineRead {
     fn start(mut editor: Editor, prompt: &str) -> Self {
         let prompt = prompt.to_owned();
         Self(Some(tokio::task::spawn_blocking(move || {
@@ -155,7 +155,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for LineRead {
     fn drop(&mut self) {
         if let Some(read) = self.0.take() {
             let mode = keyboard::suspend_prompt();

@@ -55,8 +55,8 @@ impl Interrupt {
             }
         });
         let numbered = |number: Number| signal(SignalKind::from_raw(number.as_raw()));
-        if let (Ok(stops), Ok(goes_on)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
-            tokio::spawn(handle_suspend(stops, goes_on));
+        if let (Ok(stops), Ok(resumes)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
+            tokio::spawn(handle_suspend(stops, resumes));
         }
         Self { interrupted: heard, end_requested: ended }
     }
@@ -85,8 +85,8 @@ impl Interrupt {
     }
 }
 
-async fn wait(mut told: watch::Receiver<bool>) {
-    if told.wait_for(|told| *told).await.is_err() {
+async fn wait(mut interrupts: watch::Receiver<bool>) {
+    if interrupts.wait_for(|interrupts| *interrupts).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -78,7 +78,7 @@ pub(crate) async fn show(
     let broken =
         |error: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {error}"), "");
     let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
-    let (mut feed, mut news) = Feed::start(whom);
+    let (mut feed, mut input) = Feed::start(whom);
     let mut tty = Tty::take().map_err(broken)?;
     // Keys are read while this process controls the terminal.
     let mut keys = Some(EventStream::new());
@@ -86,14 +86,14 @@ pub(crate) async fn show(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
     loop {
-        let wishes: Vec<MonitorRequest> = tokio::select! {
+        let requests: Vec<MonitorRequest> = tokio::select! {
             biased;
             () = interrupt.first() => return Ok(()),
             key = next(&mut keys) => {
                 (is_due, draw_at) = (true, Instant::now());
                 match key {
-                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => wished(&mut monitor, MonitorInput::Key(key)),
-                    Some(Ok(Event::Paste(text))) => wished(&mut monitor, MonitorInput::Pasted(text)),
+                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => handle_input(&mut monitor, MonitorInput::Key(key)),
+                    Some(Ok(Event::Paste(text))) => handle_input(&mut monitor, MonitorInput::Pasted(text)),
                     Some(Ok(_)) => Vec::new(),
                     // The terminal was closed.
                     Some(Err(_)) | None => return Ok(()),
@@ -107,9 +107,9 @@ pub(crate) async fn show(
                 // Rows that have become visible may require reads.
                 monitor.due_reads(now)
             }
-            Some(news) = news.recv() => {
+            Some(input) = input.recv() => {
                 is_due = true;
-                wished(&mut monitor, news)
+                handle_input(&mut monitor, input)
             }
             _ = looks.tick() => {
                 let now = screen::now();
@@ -124,8 +124,8 @@ pub(crate) async fn show(
                 monitor.due_reads(now)
             }
         };
-        for wish in wishes {
-            match wish {
+        for request in requests {
+            match request {
                 MonitorRequest::Exit => {
                     drop((keys, tty));
                     feed.finish().await;
@@ -137,14 +137,14 @@ pub(crate) async fn show(
                     keys = None;
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
                 }
-                wish => feed.execute(wish),
+                request => feed.execute(request),
             }
         }
     }
 }
 
-fn wished(monitor: &mut Monitor, news: MonitorInput) -> Vec<MonitorRequest> {
-    monitor.handle(news, screen::now()).into_iter().collect()
+fn handle_input(monitor: &mut Monitor, input: MonitorInput) -> Vec<MonitorRequest> {
+    monitor.handle(input, screen::now()).into_iter().collect()
 }
 
 /// Returns the next key; waits forever while keys are not read.

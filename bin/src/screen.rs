@@ -72,8 +72,8 @@ pub(crate) fn now() -> Timestamp {
 /// Returns the size of the window. Default: 80 columns and 24 rows.
 fn size() -> Size {
     let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
-    let told = |n: u16, usual: usize| if n == 0 { usual } else { usize::from(n) };
-    Size { columns: told(columns, 80), rows: told(rows, 24) }
+    let size_or = |n: u16, usual: usize| if n == 0 { usual } else { usize::from(n) };
+    Size { columns: size_or(columns, 80), rows: size_or(rows, 24) }
 }
 
 /// A picture on standard error.

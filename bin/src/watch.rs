@@ -77,7 +77,7 @@ impl RunFamily {
 }
 
 /// Follows the run until it has ended and its last event was shown. `events` must start before the run does.
-/// `patience` is the maximum time for the run to end after it was cancelled here.
+/// `limit` is the maximum time for the run to end after it was cancelled here.
 ///
 /// If following fails, the run is cancelled, since its result would not be seen.
 pub(crate) async fn watch(
@@ -90,7 +90,7 @@ pub(crate) async fn watch(
 ) -> Result<FollowedRun, Failure> {
     let mut family = RunFamily { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
     let followed = follow((client, run), events, &mut family, &mut progress, interrupt, end_timeout).await;
-    let is_told = progress.finish();
+    let is_printed = progress.finish();
     let (interrupted, unread, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
@@ -105,7 +105,7 @@ pub(crate) async fn watch(
         run,
         interrupted,
         output_closed: unread,
-        answer_printed: is_told,
+        answer_printed: is_printed,
         open_requests: asks,
         refused: family.refused,
     })
@@ -245,8 +245,8 @@ fn detached(run: &Accepted, url: &str) -> Failure {
     Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
 }
 
-fn cancel_timed_out(patience: Duration) -> Failure {
-    let what = format!("the run has not ended {} s after it was cancelled; it is left to itself", patience.as_secs());
+fn cancel_timed_out(limit: Duration) -> Failure {
+    let what = format!("the run has not ended {} s after it was cancelled; it is left to itself", limit.as_secs());
     let advice = "What was recorded stands. `soong doctor` looks at the disk and the rest; the logs say more.";
     Failure::new(Exit::Interrupted, what, advice)
 }

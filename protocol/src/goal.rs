@@ -607,10 +607,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_history_keeps_tree_invariants(
-            wishes in prop::collection::vec((0u8..4, 1usize..8, 1usize..8), 0..40)
+            steps in prop::collection::vec((0u8..4, 1usize..8, 1usize..8), 0..40)
         ) {
             let mut tree = GoalTree::new("m");
-            for (kind, a, b) in wishes {
+            for (kind, a, b) in steps {
                 let (a, b) = (a.to_string(), b.to_string());
                 let at = Timestamp::default();
                 let planned = match kind {

@@ -57,7 +57,7 @@ pub use goal::{
 };
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
-pub use permission::{ChainLink, Decision, Demand, Permission, PermissionDecision, PermissionStatus, Scope};
+pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionStatus, Scope};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;

@@ -59,8 +59,8 @@ impl fmt::Display for Scope {
 
 /// Access that a tool call requires permission for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Demand {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Demand))]
+pub struct AccessRequest {
     /// Target of the call, for display: a path, a URL or a command.
     pub target: String,
     /// Scope of a permission for the session.
@@ -75,13 +75,13 @@ pub struct Demand {
     pub note: Option<String>,
 }
 
-impl Demand {
+impl AccessRequest {
     /// Returns whether a permission for the session would cover more than this call.
     pub const fn is_grantable_for_session(&self) -> bool {
         !self.is_sensitive && !matches!(self.scope, Scope::Call | Scope::Unconfined)
     }
 
-    /// Creates a demand whose scope is all calls of the tool.
+    /// Creates a request whose scope is all calls of the tool.
     pub fn whole_tool(target: impl Into<String>) -> Self {
         Self { target: target.into(), scope: Scope::Tool, is_sensitive: false, note: None }
     }
@@ -175,10 +175,10 @@ pub struct Permission {
     pub tool: String,
     /// Complete arguments, as the model wrote them.
     pub arguments: String,
-    /// Hash that binds the decision to the call: hexadecimal SHA-256 of tool, arguments, demand and diff.
+    /// Hash that binds the decision to the call: hexadecimal SHA-256 of tool, arguments, requested access and diff.
     pub fingerprint: String,
     /// Access that the call requires permission for.
-    pub demand: Demand,
+    pub demand: AccessRequest,
     /// For an edit or a write, the change as a unified diff. Absent if the diff would be too long or the file is
     /// sensitive.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -177,8 +177,8 @@ pub struct RunSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
     /// Whether the run resumes its trace without a new message (MSG-2).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub goes_on: bool,
+    #[serde(rename = "goes_on", default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes: bool,
     /// Calls that the run and its descendants may make without a permission request, as `TOOL` or `TOOL:SCOPE`
     /// (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -220,7 +220,7 @@ impl Default for RunSettings {
             driven: false,
             continues: false,
             after_sequence: None,
-            goes_on: false,
+            resumes: false,
             allow: Vec::new(),
             deny: Vec::new(),
             unattended: false,

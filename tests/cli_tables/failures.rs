@@ -373,7 +373,7 @@ fn owned_home_rejects_conflicting_commands() {
     let traces = world.run(&["traces", "list", "--json"]).expect_code(0).json();
     let child = traces.as_array().unwrap().iter().find(|trace| trace["task"] == "left").unwrap();
     let child = child["trace_id"].as_str().unwrap();
-    let (goes_on, continues) = (format!("run --trace {child}"), "soong run --session s".to_owned());
+    let (resumes, continues) = (format!("run --trace {child}"), "soong run --session s".to_owned());
     let home = world.home().display().to_string();
     let demo = format!("demo --home {home}");
     let owned = format!("(pid {}) owns the home", owner.child.id());
@@ -383,7 +383,7 @@ fn owned_home_rejects_conflicting_commands() {
         &[
             row(&demo, 4, &owned, "--home DIR"),
             row("run --trace s", 4, "session s is at work", "soong traces stop"),
-            row(&goes_on, 2, "is a sub-agent's", &continues),
+            row(&resumes, 2, "is a sub-agent's", &continues),
             row("sessions switch s 2", 4, "run that waits or is at work", "soong"),
             row("sessions fork s --session s", 2, "a session s exists", "soong help"),
             row("sessions fork no", 3, "there is no session no", "soong sessions list"),

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, EventStream, LostRun, RunHandle, RunRequest, RuntimeBuilder, StreamItem,
+    ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, RuntimeBuilder, StreamItem, UnrecordedRun,
     model::ModelRequest,
     protocol::{EndReason, Event, Role, RunEvent, RunId, RunStatus, SessionId},
     storage::{
@@ -73,7 +73,7 @@ async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHan
 }
 
 /// Reads a stream until it reports that the end of a run cannot be recorded.
-async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<LostRun> {
+async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<UnrecordedRun> {
     loop {
         match with_timeout(stream.next()).await.expect("the stream ended").unwrap() {
             StreamItem::Lost(lost) if lost.run_id == *run => return lost,

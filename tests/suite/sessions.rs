@@ -231,7 +231,7 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
     let given = with_timeout(first.wait()).await.unwrap().error.clone().unwrap();
     assert!(given.message.contains("Some(\"small\") Be brief. read"), "{given}");
     let mut want = first.record().await.unwrap().settings;
-    want.goes_on = true;
+    want.resumes = true;
     drop(first);
     world.reopen(model()).await;
     // Twice: the second run continues from a run that inherited all settings.
@@ -254,7 +254,7 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
     let run = world.runtime().start(RunRequest::new("something new").session("s")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
-    want.goes_on = false;
+    want.resumes = false;
     want.timeout_ms = None;
     assert_eq!(settings, want, "a further message keeps everything but the time limit");
     let reset = RunRequest::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);

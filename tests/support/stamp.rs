@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
     ErrorInfo,
-    protocol::{Demand, Scope, ToolSpec},
+    protocol::{AccessRequest, Scope, ToolSpec},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -50,7 +50,7 @@ impl Tool for StampTool {
         &self.spec
     }
 
-    fn required_access(&self, _: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let path = match arguments["place"].as_str() {
             Some("free") => return Ok(None),
             Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),
@@ -60,7 +60,7 @@ impl Tool for StampTool {
         let is_sensitive = is_unconfined || arguments["sensitive"] == true;
         let target = format!("{path}/f");
         let scope = if is_unconfined { Scope::Unconfined } else { Scope::Directory { path } };
-        Ok(Some(Demand { target, scope, is_sensitive, note: None }))
+        Ok(Some(AccessRequest { target, scope, is_sensitive, note: None }))
     }
 
     fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {

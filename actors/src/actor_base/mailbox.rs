@@ -19,8 +19,8 @@ impl<M> Clone for Mailbox<M> {
 }
 
 impl<M: Message> Mailbox<M> {
-    pub(crate) fn new(actor: ActorRef<M>, gauge: Arc<ActorStatus>) -> Self {
-        Self { actor, status: gauge }
+    pub(crate) fn new(actor: ActorRef<M>, status: Arc<ActorStatus>) -> Self {
+        Self { actor, status }
     }
 
     /// Sends a message. Returns `false` if the actor has stopped.

@@ -93,7 +93,7 @@ impl Watchers {
 
 /// Subscription to the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
 pub struct TreeWatch {
-    observatory: Arc<ActorTree>,
+    actor_tree: Arc<ActorTree>,
     redactor: Redactor,
     changes: broadcast::Receiver<Arc<Change>>,
     /// Whether a snapshot must be sent next.
@@ -110,26 +110,26 @@ impl std::fmt::Debug for TreeWatch {
 impl TreeWatch {
     /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is cancelled.
     pub(crate) fn start(
-        observatory: &Arc<ActorTree>,
+        actor_tree: &Arc<ActorTree>,
         redactor: &Redactor,
         tasks: &TaskTracker,
         closing: &CancellationToken,
     ) -> Self {
-        let mut audience = observatory.watched.audience();
+        let mut audience = actor_tree.watched.audience();
         let changes = match audience.as_ref() {
             Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(MAX_BUFFERED_CHANGES);
                 *audience = Some(WatchChannel { changes: fresh, left: RemovedActors::default() });
                 // Mark everything as published before the snapshot is taken: changes from now on are sent.
-                observatory.gauges.iter().for_each(|gauge| _ = gauge.mark_published());
-                tasks.spawn(poll(Arc::clone(observatory), redactor.clone(), closing.clone()));
+                actor_tree.statuses.iter().for_each(|status| _ = status.mark_published());
+                tasks.spawn(poll(Arc::clone(actor_tree), redactor.clone(), closing.clone()));
                 changes
             }
         };
         drop(audience);
         Self {
-            observatory: Arc::clone(observatory),
+            actor_tree: Arc::clone(actor_tree),
             redactor: redactor.clone(),
             changes,
             needs_snapshot: true,
@@ -143,7 +143,7 @@ impl TreeWatch {
     pub async fn next(&mut self) -> Option<TreeEvent> {
         loop {
             if std::mem::take(&mut self.needs_snapshot) {
-                let mut tree = self.observatory.tree()?;
+                let mut tree = self.actor_tree.tree()?;
                 tree.redact(&self.redactor);
                 return Some(TreeEvent::Snapshot { tree: Box::new(tree), dropped: self.dropped });
             }
@@ -165,16 +165,16 @@ impl TreeWatch {
 }
 
 /// Returns the changes since the last poll. `left` holds the actors removed since then.
-fn changes(observatory: &ActorTree, redactor: &Redactor, left: RemovedActors) -> Change {
-    let gauges = observatory.gauges.iter();
+fn changes(actor_tree: &ActorTree, redactor: &Redactor, left: RemovedActors) -> Change {
+    let statuses = actor_tree.statuses.iter();
     let mut changed: Vec<ActorView> =
-        gauges.filter(|gauge| gauge.mark_published()).map(|gauge| view(gauge.value())).collect();
+        statuses.filter(|status| status.mark_published()).map(|status| view(status.value())).collect();
     changed.iter_mut().for_each(|view| view.redact(redactor));
     Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 
 /// Polls for changes and sends them, until there are no watchers or the runtime closes.
-async fn poll(observatory: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
+async fn poll(actor_tree: Arc<ActorTree>, redactor: Redactor, closing: CancellationToken) {
     let mut wait = POLL_INTERVAL;
     loop {
         tokio::select! {
@@ -184,20 +184,20 @@ async fn poll(observatory: Arc<ActorTree>, redactor: Redactor, closing: Cancella
         let begun = Instant::now();
         // Taken before polling: an actor with the same id that is found by the poll was started after the removal.
         let left = {
-            let mut audience = observatory.watched.audience();
+            let mut audience = actor_tree.watched.audience();
             let Some(there) = audience.as_mut().filter(|there| there.changes.receiver_count() > 0) else {
                 *audience = None;
                 return;
             };
             std::mem::take(&mut there.left)
         };
-        let change = changes(&observatory, &redactor, left);
+        let change = changes(&actor_tree, &redactor, left);
         wait = POLL_INTERVAL.max(begun.elapsed() * MIN_INTERVAL_RATIO);
         if (!change.changed.is_empty() || !change.gone.is_empty())
-            && let Some(WatchChannel { changes, .. }) = observatory.watched.audience().as_ref()
+            && let Some(WatchChannel { changes, .. }) = actor_tree.watched.audience().as_ref()
         {
             let _ = changes.send(Arc::new(change)); // the last watcher may be gone
         }
     }
-    *observatory.watched.audience() = None;
+    *actor_tree.watched.audience() = None;
 }

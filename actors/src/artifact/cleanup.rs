@@ -298,7 +298,7 @@ mod tests {
         let busy = HashSet::from([SessionId::new("b")]);
         let plain = Cleanup::default;
         let hour = Some(30 * 60_000);
-        for (wish, want, skipped) in [
+        for (cleanup, want, skipped) in [
             (plain(), vec!["trace", "other", "fresh"], 1),
             (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"], 0),
             (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"], 2),
@@ -313,10 +313,10 @@ mod tests {
             ),
             (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![], 1),
         ] {
-            let (candidates, busy) = select_candidates_from(&wish, &all, &busy, now);
-            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), skipped, "{wish:?}");
+            let (candidates, busy) = select_candidates_from(&cleanup, &all, &busy, now);
+            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), skipped, "{cleanup:?}");
             let ids: Vec<&str> = candidates.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
-            assert_eq!(ids, want, "{wish:?}");
+            assert_eq!(ids, want, "{cleanup:?}");
             assert!(candidates.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
         }
         let request = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };

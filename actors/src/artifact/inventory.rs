@@ -130,8 +130,8 @@ mod tests {
             let text = render(RecentArtifacts { named, named_count, unnamed_count: 2 }, plan);
             assert_eq!(text.lines().filter(|line| line.starts_with("- a")).count(), shown, "{others} {has_plan}");
             assert_eq!(text.contains("- [ ] x"), has_plan);
-            let told = text.lines().find(|line| line.starts_with("- …")).map(str::to_owned);
-            assert_eq!(told, more.map(|more: u32| format!("- … and {more} more: list_artifacts names them")));
+            let footer = text.lines().find(|line| line.starts_with("- …")).map(str::to_owned);
+            assert_eq!(footer, more.map(|more: u32| format!("- … and {more} more: list_artifacts names them")));
             assert!(text.contains("stored outputs of tools: 2"), "{text}");
         }
     }

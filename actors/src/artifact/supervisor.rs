@@ -30,12 +30,12 @@ use crate::{
 pub(crate) struct ArtifactStoreSupervisorActor {
     pub(crate) sets: Arc<WorkingSets>,
     pub(crate) documents: DocumentAccess,
-    pub(crate) observatory: Arc<ActorTree>,
+    pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     /// Time after which an idle working set is stopped.
     pub(crate) idle_after: Duration,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 struct SetEntry {
@@ -61,10 +61,10 @@ impl Actor for ArtifactStoreSupervisorActor {
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
         // The sets of an earlier incarnation ended with it. They are started again on demand.
         for session in self.sets.clear() {
-            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
         }
         self.sets.set_supervisor(myself);
-        self.gauge.set_state("running", "");
+        self.status.set_state("running", "");
         Ok(SupervisorState::default())
     }
 
@@ -74,7 +74,7 @@ impl Actor for ArtifactStoreSupervisorActor {
         message: Self::Msg,
         sets: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.message_handled();
+        self.status.message_handled();
         match message {
             ArtifactStoreSupervisorMsg::Open(open) => self.open(&myself, sets, *open).await?,
             ArtifactStoreSupervisorMsg::Idle(idle) => self.passivate(sets, &idle),
@@ -115,8 +115,8 @@ impl ArtifactStoreSupervisorActor {
             || SetEntry { running: None, crashes: CrashHistory::new(restart::SUPERVISOR), waiting: Vec::new() };
         let kept = sets.entries.entry(open.session.clone()).or_insert_with(new_entry);
         match &kept.running {
-            Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
-            Some(seat) => drop(open.reply.send(Ok(seat.clone()))),
+            Some(running) if Some(running.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
+            Some(running) => drop(open.reply.send(Ok(running.clone()))),
             None if kept.crashes.is_exhausted(Instant::now()) => {
                 drop(open.reply.send(Err(restart_limit_exceeded(&open.session))))
             }
@@ -135,21 +135,21 @@ impl ArtifactStoreSupervisorActor {
         session: &SessionId,
     ) -> Result<RunningSet, ActorProcessingErr> {
         let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID));
-        let gauge =
-            self.observatory.register(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
+        let status =
+            self.actor_tree.register(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
         let documents = Arc::default();
         let actor = WorkingSetActor {
             store: self.documents.clone(),
             session: session.clone(),
             documents: Arc::clone(&documents),
-            status: Arc::clone(&gauge),
+            status: Arc::clone(&status),
             supervisor: myself.clone(),
             tasks: self.tasks.clone(),
             idle_after: self.idle_after,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
-        let set = RunningSet { mailbox: Mailbox::new(actor, gauge), documents };
+        let set = RunningSet { mailbox: Mailbox::new(actor, status), documents };
         self.sets.running.insert(session.clone(), set.clone());
         if let Some(kept) = sets.entries.get_mut(session) {
             kept.running = Some(set.clone());
@@ -166,22 +166,22 @@ impl ArtifactStoreSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         tracing::warn!(%session, error, "a working set crashed");
         let Some(kept) = sets.entries.get_mut(&session) else { return Ok(()) };
-        let (seat, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
+        let (running, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
         let may_restart = kept.crashes.record(Instant::now()).is_some();
-        if let Some(seat) = seat {
-            seat.mailbox.status().restarted(error);
+        if let Some(running) = running {
+            running.mailbox.status().restarted(error);
         }
         if !may_restart {
             self.sets.running.remove(&session);
-            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(restart_limit_exceeded(&session)));
             }
             return Ok(());
         }
-        let seat = self.spawn(myself, sets, &session).await?;
+        let running = self.spawn(myself, sets, &session).await?;
         for reply in waiting {
-            let _ = reply.send(Ok(seat.clone()));
+            let _ = reply.send(Ok(running.clone()));
         }
         Ok(())
     }
@@ -189,8 +189,8 @@ impl ArtifactStoreSupervisorActor {
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
     fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
-            let set = kept.running.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
-            set.is_some_and(|seat| seat.mailbox.status().handled() == idle.handled)
+            let set = kept.running.as_ref().filter(|running| running.mailbox.actor().get_id() == idle.actor);
+            set.is_some_and(|running| running.mailbox.status().handled() == idle.handled)
         };
         if !sets.entries.get(&idle.session).is_some_and(is_idle) {
             return;
@@ -202,7 +202,7 @@ impl ArtifactStoreSupervisorActor {
         if let Some(set) = sets.entries.remove(session).and_then(|kept| kept.running) {
             sets.by_actor.remove(&set.mailbox.actor().get_id());
             self.sets.running.remove(session);
-            self.observatory.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
             set.mailbox.actor().stop(None);
         }
     }

@@ -117,7 +117,7 @@ impl WorkingSets {
 
     /// Removes all sets. Returns their sessions.
     pub(super) fn clear(&self) -> Vec<SessionId> {
-        let sessions: Vec<SessionId> = self.running.iter().map(|seat| seat.key().clone()).collect();
+        let sessions: Vec<SessionId> = self.running.iter().map(|running| running.key().clone()).collect();
         self.running.clear();
         sessions
     }
@@ -131,8 +131,8 @@ impl WorkingSets {
 
     /// Removes a document from the cache of its set, so that the next request reads it again.
     pub(super) fn evict(&self, session: &SessionId, name: &str) {
-        if let Some(seat) = self.running.get(session) {
-            seat.documents.remove(name);
+        if let Some(running) = self.running.get(session) {
+            running.documents.remove(name);
         }
     }
 
@@ -143,7 +143,7 @@ impl WorkingSets {
 
     /// Makes a set crash, for tests. Returns `false` if it is not running.
     pub(crate) fn inject_crash(&self, session: &SessionId) -> bool {
-        self.running.get(session).is_some_and(|seat| seat.mailbox.send(WorkingSetMsg::Crash))
+        self.running.get(session).is_some_and(|running| running.mailbox.send(WorkingSetMsg::Crash))
     }
 
     /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
@@ -181,9 +181,9 @@ impl WorkingSetHandle<'_> {
     }
 
     /// Records an edit unless the document has changed in the meantime.
-    pub(super) async fn commit(&self, name: &str, wish: EditCommand) -> Result<CommitOutcome, ErrorInfo> {
-        let command = Arc::new(wish);
-        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&command), reply }).await
+    pub(super) async fn commit(&self, name: &str, command: EditCommand) -> Result<CommitOutcome, ErrorInfo> {
+        let command = Arc::new(command);
+        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), command: Arc::clone(&command), reply }).await
     }
 
     /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before the crash, its
@@ -194,9 +194,9 @@ impl WorkingSetHandle<'_> {
     ) -> Result<T, ErrorInfo> {
         let mut dead = None;
         for _ in 0..MAX_ATTEMPTS {
-            let known = self.sets.running.get(self.session).map(|seat| seat.clone());
-            let set = match known.filter(|seat| Some(seat.mailbox.actor().get_id()) != dead) {
-                Some(seat) => seat,
+            let known = self.sets.running.get(self.session).map(|running| running.clone());
+            let set = match known.filter(|running| Some(running.mailbox.actor().get_id()) != dead) {
+                Some(running) => running,
                 None => self.sets.open(self.session, dead).await?,
             };
             let (reply, answer) = oneshot::channel();

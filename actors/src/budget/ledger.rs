@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 
 // The same type describes a limit that is reached or nearly used and one that is displayed.
-pub(crate) use crate::actor_tree::BudgetShare as Mark;
+pub(crate) use crate::actor_tree::BudgetShare as LimitStatus;
 
 /// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
 const MIN_OUTPUT_TOKENS: u64 = 16;
@@ -104,11 +104,11 @@ impl ReserveRequest {
 pub(crate) enum ReserveOutcome {
     /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
     /// set.
-    Granted { held: Consumed, max_output_tokens: u64, short_of: Option<Mark> },
+    Granted { held: Consumed, max_output_tokens: u64, short_of: Option<LimitStatus> },
     /// Other runs hold reservations that they may not fully use.
     Wait,
     /// The remaining budget is not sufficient, even if all other reservations are released.
-    Exceeded(Mark),
+    Exceeded(LimitStatus),
 }
 
 struct Account {
@@ -179,7 +179,7 @@ impl Ledger {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
         for account in self.with_ancestors(run) {
             let (used, held) = (account.used, account.reserved);
-            let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: Mark| {
+            let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: LimitStatus| {
                 if !free_at_best {
                     return Some(ReserveOutcome::Exceeded(mark));
                 }
@@ -248,7 +248,7 @@ impl Ledger {
     }
 
     /// Counts `count` sub-agents, or none if that exceeds a limit.
-    pub(crate) fn count_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
+    pub(crate) fn count_children(&mut self, run: &RunId, count: u64) -> Result<(), LimitStatus> {
         let used = |spent: &Consumed| spent.children;
         self.count(
             run,
@@ -260,7 +260,7 @@ impl Ledger {
     }
 
     /// Counts a tool call.
-    pub(crate) fn count_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
+    pub(crate) fn count_tool_call(&mut self, run: &RunId) -> Result<(), LimitStatus> {
         let used = |spent: &Consumed| spent.tool_calls;
         self.count(run, Consumed { tool_calls: 1, ..Consumed::default() }, BudgetDimension::ToolCalls, used, |budget| {
             budget.tool_calls
@@ -270,31 +270,31 @@ impl Ledger {
     fn count(
         &mut self,
         run: &RunId,
-        wish: Consumed,
+        request: Consumed,
         dimension: BudgetDimension,
         used: impl Fn(&Consumed) -> u64,
         limit: impl Fn(&Budget) -> Option<u64>,
-    ) -> Result<(), Mark> {
+    ) -> Result<(), LimitStatus> {
         for account in self.with_ancestors(run) {
-            let (used, amount) = (used(&account.used), used(&wish));
+            let (used, amount) = (used(&account.used), used(&request));
             if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(amount) > *limit) {
                 return Err(limit_status_of(dimension, used, limit));
             }
         }
         if let Some(own) = self.accounts.get(run).map(|account| account.own) {
-            self.report(run, own.plus(wish));
+            self.report(run, own.plus(request));
         }
         Ok(())
     }
 
     /// Returns the limits of a run and of those above it that are at least four fifths used: one per dimension, the
     /// nearest first.
-    pub(crate) fn nearly_exhausted(&self, run: &RunId) -> Vec<Mark> {
+    pub(crate) fn nearly_exhausted(&self, run: &RunId) -> Vec<LimitStatus> {
         let mut marks = Vec::new();
         for account in self.with_ancestors(run) {
             for (dimension, used, limit) in account.limits() {
                 let is_near = u128::from(used) * u128::from(WARN_AT.1) >= u128::from(limit) * u128::from(WARN_AT.0);
-                let is_new = marks.iter().all(|known: &Mark| known.dimension != dimension);
+                let is_new = marks.iter().all(|known: &LimitStatus| known.dimension != dimension);
                 if is_near && is_new {
                     marks.push(limit_status(dimension, used, limit));
                 }
@@ -304,7 +304,7 @@ impl Ledger {
     }
 
     /// Returns the limits of a run, with the total that it and all runs below it have used.
-    pub(crate) fn limit_statuses(&self, run: &RunId) -> Vec<Mark> {
+    pub(crate) fn limit_statuses(&self, run: &RunId) -> Vec<LimitStatus> {
         let limits = self.accounts.get(run).into_iter().flat_map(Account::limits);
         limits.map(|(dimension, used, limit)| limit_status(dimension, used, limit)).collect()
     }
@@ -337,15 +337,15 @@ impl Ledger {
 }
 
 /// Formats a limit of an account.
-fn limit_status(dimension: BudgetDimension, used: u64, limit: u64) -> Mark {
+fn limit_status(dimension: BudgetDimension, used: u64, limit: u64) -> LimitStatus {
     match dimension {
         BudgetDimension::Usd => limit_status_of(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
         _ => limit_status_of(dimension, used, limit),
     }
 }
 
-fn limit_status_of(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> Mark {
-    Mark { dimension, used: used.to_string(), limit: limit.to_string() }
+fn limit_status_of(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> LimitStatus {
+    LimitStatus { dimension, used: used.to_string(), limit: limit.to_string() }
 }
 
 #[cfg(test)]

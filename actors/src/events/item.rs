@@ -64,12 +64,12 @@ pub enum StreamItem {
     Delta(Arc<LiveDelta>),
     /// A run of which no more events follow, because its end cannot be recorded; live only. The last item of the
     /// run's own stream.
-    Lost(Arc<LostRun>),
+    Lost(Arc<UnrecordedRun>),
 }
 
 /// A run whose end cannot be recorded, because the store is permanently damaged. In the store it has not ended.
 #[derive(Debug, Clone)]
-pub struct LostRun {
+pub struct UnrecordedRun {
     /// Its trace.
     pub trace_id: TraceId,
     /// Its session.
@@ -82,7 +82,7 @@ pub struct LostRun {
     pub error: ErrorInfo,
 }
 
-impl LostRun {
+impl UnrecordedRun {
     /// Event name of this item.
     pub const KIND: &str = "run_lost";
 }
@@ -103,7 +103,7 @@ struct LostData<'a> {
     error: Cow<'a, ErrorInfo>,
 }
 
-impl Serialize for LostRun {
+impl Serialize for UnrecordedRun {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { trace_id, session_id, run_id, ts, error } = self;
         Envelope {
@@ -118,7 +118,7 @@ impl Serialize for LostRun {
     }
 }
 
-impl<'de> Deserialize<'de> for LostRun {
+impl<'de> Deserialize<'de> for UnrecordedRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Envelope { event, trace_id, session_id, run_id, ts, data } =
             Envelope::<'_, LostData<'_>>::deserialize(deserializer)?;

@@ -10,7 +10,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventRecord};
 use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
-use super::{BufferedItem, EventBus, LagState, LostRun, Scope, StreamItem, unknown_cursor_error};
+use super::{BufferedItem, EventBus, LagState, Scope, StreamItem, UnrecordedRun, unknown_cursor_error};
 use crate::store_reader::StoreReader;
 
 /// Maximum number of stored events read at once.
@@ -71,7 +71,7 @@ impl EventStream {
     }
 
     /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
-    pub(crate) fn mark_lost(&self, lost: LostRun) {
+    pub(crate) fn mark_lost(&self, lost: UnrecordedRun) {
         self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
     }
 
@@ -132,9 +132,9 @@ impl EventStream {
     }
 
     /// Removes and returns a lost run, after all its stored events have been passed.
-    fn take_lost_run(&mut self) -> Option<Arc<LostRun>> {
+    fn take_lost_run(&mut self) -> Option<Arc<UnrecordedRun>> {
         let mut lost = self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = |lost: &Arc<LostRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
+        let wanted = |lost: &Arc<UnrecordedRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
         let place = lost.iter().position(wanted)?;
         self.ended = matches!(self.scope, Scope::Run { .. });
         Some(lost.remove(place))

@@ -92,12 +92,12 @@ impl Drop for ProgressSubscription {
     }
 }
 
-fn format_progress(news: &ProgressNotificationParam) -> String {
-    let amount = match news.total {
-        Some(total) => format!("{} of {total}", news.progress),
-        None => news.progress.to_string(),
+fn format_progress(update: &ProgressNotificationParam) -> String {
+    let amount = match update.total {
+        Some(total) => format!("{} of {total}", update.progress),
+        None => update.progress.to_string(),
     };
-    match news.message.as_deref().map(|message| sanitize(message, MAX_PROGRESS_CHARS)) {
+    match update.message.as_deref().map(|message| sanitize(message, MAX_PROGRESS_CHARS)) {
         Some(message) if !message.is_empty() => format!("{message} ({amount})"),
         _ => amount,
     }

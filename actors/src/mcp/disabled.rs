@@ -6,7 +6,7 @@ use ractor::{ActorCell, ActorId, SpawnErr};
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{environment::Environment, observatory::ActorTree, tool::ToolRegistry};
+use crate::{actor_tree::ActorTree, environment::Environment, tool::ToolRegistry};
 
 /// The built-in tools, and the names of the configured servers, none of which is available.
 pub(crate) struct McpServers {

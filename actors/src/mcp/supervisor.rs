@@ -40,10 +40,10 @@ pub(super) enum McpSupervisorMsg {
 /// The supervisor and its handles.
 pub(super) struct McpSupervisorActor {
     pub(super) mcp: Arc<McpServers>,
-    pub(super) observatory: Arc<ActorTree>,
+    pub(super) actor_tree: Arc<ActorTree>,
     pub(super) tasks: TaskTracker,
     pub(super) closing: CancellationToken,
-    pub(super) gauge: Arc<ActorStatus>,
+    pub(super) status: Arc<ActorStatus>,
 }
 
 struct ServerEntry {
@@ -71,15 +71,15 @@ impl Actor for McpSupervisorActor {
         myself: ActorRef<McpSupervisorMsg>,
         (): (),
     ) -> Result<SupervisorState, ActorProcessingErr> {
-        self.gauge.set_state("running", "");
+        self.status.set_state("running", "");
         let mut servers = SupervisorState::default();
         let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, SINGLETON_ID);
         for server in self.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::MCP_SERVER.label);
-            let gauge = self.observatory.register(kind, &server.name, Some(parent.clone()), limit, None);
+            let status = self.actor_tree.register(kind, &server.name, Some(parent.clone()), limit, None);
             let kept = ServerEntry {
                 server: Arc::clone(server),
-                status: gauge,
+                status,
                 crashes: CrashHistory::new(restart::MCP_SERVER),
                 timer: None,
             };
@@ -95,7 +95,7 @@ impl Actor for McpSupervisorActor {
         message: McpSupervisorMsg,
         servers: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.message_handled();
+        self.status.message_handled();
         match message {
             McpSupervisorMsg::Restart(name) => self.spawn(&myself, servers, &name).await,
             McpSupervisorMsg::Crash => Err("crashed on request".into()),

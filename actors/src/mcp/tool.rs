@@ -13,7 +13,7 @@ use rmcp::{
     service::PeerRequestOptions,
 };
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 
 use super::{
     Server,
@@ -52,8 +52,8 @@ impl Tool for McpTool {
     }
 
     /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
-        Ok(Some(Demand::whole_tool(self.listed.spec.name.clone())))
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+        Ok(Some(AccessRequest::whole_tool(self.listed.spec.name.clone())))
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
@@ -66,8 +66,8 @@ impl Tool for McpTool {
                 _ => None,
             };
             let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-            let told = |error| ErrorInfo { message: with_server_name(&server.name, &error), ..error };
-            let failed = |error| told(request_error("tools/call", &error));
+            let with_server = |error| ErrorInfo { message: with_server_name(&server.name, &error), ..error };
+            let failed = |error| with_server(request_error("tools/call", &error));
             let mut client = server.client().await?;
             let mut too_long = client.oversized_message("tools/call");
             let options = PeerRequestOptions::no_options;
@@ -87,7 +87,7 @@ impl Tool for McpTool {
                 biased;
                 () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
                 answer = pending.await_response() => answer,
-                error = too_long => return Err(told(error)),
+                error = too_long => return Err(with_server(error)),
             };
             guard.id = None;
             result::convert(&server.name, &title, answer.map_err(failed)?)

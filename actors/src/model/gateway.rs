@@ -71,9 +71,9 @@ impl Gateway {
     }
 
     /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::attach).
-    pub(crate) fn actor(&self, gauge: Arc<ActorStatus>) -> GatewayActor {
-        gauge.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
-        GatewayActor { books: Arc::clone(&self.shared), gauge }
+    pub(crate) fn actor(&self, status: Arc<ActorStatus>) -> GatewayActor {
+        status.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
+        GatewayActor { shared: Arc::clone(&self.shared), status }
     }
 
     /// Returns whether an actor of the gateway has been started.

@@ -166,8 +166,8 @@ impl Limiter {
         if self.max_tokens == 0 || over == 0 {
             return None;
         }
-        for ((at, _), leaving) in &self.begun {
-            over = over.saturating_sub(*leaving);
+        for ((at, _), expired) in &self.begun {
+            over = over.saturating_sub(*expired);
             if over == 0 {
                 return Some(*at + WINDOW);
             }

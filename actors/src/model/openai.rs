@@ -147,10 +147,10 @@ impl OpenAi {
             }
             let status = response.status().as_u16();
             let headers = response.headers().clone();
-            let told = ErrorBody::read(&error_body(response).await);
-            match told.next_dialect(status, body.dialect, body.temperature.is_some()) {
+            let answer = ErrorBody::read(&error_body(response).await);
+            match answer.next_dialect(status, body.dialect, body.temperature.is_some()) {
                 Some(dialect) if changes < MAX_DIALECT_CHANGES => body.dialect = dialect,
-                _ => return Err(self.origin.status_error(status, &headers, &told)),
+                _ => return Err(self.origin.status_error(status, &headers, &answer)),
             }
             changes += 1;
         }

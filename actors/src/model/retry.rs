@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_the_sum_of_remaining_delays() {
+    fn total_delay_is_the_sum_of_remaining_delays() {
         for (max_attempts, attempts, want_ms) in [
             (5, 0, 500 + 1_000 + 2_000 + 3_000),
             (5, 2, 2_000 + 3_000),

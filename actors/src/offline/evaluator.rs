@@ -161,7 +161,7 @@ fn is_missing(error: &str) -> bool {
 fn verdict(findings: &[String], remark: &str) -> Turn {
     let passed = findings.is_empty();
     let outcome = if passed { "nothing is wrong".to_owned() } else { format!("{} found wrong", findings.len()) };
-    let told: Vec<&String> = findings.iter().take(MAX_FINDINGS).collect();
+    let reported: Vec<&String> = findings.iter().take(MAX_FINDINGS).collect();
     let summary = format!("{remark}: {outcome} ({NOTICE})");
-    Turn::answer(json!({"passed": passed, "summary": summary, "findings": told}).to_string())
+    Turn::answer(json!({"passed": passed, "summary": summary, "findings": reported}).to_string())
 }

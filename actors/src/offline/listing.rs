@@ -25,13 +25,13 @@ impl Listing {
     /// Parses one listing.
     pub(super) fn parse(text: &str) -> Self {
         let mut listing = Self { is_truncated: true, ..Self::default() };
-        let mut told = None;
+        let mut totals_line = None;
         for line in text.lines() {
             if let Some((path, size)) = line.rsplit_once('\t') {
                 // Symlinks and files of unknown size exist, but have no size to count.
                 listing.files.insert(path.to_owned(), size.parse().unwrap_or(0));
             } else if let Some(note) = line.strip_prefix('[').and_then(|note| note.strip_suffix(']')) {
-                told = totals(note);
+                totals_line = totals(note);
                 listing.is_truncated = note.contains(" shown: ") || note.contains("stopped after");
                 let lost = note.split_once("could not be read").map(|(_, rest)| rest.trim_start_matches([' ', ':']));
                 listing.unreadable.extend(lost.map(|rest| rest.replace('`', "'")));
@@ -40,7 +40,7 @@ impl Listing {
             }
         }
         let seen = (listing.files.len() as u64, listing.files.values().sum());
-        (listing.total_files, listing.total_bytes) = told.unwrap_or(seen);
+        (listing.total_files, listing.total_bytes) = totals_line.unwrap_or(seen);
         listing
     }
 

@@ -102,7 +102,7 @@ pub(super) fn by_name(path: &str) -> String {
 pub(super) fn by_content(path: &str, page: &str) -> String {
     let lines: Vec<&str> = page.lines().filter_map(|line| line.split_once('\t').map(|(_, text)| text)).collect();
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    let told = match name.as_str() {
+    let summary = match name.as_str() {
         "cargo.toml" | "pyproject.toml" => manifest(&lines, '='),
         "package.json" => manifest(&lines, ':'),
         _ => match ending(path).as_str() {
@@ -114,8 +114,8 @@ pub(super) fn by_content(path: &str, page: &str) -> String {
         },
     };
     let base = by_name(path);
-    match told.map(|told| plain_line(&told, MAX_CHARS)).filter(|told| !told.is_empty()) {
-        Some(told) => format!("{base}: {told}"),
+    match summary.map(|summary| plain_line(&summary, MAX_CHARS)).filter(|summary| !summary.is_empty()) {
+        Some(summary) => format!("{base}: {summary}"),
         None => base,
     }
 }

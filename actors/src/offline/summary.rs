@@ -69,13 +69,13 @@ impl ConversationFacts {
     /// Parses the text of a conversation.
     pub(super) fn read(text: &str) -> Self {
         let shown = SummaryInput::read(text);
-        let told = shown.by("user").flat_map(str::lines);
-        let told = told.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
+        let listed = shown.by("user").flat_map(str::lines);
+        let listed = listed.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
         Self {
             request: shown.by("user").next().unwrap_or_default().to_owned(),
             errors: errors(&shown),
             tools: tools(&shown, &BTreeMap::new()),
-            experience_ids: told.collect(),
+            experience_ids: listed.collect(),
         }
     }
 }
@@ -221,9 +221,10 @@ fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
 }
 
 fn next_step(shown: &SummaryInput<'_>) -> Vec<String> {
-    let wish = shown.by("user").next_back().map(|text| format!("go on with what was asked last: {}", quote(text)));
+    let last_request =
+        shown.by("user").next_back().map(|text| format!("go on with what was asked last: {}", quote(text)));
     let goal = current_goal(shown).map(|_| "go on with the current goal".to_owned());
-    wish.or(goal).into_iter().collect()
+    last_request.or(goal).into_iter().collect()
 }
 
 /// Formats the lines of a section: the first and the last ones, if there are too many.

@@ -13,7 +13,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use soong_protocol::{Demand, McpConfig, Scope};
+use soong_protocol::{AccessRequest, McpConfig, Scope};
 
 use super::{
     BASH,
@@ -144,7 +144,7 @@ impl Grant {
     }
 
     /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including sensitive paths.
-    pub(crate) fn denies(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
+    pub(crate) fn denies(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
         self.applies_to(tool)
             && match &demand.scope {
@@ -166,7 +166,7 @@ impl Grant {
     ///
     /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are decided in
     /// `command.rs`.
-    pub(crate) fn covers(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
+    pub(crate) fn covers(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
         if !self.applies_to(tool) {
             return false;
         }
@@ -194,7 +194,7 @@ impl Grant {
 
 /// Returns the narrowest grants that would allow a call. Empty if no grant can, or if only a grant for all commands
 /// would.
-pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
+pub(crate) fn exact_grants(tool: &str, demand: &AccessRequest) -> Vec<String> {
     match &demand.scope {
         Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],
         Scope::Command { .. } | Scope::CommandLine { .. } | Scope::Call if tool == BASH => {
@@ -253,19 +253,19 @@ fn normalize_lexically(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn demand(target: &str, scope: Scope) -> Demand {
-        Demand { scope, ..Demand::whole_tool(target) }
+    fn demand(target: &str, scope: Scope) -> AccessRequest {
+        AccessRequest { scope, ..AccessRequest::whole_tool(target) }
     }
 
-    fn directory(path: &str) -> Demand {
+    fn directory(path: &str) -> AccessRequest {
         demand(&format!("{path}/f"), Scope::Directory { path: path.into() })
     }
 
     #[test]
     fn grant_covers_only_matching_requests() {
         let host = |host: &str| demand("u", Scope::Host { host: host.into() });
-        let secret = Demand { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
-        let unconfined = Demand { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
+        let secret = AccessRequest { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
+        let unconfined = AccessRequest { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
         for (grant, tool, demand, covered) in [
             ("write", "write", directory("/p/src"), true),
             ("write", "edit", directory("/p/src"), false),
@@ -291,9 +291,9 @@ mod tests {
             ("bash:unconfined", "bash", unconfined.clone(), true),
             ("b*:unconfined", "bash", unconfined.clone(), true),
             ("write:unconfined", "bash", unconfined, false),
-            ("mcp.files.*", "mcp.files.list", Demand::whole_tool("x"), true),
-            ("mcp.files.*", "mcp.other.list", Demand::whole_tool("x"), false),
-            ("mcp.files.list:x", "mcp.files.list", Demand::whole_tool("x"), false),
+            ("mcp.files.*", "mcp.files.list", AccessRequest::whole_tool("x"), true),
+            ("mcp.files.*", "mcp.other.list", AccessRequest::whole_tool("x"), false),
+            ("mcp.files.list:x", "mcp.files.list", AccessRequest::whole_tool("x"), false),
         ] {
             let known = Grant::parse(grant).unwrap();
             assert_eq!(known.covers(tool, &demand, Path::new("/p")), covered, "{grant} against {tool} {demand:?}");
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_deny_rule_forbids_tools_directories_and_hosts() {
-        let secret = Demand { is_sensitive: true, ..demand("/p/src/.env", Scope::Call) };
+        let secret = AccessRequest { is_sensitive: true, ..demand("/p/src/.env", Scope::Call) };
         for (rule, tool, demand, is_denied) in [
             ("write", "write", directory("/p/src"), true),
             ("w*", "write", secret.clone(), true),

@@ -34,7 +34,7 @@ impl Redactor {
             }
             Write::Answer { answer, .. } => self.redact(answer),
             Write::PermissionRequest(asked) => self.redact_permission(asked),
-            Write::PermissionDecision(ruling) => self.redact_optional(&mut ruling.reason),
+            Write::PermissionDecision(decision) => self.redact_optional(&mut decision.reason),
             Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
             Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),
             Write::Edit(new) => self.artifact(&mut new.artifact),

@@ -193,14 +193,14 @@ impl Actor for RunActor {
             self.abort_passivation(&myself, state);
         }
         match message {
-            RunMsg::Input(news) => {
-                self.hit_fault_point(&news);
-                state.inputs.push_back(*news);
+            RunMsg::Input(input) => {
+                self.hit_fault_point(&input);
+                state.inputs.push_back(*input);
             }
-            RunMsg::ModelCallEnded { news, held } => {
-                self.hit_fault_point(&news);
+            RunMsg::ModelCallEnded { input, held } => {
+                self.hit_fault_point(&input);
                 state.reservations.extend(held);
-                state.inputs.push_back(*news);
+                state.inputs.push_back(*input);
             }
             RunMsg::Spawn { orders, reply } => {
                 let ticket = state.next_spawn_id;
@@ -279,8 +279,8 @@ impl RunActor {
         if run.is_cancel_requested() {
             self.entry.set_cancel_recorded();
         }
-        if let Some(purse) = &self.entry.budget {
-            purse.restore(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
+        if let Some(account) = &self.entry.budget {
+            account.restore(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         state.run = Some(run);
     }
@@ -315,13 +315,13 @@ impl RunActor {
             return;
         }
         // A report that the run is stuck is not progress.
-        if state.inputs.iter().any(|news| !matches!(news, RunInput::End(EndInput::Stuck { .. }))) {
+        if state.inputs.iter().any(|input| !matches!(input, RunInput::End(EndInput::Stuck { .. }))) {
             self.entry.clock.progress(now());
             self.entry.status.update_run(|view| view.stuck = false);
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
-        for news in state.inputs.drain(..) {
-            let step = run_step(run, news, Some(&self.entry));
+        for input in state.inputs.drain(..) {
+            let step = run_step(run, input, Some(&self.entry));
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
@@ -498,8 +498,8 @@ impl RunActor {
         if waits_for_people != state.user_wait.is_some() {
             state.user_wait = waits_for_people.then(|| self.entry.clock.pause());
         }
-        if let Some(purse) = &self.entry.budget {
-            purse.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
+        if let Some(account) = &self.entry.budget {
+            account.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         let (status, activity) = run.activity();
         self.entry.status.set_state(status, activity);

@@ -62,17 +62,17 @@ impl Approvals {
     /// - `already_decided` if a decision exists or the run has ended.
     /// - `permission_not_found` if there is no such request.
     /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
-    pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
-        let id = ruling.permission_id.clone();
+    pub(crate) async fn decide(self: &Arc<Self>, answer: PermissionDecision) -> Result<Permission, ErrorInfo> {
+        let id = answer.permission_id.clone();
         let (permission, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
-        let write = || Append { fence: None, writes: vec![Write::PermissionDecision(ruling.clone())] };
+        let write = || Append { fence: None, writes: vec![Write::PermissionDecision(answer.clone())] };
         let (written, is_retry) = self.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}
             Err(StoreError::AlreadyDecided(_)) => {
                 let stored = self.read(&id).await?;
-                let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
-                if !is_retry || !is_same || stored.by.as_ref() != Some(&ruling.decided_by) {
+                let is_same = stored.decision == Some(answer.decision) && stored.decided_at == Some(answer.at);
+                if !is_retry || !is_same || stored.by.as_ref() != Some(&answer.decided_by) {
                     // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
                     return Err(already_decided_error(&stored));
@@ -84,7 +84,7 @@ impl Approvals {
             }
         }
         if let Some(run) = self.runs.get(&permission.run_id) {
-            self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
+            self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
         }
         let decided = self.read(&id).await?;
         self.apply_session_grant(&decided).await?;
@@ -112,7 +112,7 @@ impl Approvals {
         let is_covered =
             |asked: &Permission| self.permissions.is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand);
         for permission in waiting.into_iter().filter(is_covered) {
-            let ruling = PermissionDecision {
+            let answer = PermissionDecision {
                 permission_id: permission.permission_id,
                 decision: Decision::AllowOnce,
                 decided_by: "rule".to_owned(),
@@ -120,7 +120,7 @@ impl Approvals {
                 at: now(),
             };
             // The request may have been decided in the meantime.
-            match Box::pin(self.decide(ruling)).await {
+            match Box::pin(self.decide(answer)).await {
                 Err(error) if error.code != ErrorCode::AlreadyDecided => return Err(error),
                 _ => {}
             }
@@ -153,10 +153,10 @@ impl Approvals {
             let work = async {
                 let asked = approvals.read(&id).await?;
                 if asked.status != PermissionStatus::Pending {
-                    if let (Some(run), Some(ruling)) =
+                    if let (Some(run), Some(answer)) =
                         (approvals.runs.get(&asked.run_id), PermissionDecision::from_request(asked))
                     {
-                        approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling))));
+                        approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
                     }
                     return Ok(());
                 }
@@ -168,14 +168,14 @@ impl Approvals {
                     answered = wait_for_decision(&asked, handler, timeout_s) => answered,
                 };
                 let ApprovalDecision { decision, reason } = answer;
-                let ruling = PermissionDecision {
+                let answer = PermissionDecision {
                     permission_id: id.clone(),
                     decision,
                     decided_by: by.to_owned(),
                     reason,
                     at: now(),
                 };
-                let record = || async { approvals.decide(ruling.clone()).await.map(drop) };
+                let record = || async { approvals.decide(answer.clone()).await.map(drop) };
                 approvals.lifetime.keep_trying("recording a decision", record).await
             };
             match work.await {

@@ -137,8 +137,8 @@ impl RunClock {
     }
 
     /// Sets the maximum time without progress, in milliseconds; `None` if unlimited.
-    pub(crate) fn set_stall_timeout(&self, patience_ms: Option<u64>) {
-        self.state().stall_timeout_ms = patience_ms;
+    pub(crate) fn set_stall_timeout(&self, timeout_ms: Option<u64>) {
+        self.state().stall_timeout_ms = timeout_ms;
     }
 
     /// Returns the maximum time without progress, in milliseconds; `None` if unlimited.

@@ -17,7 +17,7 @@ pub(crate) enum RunMsg {
     /// From effects, children or the caller: an input of the state machine.
     Input(Box<RunInput>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
-    ModelCallEnded { news: Box<RunInput>, held: Option<Reservation> },
+    ModelCallEnded { input: Box<RunInput>, held: Option<Reservation> },
     /// From a program: requests children.
     Spawn { orders: Vec<ChildRequest>, reply: SpawnReply },
     /// From the writer: the outcome of an append.

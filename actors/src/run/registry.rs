@@ -59,14 +59,14 @@ pub(crate) struct SessionLinks {
 pub(crate) struct RunRegistry {
     runs: DashMap<RunId, Arc<RunEntry>>,
     sessions: DashMap<SessionId, SessionLinks>,
-    observatory: Arc<ActorTree>,
+    actor_tree: Arc<ActorTree>,
     journal: JournalHandle,
     lifetime: Lifetime,
 }
 
 impl RunRegistry {
-    pub(crate) fn new(observatory: Arc<ActorTree>, journal: JournalHandle, lifetime: Lifetime) -> Self {
-        Self { runs: DashMap::new(), sessions: DashMap::new(), observatory, journal, lifetime }
+    pub(crate) fn new(actor_tree: Arc<ActorTree>, journal: JournalHandle, lifetime: Lifetime) -> Self {
+        Self { runs: DashMap::new(), sessions: DashMap::new(), actor_tree, journal, lifetime }
     }
 
     /// Returns a run that has not ended.
@@ -111,8 +111,8 @@ impl RunRegistry {
 
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
-        let purse = parent.as_ref().and_then(|parent| parent.budget.as_ref());
-        let purse = BudgetAccount::open(&run.run_id, purse, run.settings.budget);
+        let account = parent.as_ref().and_then(|parent| parent.budget.as_ref());
+        let account = BudgetAccount::open(&run.run_id, account, run.settings.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
         clock.progress(now());
@@ -120,27 +120,27 @@ impl RunRegistry {
             Some(_) => ActorKind::SubAgentSupervisor,
             None => ActorKind::RunSupervisor,
         };
-        let gauge = self.observatory.register(
+        let status = self.actor_tree.register(
             ActorKind::Run,
             run.run_id.as_str(),
             Some(ActorStatus::actor_id(supervisor, run.session_id.as_str())),
             restart::RUN.label,
             Some(initial_view(run)),
         );
-        let budget = purse.clone().filter(|_| !run.settings.budget.is_unlimited());
+        let budget = account.clone().filter(|_| !run.settings.budget.is_unlimited());
         let wall_time_s = run.settings.budget.wall_time_s;
-        gauge.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
-        gauge.set_state("queued", "");
+        status.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
+        status.set_state("queued", "");
         let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();
-        Arc::new(RunEntry::new(run, token, gauge, (purse, clock, span)))
+        Arc::new(RunEntry::new(run, token, status, (account, clock, span)))
     }
 
     /// Removes a run that has ended, or was never accepted, and publishes its final phase.
     pub(crate) fn deregister(&self, entry: &RunEntry, phase: RunPhase) {
         self.runs.remove(&entry.run_id);
         match &phase {
-            RunPhase::Ended(outcome) => self.observatory.deregister_ended(outcome.run_end()),
-            _ => self.observatory.deregister(ActorKind::Run, entry.run_id.as_str()),
+            RunPhase::Ended(outcome) => self.actor_tree.deregister_ended(outcome.run_end()),
+            _ => self.actor_tree.deregister(ActorKind::Run, entry.run_id.as_str()),
         }
         entry.set_ended(phase);
     }

@@ -158,7 +158,7 @@ impl RunResolver {
         self.config.memory.enabled
             && settings.enable_memory != Some(false)
             && run.depth == 0
-            && !settings.goes_on
+            && !settings.resumes
             && !settings.driven
             // A budget in USD cannot include a model whose price is unknown.
             && (settings.budget.usd.is_none() || utility.prices.is_some())

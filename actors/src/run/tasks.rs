@@ -134,7 +134,7 @@ impl RunTasks {
                     })
                 }
             };
-            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });
     }
 
@@ -152,7 +152,7 @@ impl RunTasks {
             recalled.has_pending_request = observer.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
             mailbox.send(RunMsg::ModelCallEnded {
-                news: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
+                input: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
                 held: observer.reservation,
             });
         });
@@ -190,7 +190,7 @@ impl RunTasks {
                 Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
                 Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: observer.was_sent }),
             };
-            mailbox.send(RunMsg::ModelCallEnded { news: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });
     }
 

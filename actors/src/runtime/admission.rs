@@ -46,8 +46,8 @@ impl Runtime {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        if let Some(left_behind) = self.resume_interrupted(&start).await? {
-            return Ok(left_behind);
+        if let Some(interrupted) = self.resume_interrupted(&start).await? {
+            return Ok(interrupted);
         }
         // Wait until MCP servers have connected or failed, so that the first run has their tools.
         tokio::select! {
@@ -133,14 +133,14 @@ impl Runtime {
         if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
             return Err(refuse("the message is empty: say what is to be done".to_owned()));
         }
-        let goes_on = start.message.is_none();
+        let resumes = start.message.is_none();
         let after = start.after_sequence;
         let (session_id, stored) = match &start.session_id {
             None => (SessionId::generate(), None),
             Some(text) => {
                 let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
                 let wanted = id.clone();
-                (id, services.reader.read(move |reader| read_session(reader, &wanted, goes_on, after)).await?)
+                (id, services.reader.read(move |reader| read_session(reader, &wanted, resumes, after)).await?)
             }
         };
         let after_sequence = match (after, &stored) {
@@ -150,10 +150,10 @@ impl Runtime {
                 return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
             }
         };
-        let is_left_behind = |known: &ExistingSession| {
+        let is_interrupted = |known: &ExistingSession| {
             known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(&session_id)
         };
-        if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_left_behind) {
+        if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_interrupted) {
             // Interrupted runs are not resumed only to reject this request.
             let message = format!(
                 "session {session_id} has a run that was cut off with its process: stop it, or let it go on first"
@@ -171,10 +171,10 @@ impl Runtime {
         let copied = stored.as_ref().and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
-        let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &services.config.budget);
+        let settings = settings::resolve(&start, mode, resumes, before.as_ref(), &services.config.budget);
         let settings = RunSettings { after_sequence, ..settings };
         match stored.as_ref().and_then(|known| known.resume_point.as_ref()) {
-            Some(left_off) if goes_on => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
+            Some(left_off) if resumes => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
             _ => crate::run::check_initial_messages(&settings.messages)?,
         }
         check_params(&settings.llm_params)?;
@@ -199,7 +199,7 @@ impl Runtime {
         }
         let follows = stored
             .as_ref()
-            .filter(|_| goes_on || after_sequence.is_some())
+            .filter(|_| resumes || after_sequence.is_some())
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // In a session without runs, the first run is committed together with its start, as in a new session.
         let past = match &stored {
@@ -257,7 +257,7 @@ impl Runtime {
         };
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
-        let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || goes_on;
+        let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
         Ok((
             StartRequest { run, rows, history: past, project_dir, reject_if_busy, expected_last_run: follows, reply },
             answer,
@@ -320,7 +320,7 @@ struct ConversationEnd {
 fn read_session(
     reader: &dyn Reader,
     id: &SessionId,
-    goes_on: bool,
+    resumes: bool,
     after: Option<u64>,
 ) -> Result<Option<ExistingSession>, StoreError> {
     let root = TraceId::root(id);
@@ -339,7 +339,7 @@ fn read_session(
         Some(sequence) => reader.resume_point(&root, sequence)?,
         None => None,
     };
-    let left_off = if goes_on { read_conversation_end(reader, &root, place.as_ref())? } else { None };
+    let left_off = if resumes { read_conversation_end(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
     Ok(Some(ExistingSession {
         session,

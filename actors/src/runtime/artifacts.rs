@@ -37,12 +37,12 @@ pub struct NewSessionSpec {
 
 impl Runtime {
     /// Creates a session without a run. Fails with `validation_error` if a session with that id exists.
-    pub async fn create_session(&self, wish: NewSessionSpec) -> Result<Session, ErrorInfo> {
+    pub async fn create_session(&self, new_session: NewSessionSpec) -> Result<Session, ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());
         }
-        let session_id = match &wish.session_id {
+        let session_id = match &new_session.session_id {
             None => SessionId::generate(),
             Some(text) => {
                 SessionId::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?
@@ -51,15 +51,15 @@ impl Runtime {
         if self.session(&session_id).await.is_ok() {
             return Err(session_exists(&session_id));
         }
-        let project_dir = match &wish.project_dir {
+        let project_dir = match &new_session.project_dir {
             Some(dir) => builder::resolve_project(dir)?,
             None => self.inner.project_dir.to_path_buf(),
         };
-        self.check_project(&project_dir, wish.project_dir.is_some(), wish.allow_home_project)?;
-        let (at, uid) = (now(), wish.uid.unwrap_or_else(|| "local".to_owned()));
+        self.check_project(&project_dir, new_session.project_dir.is_some(), new_session.allow_home_project)?;
+        let (at, uid) = (now(), new_session.uid.unwrap_or_else(|| "local".to_owned()));
         let session = NewSession {
             session_id: session_id.clone(),
-            name: wish.name.clone(),
+            name: new_session.name.clone(),
             uid: uid.clone(),
             project_dir: project_dir.display().to_string(),
             created_at: at,
@@ -69,7 +69,7 @@ impl Runtime {
             session_id: session_id.clone(),
             run_mode: RunMode::default(),
             task: String::new(),
-            name: wish.name.unwrap_or_default(),
+            name: new_session.name.unwrap_or_default(),
             agent_type: "default".to_owned(),
             parent_trace_id: None,
             parent_goal_id: None,
@@ -107,11 +107,11 @@ impl Runtime {
     /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
     /// `version_not_found`.
     pub async fn artifact(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
-        let door = self.artifact_access();
-        if let Some(loaded) = door.load(place, key, version).await? {
+        let handle = self.artifact_access();
+        if let Some(loaded) = handle.load(place, key, version).await? {
             return Ok(loaded);
         }
-        Err(door.store.reader.not_found_error(place, key, version).await?)
+        Err(handle.store.reader.not_found_error(place, key, version).await?)
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
@@ -126,11 +126,11 @@ impl Runtime {
         key: &str,
         version: u64,
     ) -> Result<ArtifactVersion, ErrorInfo> {
-        let door = self.artifact_access();
-        let found = door.get_version(place, key, version).await?;
+        let handle = self.artifact_access();
+        let found = handle.get_version(place, key, version).await?;
         match found {
             Some(found) => Ok(found),
-            None => Err(door.store.reader.not_found_error(place, key, Some(version)).await?),
+            None => Err(handle.store.reader.not_found_error(place, key, Some(version)).await?),
         }
     }
 
@@ -198,7 +198,7 @@ impl Runtime {
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
-    pub async fn cleanup_artifacts(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.artifact_access().clean_up(wish).await
+    pub async fn cleanup_artifacts(&self, new_session: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        self.artifact_access().clean_up(new_session).await
     }
 }

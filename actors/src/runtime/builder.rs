@@ -274,7 +274,7 @@ impl RuntimeBuilder {
         let permissions = Permissions::new(self.approver.clone(), &config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let user_home = environment.get("HOME").map(PathBuf::from);
-        let refused_home = user_home.filter(|_| self.rejects_home_projects);
+        let rejected_home = user_home.filter(|_| self.rejects_home_projects);
         let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
         let (home, lock) = super::home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
@@ -287,7 +287,7 @@ impl RuntimeBuilder {
             let journals = services.task_journals.incomplete_ended_runs().await?;
             Ok((found, journals, services.reader.read(|reader| reader.session_deletions()).await?))
         };
-        let ((left_behind, unfinished), journals, removals) = match mended.await {
+        let ((interrupted_runs, unfinished), journals, removals) = match mended.await {
             Ok(found) => found,
             Err(error) => {
                 services.journal.close(threads).await; // before the home is unlocked
@@ -302,21 +302,12 @@ impl RuntimeBuilder {
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
-        let InterruptedRuns { resumed, ended, unchanged: untouched } = left_behind;
+        let InterruptedRuns { resumed, ended, unchanged: untouched } = interrupted_runs;
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner {
-            services,
-            root,
-            project_dir,
-            rejected_home: refused_home,
-            threads,
-            lock,
-            closed,
-            interrupted_runs: left_behind,
-            presets,
-        };
+        let inner =
+            Inner { services, root, project_dir, rejected_home, threads, lock, closed, interrupted_runs, presets };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
             runtime.inner.services.resolver.mcp.wait_started().await;
@@ -387,7 +378,7 @@ impl RuntimeBuilder {
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
-        let surroundings = ToolEnvironment {
+        let tool_environment = ToolEnvironment {
             tools: config.tools.clone(),
             permissions: config.permissions.clone(),
             environment: environment.clone(),
@@ -395,7 +386,7 @@ impl RuntimeBuilder {
             skills: Arc::clone(&skills),
             memory: Some(Arc::clone(&memory)),
         };
-        let mut tools = ToolRegistry::with_builtins(&surroundings).map_err(broken)?;
+        let mut tools = ToolRegistry::with_builtins(&tool_environment).map_err(broken)?;
         for tool in &self.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
@@ -430,7 +421,7 @@ impl RuntimeBuilder {
             presets: Arc::new(presets),
             skills,
             memory,
-            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&surroundings)))),
+            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
             prompts: PromptCache::default(),
             hooks,
             redactor,
@@ -441,8 +432,8 @@ impl RuntimeBuilder {
 
 /// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
 async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
-    let gauge =
-        services.observatory.register(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
+    let status =
+        services.actor_tree.register(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
     let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
     let root = RuntimeSupervisorActor {
         journal: services.journal.clone(),
@@ -451,10 +442,10 @@ async fn start_tree(services: &Services, sessions: SessionServices) -> Result<Ac
         runs: Arc::clone(&services.runs),
         sessions: Arc::new(sessions),
         hub: Arc::clone(&services.hub),
-        observatory: Arc::clone(&services.observatory),
+        actor_tree: Arc::clone(&services.actor_tree),
         lifetime: services.lifetime.clone(),
         idle_after,
-        status: gauge,
+        status,
     };
     let (root, _) = Actor::spawn(None, root, ())
         .await

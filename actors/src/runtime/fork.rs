@@ -52,22 +52,22 @@ impl Runtime {
     /// `session_not_found`; `validation_error` if the conversation cannot continue from that message, or the id is
     /// taken; `session_active` while a session with that id is being deleted; `storage_error`. On an error nothing
     /// has changed.
-    pub async fn fork_session(&self, id: &SessionId, wish: Fork) -> Result<Session, ErrorInfo> {
+    pub async fn fork_session(&self, id: &SessionId, request: Fork) -> Result<Session, ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());
         }
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
-        let session_id = match &wish.session_id {
+        let session_id = match &request.session_id {
             None => SessionId::generate(),
             Some(text) => SessionId::parse(text).map_err(|error| refuse(error.to_string()))?,
         };
-        let found = read_source(services, id, wish.at).await?;
+        let found = read_source(services, id, request.at).await?;
         if self.session(&session_id).await.is_ok() {
             return Err(session_exists(&session_id));
         }
         // In a separate task, so that copying completes even if the caller is dropped.
-        let (copying, name, copy_id) = (Arc::clone(services), wish.name, session_id.clone());
+        let (copying, name, copy_id) = (Arc::clone(services), request.name, session_id.clone());
         let made = services.lifetime.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
         match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
             Ok(()) => self.session(&session_id).await,
@@ -141,7 +141,7 @@ async fn copy(
         created_at: time,
     };
     let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
-    let (made, told) = registration_writes(copies, &trace_id);
+    let (made, events) = registration_writes(copies, &trace_id);
     let fork = Write::Fork(Box::new(NewFork {
         session,
         trace_id: trace_id.clone(),
@@ -150,7 +150,7 @@ async fn copy(
     }));
     // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [fork].into_iter().chain(made);
-    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(told).collect();
+    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events).collect();
     let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
         Ok(_) => {
             tracing::info!(session = %session_id, source = %trace, at, "a session was forked");

@@ -14,8 +14,8 @@ use crate::{
 };
 
 pub(super) fn read(services: &Services) -> Metrics {
-    let standing = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
-    let mut live_runs: BTreeMap<&'static str, u64> = standing.map(|status| (status.as_str(), 0)).into();
+    let unfinished = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
+    let mut live_runs: BTreeMap<&'static str, u64> = unfinished.map(|status| (status.as_str(), 0)).into();
     let (mut queued_runs, mut queued_children) = (0, 0);
     for run in services.runs.all() {
         let published = run.published();
@@ -31,7 +31,7 @@ pub(super) fn read(services: &Services) -> Metrics {
         }
     }
     let gateways = services.resolver.models.all().into_iter();
-    let restarts = ActorKind::ALL.into_iter().map(|kind| (kind.as_str(), services.observatory.restarts(kind)));
+    let restarts = ActorKind::ALL.into_iter().map(|kind| (kind.as_str(), services.actor_tree.restarts(kind)));
     Metrics {
         live_runs,
         live_sessions: count(services.sessions.len()),

@@ -48,7 +48,7 @@ impl Runtime {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        let ruling = PermissionDecision { permission_id, decision, decided_by: by, reason, at: now() };
-        services.approvals.decide(ruling).await
+        let answer = PermissionDecision { permission_id, decision, decided_by: by, reason, at: now() };
+        services.approvals.decide(answer).await
     }
 }

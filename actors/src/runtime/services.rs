@@ -31,7 +31,7 @@ pub(super) struct Services {
     pub(super) task_journals: Arc<TaskJournals>,
     pub(super) sessions: Arc<SessionRegistry>,
     pub(super) resolver: Arc<RunResolver>,
-    pub(super) observatory: Arc<ActorTree>,
+    pub(super) actor_tree: Arc<ActorTree>,
     pub(super) token_deviations: Arc<TokenDeviations>,
     pub(super) lifetime: Lifetime,
 }

@@ -60,7 +60,7 @@ impl Runtime {
     ///
     /// # Errors
     /// Fails if the sessions cannot be listed. The outcome for each session is in the report.
-    pub async fn cleanup_sessions(&self, wish: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
+    pub async fn cleanup_sessions(&self, request: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
         let mut all = Vec::new();
         let mut cursor = None;
         loop {
@@ -71,8 +71,8 @@ impl Runtime {
                 break;
             }
         }
-        let mut report = wish.choose(all, now());
-        if wish.dry_run {
+        let mut report = request.choose(all, now());
+        if request.dry_run {
             return Ok(report);
         }
         for candidate in &report.candidates {

@@ -27,12 +27,12 @@ pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
 
 /// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run `before`.
 ///
-/// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `goes_on` is set if the run
+/// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `resumes` is set if the run
 /// has no message. `configured` fills in limits that neither the caller nor the earlier run sets.
 pub(super) fn resolve(
     start: &RunRequest,
     mode: RunMode,
-    goes_on: bool,
+    resumes: bool,
     before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
@@ -53,15 +53,15 @@ pub(super) fn resolve(
         expected_output_schema: start
             .expected_output_schema
             .clone()
-            .or(kept.expected_output_schema.filter(|_| goes_on)),
+            .or(kept.expected_output_schema.filter(|_| resumes)),
         budget,
         given_budget: (given != budget).then_some(given),
         context: None,
-        timeout_ms: start.timeout_ms.or(kept.timeout_ms.filter(|_| goes_on)),
+        timeout_ms: start.timeout_ms.or(kept.timeout_ms.filter(|_| resumes)),
         driven: start.driven,
         continues: false,
         after_sequence: None,
-        goes_on: goes_on && before.is_some(),
+        resumes: resumes && before.is_some(),
         allow: start.allow.clone(),
         deny: start.deny.clone(),
         unattended: start.unattended,
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_run_without_a_message_keeps_schema_and_time_limit() {
         let (_, settings) = further(RunRequest::resume("s"), &full());
-        assert!(settings.goes_on);
+        assert!(settings.resumes);
         assert_eq!(settings.timeout_ms, Some(9));
         assert!(settings.expected_output_schema.is_some());
     }

@@ -49,7 +49,7 @@ pub(crate) struct RuntimeSupervisorActor {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) sessions: Arc<SessionServices>,
     pub(crate) hub: Arc<EventBus>,
-    pub(crate) observatory: Arc<ActorTree>,
+    pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) lifetime: Lifetime,
     /// How long a session must be inactive before its working set is passivated (`runtime.idle_session_s`).
     pub(crate) idle_after: Duration,
@@ -70,8 +70,8 @@ impl Actor for RuntimeSupervisorActor {
     async fn pre_start(&self, myself: ActorRef<StartGateway>, (): ()) -> Result<Children, ActorProcessingErr> {
         self.status.set_state("running", "");
         let mut children = Children::default();
-        let gauge = self.register_actor(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
-        let journal = JournalActor { journal: self.journal.clone(), status: gauge };
+        let status = self.register_actor(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
+        let journal = JournalActor { journal: self.journal.clone(), status };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, CrashHistory::new(restart::NEVER)));
         self.start_artifacts(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
@@ -112,7 +112,7 @@ impl Actor for RuntimeSupervisorActor {
         if crashes.record(Instant::now()).is_none() {
             match child {
                 // The runtime works without MCP servers.
-                Child::Mcp => mcp::give_up(&self.mcp, &self.observatory),
+                Child::Mcp => mcp::give_up(&self.mcp, &self.actor_tree),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
                 Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
                 Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
@@ -154,7 +154,7 @@ fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
 impl RuntimeSupervisorActor {
     fn register_actor(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<ActorStatus> {
         let root = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
-        self.observatory.register(kind, id, Some(root), limit, None)
+        self.actor_tree.register(kind, id, Some(root), limit, None)
     }
 
     fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
@@ -165,9 +165,9 @@ impl RuntimeSupervisorActor {
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
         tracing::error!(%failure, "a model gateway is given up");
-        let gauge = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
-        gauge.record_error(failure.message.clone());
-        gauge.set_state("failed", "restart the process");
+        let status = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        status.record_error(failure.message.clone());
+        status.set_state("failed", "restart the process");
         gateway.give_up(failure);
     }
 
@@ -197,15 +197,15 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.register_actor(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let status = self.register_actor(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let actor = ArtifactStoreSupervisorActor {
             sets: Arc::clone(&self.artifacts.working_sets),
             documents: self.artifacts.documents(),
-            observatory: Arc::clone(&self.observatory),
+            actor_tree: Arc::clone(&self.actor_tree),
             tasks: self.lifetime.tasks().clone(),
             closing: self.lifetime.closing().clone(),
             idle_after: self.idle_after,
-            gauge,
+            status,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Artifacts, crashes));
@@ -220,7 +220,7 @@ impl RuntimeSupervisorActor {
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let (tasks, closing) = (self.lifetime.tasks(), self.lifetime.closing());
-        if let Some(actor) = mcp::start(&self.mcp, &self.observatory, tasks, closing, myself.get_cell()).await? {
+        if let Some(actor) = mcp::start(&self.mcp, &self.actor_tree, tasks, closing, myself.get_cell()).await? {
             children.by_actor.insert(actor, (Child::Mcp, crashes));
         }
         Ok(())
@@ -233,12 +233,12 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.register_actor(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let status = self.register_actor(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
         let lost = self.sessions.sessions.to_restore();
-        let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), gauge: Arc::clone(&gauge) };
+        let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), status: Arc::clone(&status) };
         let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Sessions, crashes));
-        self.sessions.sessions.set_supervisor(Mailbox::new(actor, gauge));
+        self.sessions.sessions.set_supervisor(Mailbox::new(actor, status));
         Ok(())
     }
 
@@ -249,10 +249,10 @@ impl RuntimeSupervisorActor {
         gateway: Gateway,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let gauge = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
-        let actor = gateway.actor(Arc::clone(&gauge));
+        let status = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        let actor = gateway.actor(Arc::clone(&status));
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
-        gateway.attach(Mailbox::new(actor.clone(), gauge));
+        gateway.attach(Mailbox::new(actor.clone(), status));
         children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway), crashes));
         Ok(())
     }

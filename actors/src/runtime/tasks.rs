@@ -21,10 +21,10 @@ impl Runtime {
     ///
     /// Task journals of completed tasks are deleted; other finished ones only if their option is set. A task journal
     /// whose last line does not mark the end of its task is never deleted.
-    pub async fn cleanup_project_tasks(&self, wish: TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
+    pub async fn cleanup_project_tasks(&self, request: TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
         self.run_blocking(move |home| {
-            let project_dir = builder::resolve_project(&wish.project_dir)?;
-            clean_up_tasks(Some(&home), &TaskCleanup { project_dir, ..wish })
+            let project_dir = builder::resolve_project(&request.project_dir)?;
+            clean_up_tasks(Some(&home), &TaskCleanup { project_dir, ..request })
         })
         .await
     }

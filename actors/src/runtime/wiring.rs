@@ -56,7 +56,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let Settings { home, resolver, permissions, faults, task_place } = settings;
     let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
     let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
-    let (lifetime, hub, observatory) =
+    let (lifetime, hub, actor_tree) =
         (Lifetime::default(), Arc::new(EventBus::default()), Arc::new(ActorTree::default()));
     let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
@@ -73,7 +73,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         tasks: lifetime.tasks().clone(),
         closing: lifetime.closing().clone(),
     });
-    let runs = Arc::new(RunRegistry::new(Arc::clone(&observatory), journal.clone(), lifetime.clone()));
+    let runs = Arc::new(RunRegistry::new(Arc::clone(&actor_tree), journal.clone(), lifetime.clone()));
     let store = (journal.clone(), reader.clone(), lifetime.clone());
     let approvals = Approvals::new(&config.permissions, Arc::clone(&permissions), Arc::clone(&runs), store);
     let approvals = Arc::new(approvals);
@@ -99,7 +99,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         task_journals,
         sessions: Arc::new(SessionRegistry::default()),
         resolver,
-        observatory,
+        actor_tree,
         token_deviations: Arc::new(TokenDeviations::default()),
         lifetime,
     };
@@ -140,7 +140,7 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
         reader: services.reader.clone(),
         artifacts: Arc::clone(&services.artifacts),
         hub: Arc::clone(&services.hub),
-        observatory: Arc::clone(&services.observatory),
+        actor_tree: Arc::clone(&services.actor_tree),
         deleter: Arc::new(deleter),
         config: Arc::clone(&services.config),
         lifetime: services.lifetime.clone(),

@@ -99,26 +99,26 @@ impl Actor for SessionActor {
         let parent_id = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let register = |kind| {
-            self.services.observatory.register(kind, id.as_str(), parent_id.clone(), restart::SUPERVISOR.label, None)
+            self.services.actor_tree.register(kind, id.as_str(), parent_id.clone(), restart::SUPERVISOR.label, None)
         };
-        let gauge = register(ActorKind::RunSupervisor);
+        let status = register(ActorKind::RunSupervisor);
         let (services, resolver) = (&self.services.run_services, &self.services.resolver);
         let actor = RunSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),
-            gauge: Arc::clone(&gauge),
+            status: Arc::clone(&status),
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
-        let runs = Mailbox::new(actor, gauge);
-        let gauge = register(ActorKind::SubAgentSupervisor);
+        let runs = Mailbox::new(actor, status);
+        let status = register(ActorKind::SubAgentSupervisor);
         let actor = SubAgentSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),
             slots: self.services.config.agents.max_concurrent_children_per_session,
-            gauge: Arc::clone(&gauge),
+            status: Arc::clone(&status),
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
-        let sub_agents = Mailbox::new(actor, gauge);
+        let sub_agents = Mailbox::new(actor, status);
         let project_dir = Arc::clone(&self.key.project_dir);
         let sessions = &self.services.sessions;
         let run_session = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
@@ -163,10 +163,10 @@ impl Actor for SessionActor {
                 state.starts += 1;
                 self.start(&myself, state, *request);
             }
-            SessionMsg::Created(born) => {
+            SessionMsg::Created(is_stored) => {
                 state.is_holding = false;
-                state.start_mode = if born { StartMode::Stored } else { StartMode::New };
-                state.last_run = state.last_run.take().filter(|_| born);
+                state.start_mode = if is_stored { StartMode::Stored } else { StartMode::New };
+                state.last_run = state.last_run.take().filter(|_| is_stored);
                 self.start_held(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),

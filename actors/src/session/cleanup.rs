@@ -83,8 +83,8 @@ mod tests {
             (9, vec![], vec!["busy"]),
             (10, vec![], vec![]),
         ] {
-            let wish = SessionCleanup { older_than: Duration::from_secs(minutes * 60), dry_run: true };
-            let report = wish.choose(all.clone(), now);
+            let request = SessionCleanup { older_than: Duration::from_secs(minutes * 60), dry_run: true };
+            let report = request.choose(all.clone(), now);
             let ids: Vec<&str> = report.candidates.iter().map(|session| session.session_id.as_str()).collect();
             assert_eq!(ids, want, "{minutes}");
             assert_eq!(report.busy.iter().map(SessionId::as_str).collect::<Vec<_>>(), busy, "{minutes}");

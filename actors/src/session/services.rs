@@ -26,7 +26,7 @@ pub(crate) struct SessionServices {
     pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) hub: Arc<EventBus>,
-    pub(crate) observatory: Arc<ActorTree>,
+    pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) deleter: Arc<SessionDeleter>,
     pub(crate) config: Arc<Config>,
     pub(crate) lifetime: Lifetime,

@@ -43,7 +43,7 @@ struct Child {
 /// The session supervisor.
 pub(crate) struct SessionSupervisorActor {
     pub(crate) services: Arc<SessionServices>,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 /// Mutable state of the supervisor.
@@ -66,7 +66,7 @@ impl Actor for SessionSupervisorActor {
         myself: ActorRef<Self::Msg>,
         lost: Vec<SessionKey>,
     ) -> Result<SessionSupervisorState, ActorProcessingErr> {
-        self.gauge.set_state("running", "");
+        self.status.set_state("running", "");
         let mut sessions = SessionSupervisorState::default();
         for key in lost {
             let crashes = CrashHistory::new(restart::SUPERVISOR);
@@ -81,7 +81,7 @@ impl Actor for SessionSupervisorActor {
         message: Self::Msg,
         sessions: &mut SessionSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.message_handled();
+        self.status.message_handled();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
             SessionSupervisorMsg::Idle { session, actor, starts } => {
@@ -215,7 +215,7 @@ impl SessionSupervisorActor {
         let id = lost.session_id.clone();
         self.services.hub.clear_session_failure(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
-        let gauge = self.services.observatory.register(
+        let status = self.services.actor_tree.register(
             ActorKind::Session,
             id.as_str(),
             Some(parent),
@@ -223,11 +223,11 @@ impl SessionSupervisorActor {
             None,
         );
         let actor =
-            SessionActor { services: Arc::clone(&self.services), status: Arc::clone(&gauge), key: lost.clone() };
+            SessionActor { services: Arc::clone(&self.services), status: Arc::clone(&status), key: lost.clone() };
         let (actor, _) = Actor::spawn_linked(None, actor, mode, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
-        sessions.children.insert(id, Child { session: Mailbox::new(actor, gauge), key: lost, starts: 0, crashes });
+        sessions.children.insert(id, Child { session: Mailbox::new(actor, status), key: lost, starts: 0, crashes });
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl SessionSupervisorActor {
         self.services.runs.unlink_session(session);
         self.services.artifacts.evict_inventory(session);
         for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
-            self.services.observatory.deregister(kind, session.as_str());
+            self.services.actor_tree.deregister(kind, session.as_str());
         }
     }
 

@@ -159,15 +159,15 @@ pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<Task
 }
 
 /// Returns the reason why a journal can be deleted; `None` if it does not match the filters.
-fn deletion_reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
+fn deletion_reason(cleanup: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
     let mut reason = match task.status {
         TaskStatus::Completed => "its task was completed",
-        TaskStatus::Failed if wish.include_failed => "its task failed",
-        TaskStatus::Cancelled if wish.include_cancelled => "its task was cancelled",
+        TaskStatus::Failed if cleanup.include_failed => "its task failed",
+        TaskStatus::Cancelled if cleanup.include_cancelled => "its task was cancelled",
         TaskStatus::Unfinished | TaskStatus::Failed | TaskStatus::Cancelled => return None,
     }
     .to_owned();
-    if let Some(older_than_ms) = wish.older_than_ms {
+    if let Some(older_than_ms) = cleanup.older_than_ms {
         let age_ms = now.millis_since(task.modified_at);
         if age_ms < older_than_ms {
             return None;

@@ -18,7 +18,7 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
 use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy, schema::schema_of};
 use crate::permission::session_scope;
@@ -38,7 +38,7 @@ pub struct Bash {
 
 /// State shared by all calls.
 struct BashState {
-    surroundings: ToolEnvironment,
+    tool_environment: ToolEnvironment,
     roots: Arc<PathPolicy>,
     /// Shell that runs the command: bash, or `sh` if bash is not installed.
     shell: PathBuf,
@@ -61,14 +61,14 @@ struct Arguments {
 
 impl Bash {
     /// Makes the tool. Finds the shell, and checks which confinement this machine supports.
-    pub(crate) fn new(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>) -> Self {
-        Self::with_confinement(surroundings, roots, confinement())
+    pub(crate) fn new(tool_environment: &ToolEnvironment, roots: Arc<PathPolicy>) -> Self {
+        Self::with_confinement(tool_environment, roots, confinement())
     }
 
-    fn with_confinement(surroundings: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
-        let find = |name: &str| find_program(name, surroundings.environment.get("PATH"));
+    fn with_confinement(tool_environment: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
+        let find = |name: &str| find_program(name, tool_environment.environment.get("PATH"));
         let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
-        let tools = &surroundings.tools;
+        let tools = &tool_environment.tools;
         let description = format!(
             "Runs a command with bash in the project directory and shows what it prints and its exit status. It \
              reads no input. It is ended after {} s unless timeout_ms says otherwise (at most {} s); what it left \
@@ -80,7 +80,7 @@ impl Bash {
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(KILL_GRACE_MS)), ..spec };
         let limits = limits::CommandLimits::new(&tools.bash);
-        let setting = BashState { surroundings: surroundings.clone(), roots, shell, confinement, limits };
+        let setting = BashState { tool_environment: tool_environment.clone(), roots, shell, confinement, limits };
         Self { spec, setting: Arc::new(setting) }
     }
 }
@@ -90,7 +90,7 @@ impl Tool for Bash {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         self.setting.timeout_of(&arguments)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
@@ -102,7 +102,7 @@ impl Tool for Bash {
         };
         let note = lacks.map(|why| self.setting.unconfined_note(why) + "; ").unwrap_or_default();
         let note = Some(note + &describe_gaps());
-        Ok(Some(Demand { target: arguments.command, scope, is_sensitive: lacks.is_some(), note }))
+        Ok(Some(AccessRequest { target: arguments.command, scope, is_sensitive: lacks.is_some(), note }))
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
@@ -120,7 +120,7 @@ impl BashState {
     /// Checks what the schema cannot express, and returns the time limit of the command.
     fn timeout_of(&self, arguments: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-        let tools = &self.surroundings.tools;
+        let tools = &self.tool_environment.tools;
         let asked_ms = arguments.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
         if asked_ms == 0 || asked_ms > tools.max_timeout_ms {
             let most_ms = tools.max_timeout_ms;

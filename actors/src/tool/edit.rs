@@ -13,7 +13,7 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
@@ -69,7 +69,11 @@ impl Edit {
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }
 
-    fn resolve(&self, context: &ToolContext, arguments: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+    fn resolve(
+        &self,
+        context: &ToolContext,
+        arguments: &Arguments,
+    ) -> Result<(ResolvedPath, AccessRequest), ErrorInfo> {
         let resolved = self.roots.resolve_existing(&context.project_dir, &arguments.path)?;
         let demand = self.roots.write_access(&resolved);
         Ok((resolved, demand))
@@ -81,7 +85,7 @@ impl Tool for Edit {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         arguments.change()?;
         Ok(Some(self.resolve(context, &arguments)?.1))

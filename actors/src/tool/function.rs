@@ -9,12 +9,12 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorInfo, NETWORK_TAG, ToolEffect, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorInfo, NETWORK_TAG, ToolEffect, ToolSpec};
 
 use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
 
 type CallFn<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
-type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
+type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync;
 
 /// Builder of a tool made from a function; see [`function`].
 #[must_use = "a tool is made by `build`, and used once it is registered"]
@@ -106,7 +106,10 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
 
     /// Sets the function that returns the access for which a call requires permission; `None` if it requires none. It
     /// is called before the tool call, and again after permission was granted.
-    pub fn requires_access(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
+    pub fn requires_access(
+        mut self,
+        ask: impl Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync + 'static,
+    ) -> Self {
         self.required_access = Some(Box::new(ask));
         self
     }
@@ -128,10 +131,10 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         match &self.required_access {
             Some(ask) => Ok(ask(context, &arguments(value.clone())?)),
-            None => Ok(self.spec.requires_permission().then(|| Demand::whole_tool(self.spec.title.clone()))),
+            None => Ok(self.spec.requires_permission().then(|| AccessRequest::whole_tool(self.spec.title.clone()))),
         }
     }
 
@@ -154,13 +157,13 @@ mod tests {
 
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
-    struct Wish {
+    struct TestArguments {
         /// How often.
         times: u64,
     }
 
-    fn tool() -> FunctionTool<Wish> {
-        function("say_it", "Says it.", |_, Wish { times }| async move {
+    fn tool() -> FunctionTool<TestArguments> {
+        function("say_it", "Says it.", |_, TestArguments { times }| async move {
             Ok(ToolOutput::text("said", "x".repeat(usize::try_from(times).unwrap_or_default())))
         })
     }
@@ -183,13 +186,15 @@ mod tests {
     #[test]
     fn function_tool_requires_permission_as_declared() {
         let context = TestProject::new(&[]).context();
-        let demand = |tool: FunctionTool<Wish>| tool.required_access(&context, &json!({"times": 3})).unwrap();
+        let demand = |tool: FunctionTool<TestArguments>| tool.required_access(&context, &json!({"times": 3})).unwrap();
         assert_eq!(demand(tool()), None);
         for asks in [tool().writes(), tool().dangerous(), tool().network()] {
             assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
         }
         assert_eq!(demand(tool().writes().without_permission()), None);
-        let by_arguments = |_: &ToolContext, wish: &Wish| (wish.times > 2).then(|| Demand::whole_tool("many"));
+        let by_arguments = |_: &ToolContext, arguments: &TestArguments| {
+            (arguments.times > 2).then(|| AccessRequest::whole_tool("many"))
+        };
         assert_eq!(demand(tool().requires_access(by_arguments)).unwrap().target, "many");
         assert!(!tool().writes().spec.idempotent && tool().writes().idempotent().spec.idempotent);
     }

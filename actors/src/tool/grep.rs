@@ -17,7 +17,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -87,7 +87,7 @@ impl Tool for Grep {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         let resolved = self
             .roots

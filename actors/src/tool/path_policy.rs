@@ -13,7 +13,7 @@ use std::{
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, Scope};
 
 use super::{
     ToolEnvironment,
@@ -37,9 +37,9 @@ pub(crate) struct PathPolicy {
 
 impl PathPolicy {
     /// Makes the roots of a runtime. A pattern that is not a valid glob is matched literally.
-    pub(crate) fn new(surroundings: &ToolEnvironment) -> Self {
-        let tools = &surroundings.tools;
-        let below_user = |text: &str| surroundings.environment.expand_home(text);
+    pub(crate) fn new(tool_environment: &ToolEnvironment) -> Self {
+        let tools = &tool_environment.tools;
+        let below_user = |text: &str| tool_environment.environment.expand_home(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for pattern in &tools.sensitive_paths {
@@ -63,8 +63,8 @@ impl PathPolicy {
                 .filter_map(|root| below_user(root))
                 .map(resolved)
                 .collect(),
-            home: surroundings.home.clone(),
-            user_home: surroundings.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
+            home: tool_environment.home.clone(),
+            user_home: tool_environment.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
             resolved_home: OnceLock::new(),
             sensitive_names: names.build().unwrap_or_default(),
             sensitive_paths: paths.build().unwrap_or_default(),
@@ -219,28 +219,28 @@ impl PathPolicy {
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
     /// links.
-    pub(super) fn read_access(&self, resolved: &ResolvedPath) -> Option<Demand> {
+    pub(super) fn read_access(&self, resolved: &ResolvedPath) -> Option<AccessRequest> {
         let other_names = resolved.has_other_hard_links();
         if !self.is_sensitive(resolved) && !other_names {
             return None;
         }
         let note = other_names.then(|| "the file has other names (hard links), which may lie outside".to_owned());
-        Some(Demand { is_sensitive: true, note, ..self.file_access(resolved) })
+        Some(AccessRequest { is_sensitive: true, note, ..self.file_access(resolved) })
     }
 
     /// Returns the permission that is required to write a file.
-    pub(super) fn write_access(&self, resolved: &ResolvedPath) -> Demand {
+    pub(super) fn write_access(&self, resolved: &ResolvedPath) -> AccessRequest {
         let root = resolved.path.ancestors().nth(resolved.relative.components().count()).unwrap_or(&resolved.path);
         let path_in_user_home = self.user_home.as_ref().and_then(|home| resolved.path.strip_prefix(home).ok());
         let is_guarded = is_guarded(root, &resolved.relative) || path_in_user_home.is_some_and(is_guarded_in_home);
         let note = is_guarded.then(|| "other programs run this file, or do as it says".to_owned());
-        Demand { is_sensitive: is_guarded || self.is_sensitive(resolved), note, ..self.file_access(resolved) }
+        AccessRequest { is_sensitive: is_guarded || self.is_sensitive(resolved), note, ..self.file_access(resolved) }
     }
 
-    fn file_access(&self, resolved: &ResolvedPath) -> Demand {
+    fn file_access(&self, resolved: &ResolvedPath) -> AccessRequest {
         let path = resolved.path.parent().unwrap_or(&resolved.path).display().to_string();
         let target = resolved.path.display().to_string();
-        Demand { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
+        AccessRequest { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
     }
 }
 

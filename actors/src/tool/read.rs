@@ -14,7 +14,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -85,7 +85,7 @@ impl Tool for ReadTool {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         Ok(self.roots.read_access(&self.roots.resolve_existing(&context.project_dir, &arguments.path)?))
     }

@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn invalid_arguments_are_reported_with_location() {
         let registry = ToolRegistry::with_builtins(&ToolEnvironment::default()).unwrap();
-        for (name, raw, told) in [
+        for (name, raw, want) in [
             ("list_files", "", None),
             ("list_files", "  ", None),
             ("list_files", "{}", None),
@@ -283,11 +283,11 @@ mod tests {
             ("read", r#"{"path": "a", "pathh": 1}"#, Some("pathh")),
             ("read", r#"{"path": 1, "start_line": 0, "max_lines": 0, "x": 1}"#, Some("and more")),
         ] {
-            match (registry.check_arguments(name, raw), told) {
+            match (registry.check_arguments(name, raw), want) {
                 (Ok(value), None) => assert!(value.is_object()),
-                (Err(error), Some(told)) => {
+                (Err(error), Some(want)) => {
                     assert_eq!(error.code, ErrorCode::ValidationError, "{raw}");
-                    assert!(error.message.contains(told) && error.message.contains(name), "{raw}: {error}");
+                    assert!(error.message.contains(want) && error.message.contains(name), "{raw}: {error}");
                 }
                 (got, _) => panic!("{raw}: {got:?}"),
             }

@@ -9,7 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments,
@@ -56,9 +56,9 @@ const fn default_limit() -> usize {
 
 impl WebSearch {
     /// Makes the tool from the configuration, without connecting.
-    pub fn new(surroundings: &ToolEnvironment) -> Self {
-        let service = SearchService::new(&surroundings.tools.web_search, &surroundings.environment);
-        Self::with_service(&surroundings.permissions, service)
+    pub fn new(tool_environment: &ToolEnvironment) -> Self {
+        let service = SearchService::new(&tool_environment.tools.web_search, &tool_environment.environment);
+        Self::with_service(&tool_environment.permissions, service)
     }
 
     /// Makes the tool with a service, or with the setting that it lacks.
@@ -84,7 +84,7 @@ impl Tool for WebSearch {
         self.service.as_ref().err().cloned()
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         policy::required_access(&self.permissions, self.service()?.base_url())
     }
 

@@ -16,7 +16,7 @@ use reqwest::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -57,8 +57,8 @@ struct Arguments {
 
 impl WebFetch {
     /// Makes the tool without connecting.
-    pub fn new(surroundings: &ToolEnvironment) -> Self {
-        Self::with_client(&surroundings.permissions, WebClient::public())
+    pub fn new(tool_environment: &ToolEnvironment) -> Self {
+        Self::with_client(&tool_environment.permissions, WebClient::public())
     }
 
     /// Makes the tool with a client that may reach other addresses.
@@ -79,7 +79,7 @@ impl Tool for WebFetch {
         &self.spec
     }
 
-    fn required_access(&self, _: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         policy::required_access(&self.permissions, &policy::parse_url(&arguments.url)?)
     }

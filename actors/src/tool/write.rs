@@ -10,7 +10,7 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use soong_protocol::{Demand, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorInfo, ToolSpec};
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
@@ -56,7 +56,11 @@ impl Write {
         Self { spec: spec.with_json_as_text(&["content"]), roots }
     }
 
-    fn resolve(&self, context: &ToolContext, arguments: &Arguments) -> Result<(ResolvedPath, Demand), ErrorInfo> {
+    fn resolve(
+        &self,
+        context: &ToolContext,
+        arguments: &Arguments,
+    ) -> Result<(ResolvedPath, AccessRequest), ErrorInfo> {
         let resolved = self.roots.resolve_new(&context.project_dir, &arguments.path)?;
         let mut demand = self.roots.write_access(&resolved);
         let exists = resolved.path.symlink_metadata().is_ok();
@@ -70,7 +74,7 @@ impl Tool for Write {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let (_, demand) = self.resolve(context, &arguments(value.clone())?)?;
         Ok(Some(demand))
     }

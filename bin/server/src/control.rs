@@ -72,8 +72,8 @@ impl ControlSocket {
         let (stop, stopped) = oneshot::channel::<()>();
         let traffic = Traffic::default();
         let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-        let leave = Extension(TokenWatch(Some(streams.subscribe())));
-        let routes = router.layer(leave).layer(counted).layer(middleware::from_fn(finish_body));
+        let token_watch = Extension(TokenWatch(Some(streams.subscribe())));
+        let routes = router.layer(token_watch).layer(counted).layer(middleware::from_fn(finish_body));
         let serving = axum::serve(socket::GuardedListener(listener), routes).with_graceful_shutdown(async {
             let _ = stopped.await;
         });

@@ -59,7 +59,7 @@ pub use question::{AnswerBody, QuestionQuery, Questions};
 pub use run::{RunView, SettingUpdate, StartBody};
 pub use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
-pub use stream::{ERROR_FRAME, EventPage, PING};
+pub use stream::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL};
 use tokio_util::task::TaskTracker;
 pub use trace::{Messages, TracePage, TraceView};
 pub use upload::{Stored, Uploaded};
@@ -179,7 +179,7 @@ impl ShutdownGate {
         }
     }
 
-    fn is_leaving(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.state().is_shutting_down
     }
 }

@@ -153,9 +153,9 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
     tasks.wait().await;
 }
 
-async fn stop_requested(told: &mut watch::Receiver<bool>) {
+async fn stop_requested(stopping: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, which also stops the server.
-    let _ = told.wait_for(|stop| *stop).await;
+    let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 /// Serves one connection. When the server stops, the current request is the last one.

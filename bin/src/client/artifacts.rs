@@ -42,8 +42,8 @@ pub(crate) fn artifact_path(session: &SessionId, name: &str, more: &str) -> Stri
 
 impl Client {
     /// Creates a session before its first run.
-    pub(crate) async fn create_session(&self, wish: &NewSessionBody) -> Result<Session, ErrorInfo> {
-        let made: SessionView = self.post("/api/sessions", wish).await?;
+    pub(crate) async fn create_session(&self, request: &NewSessionBody) -> Result<Session, ErrorInfo> {
+        let made: SessionView = self.post("/api/sessions", request).await?;
         Ok(made.session)
     }
 
@@ -97,8 +97,13 @@ impl Client {
     }
 
     /// Replaces a passage of an artifact's text.
-    pub(crate) async fn edit(&self, session: &SessionId, name: &str, wish: &EditBody) -> Result<EditView, ErrorInfo> {
-        read(&self.request(Method::PATCH, &artifact_path(session, name, ""), json(wish)?).await?)
+    pub(crate) async fn edit(
+        &self,
+        session: &SessionId,
+        name: &str,
+        request: &EditBody,
+    ) -> Result<EditView, ErrorInfo> {
+        read(&self.request(Method::PATCH, &artifact_path(session, name, ""), json(request)?).await?)
     }
 
     /// Deletes an artifact with all its versions.
@@ -107,8 +112,8 @@ impl Client {
     }
 
     /// Lists the artifacts that can be deleted, or deletes them.
-    pub(crate) async fn clean_up(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.post("/api/cleanup/artifacts", wish).await
+    pub(crate) async fn clean_up(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        self.post("/api/cleanup/artifacts", request).await
     }
 
     /// Sends content without a time limit, then waits for the response.

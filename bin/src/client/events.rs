@@ -1,6 +1,6 @@
 //! Events of a run or a session: streamed, or polled if a server's stream stays silent.
 //!
-//! A server sends a comment every [`PING`] if there is nothing else to send. If no bytes arrive for longer than two
+//! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no bytes arrive for longer than two
 //! such intervals, something between client and server holds the stream back, such as a proxy that buffers responses.
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +11,7 @@ use soong::{
     ErrorCode, ErrorInfo, StreamItem,
     protocol::{TraceId, TraceStatus},
 };
-use soong_server::http::{EventPage, PING};
+use soong_server::http::{EventPage, KEEP_ALIVE_INTERVAL};
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(2 * PING.as_secs() + 3);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(2 * KEEP_ALIVE_INTERVAL.as_secs() + 3);
 /// Interval of polling a server.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of events per polled page.

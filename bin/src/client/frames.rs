@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use soong::{ErrorCode, ErrorInfo, LostRun, StreamItem};
+use soong::{ErrorCode, ErrorInfo, StreamItem, UnrecordedRun};
 use soong_server::http::{Accepted, ERROR_FRAME, ErrorBody};
 
 /// Content of a frame.
@@ -55,7 +55,7 @@ fn frame(frame: &[u8]) -> Option<Result<SseFrame, ErrorInfo>> {
     }
     let item = match field(b"id: ") {
         Some(_) => read(data).map(|record| StreamItem::Event(Arc::new(record))),
-        None if field(b"event: ") == Some(LostRun::KIND.as_bytes()) => {
+        None if field(b"event: ") == Some(UnrecordedRun::KIND.as_bytes()) => {
             read(data).map(|lost| StreamItem::Lost(Arc::new(lost)))
         }
         None => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),

@@ -42,16 +42,16 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
     use cli::Artifacts as A;
     match options {
         A::List { of } => {
-            let shelf = open(context, of, None).await?;
-            show::list(context, &shelf).await?;
+            let artifacts = open(context, of, None).await?;
+            show::list(context, &artifacts).await?;
         }
         A::Show { name, of } => {
-            let shelf = open(context, of, Some(name)).await?;
-            show::show(context, &shelf, name).await?;
+            let artifacts = open(context, of, Some(name)).await?;
+            show::show(context, &artifacts, name).await?;
         }
         A::Versions { name, of } => {
-            let shelf = open(context, of, Some(name)).await?;
-            show::versions(context, &shelf, name).await?;
+            let artifacts = open(context, of, Some(name)).await?;
+            show::versions(context, &artifacts, name).await?;
         }
         A::Get { name, version, output, of } => {
             if context.global.json && output.is_none() {
@@ -75,11 +75,12 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
         }
         A::Cleanup { .. } => {
             let (settings, source) = open_source(context).await?;
-            let wish = cleanup_request(options)?;
-            if let Some(session) = &wish.session_id {
+            let request = cleanup_request(options)?;
+            if let Some(session) = &request.session_id {
                 source.session(session.as_str()).await?;
             }
-            let report = artifact_source::cleanup_candidates(&source, &settings, &context.environment, &wish).await?;
+            let report =
+                artifact_source::cleanup_candidates(&source, &settings, &context.environment, &request).await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
@@ -149,8 +150,8 @@ async fn execute_change(
             }
         }
         (A::Edit { name, old, new, .. }, Some(session)) => {
-            let wish = EditBody { old: old.clone(), new: new.clone() };
-            let edited = place.request(async |client| client.edit(&session, name, &wish).await).await?;
+            let request = EditBody { old: old.clone(), new: new.clone() };
+            let edited = place.request(async |client| client.edit(&session, name, &request).await).await?;
             match json {
                 true => print::json(&edited)?,
                 false => show::edited(name, &edited)?,
@@ -171,8 +172,8 @@ async fn execute_change(
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, _) => {
-            let wish = cleanup_request(options)?;
-            let report = place.request(async |client| client.clean_up(&wish).await).await?;
+            let request = cleanup_request(options)?;
+            let report = place.request(async |client| client.clean_up(&request).await).await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
                 let what = format!("{} could not be deleted", report.failed.len());

@@ -53,10 +53,10 @@ impl Attachments {
 
     /// Uploads the files that are not uploaded yet to the session of the request, which is created if it does not
     /// exist.
-    pub(super) async fn upload(&mut self, client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
+    pub(super) async fn upload(&mut self, client: &Client, request: &StartBody) -> Result<SessionId, ErrorInfo> {
         let session = match &self.session {
             Some(session) => session.clone(),
-            None => self.session.insert(session_for(client, wish).await?).clone(),
+            None => self.session.insert(session_for(client, request).await?).clone(),
         };
         for path in &self.files[self.stored.len()..] {
             let opened = tokio::fs::File::open(path).await.map_err(|error| {
@@ -78,8 +78,8 @@ impl Attachments {
 }
 
 /// Returns the session of the run, creating it if it does not exist.
-async fn session_for(client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
-    if let Some(id) = &wish.session_id {
+async fn session_for(client: &Client, request: &StartBody) -> Result<SessionId, ErrorInfo> {
+    if let Some(id) = &request.session_id {
         match client.session(id).await {
             Ok(known) => return Ok(known.session.session_id),
             Err(error) if error.code == ErrorCode::SessionNotFound => {}
@@ -87,8 +87,8 @@ async fn session_for(client: &Client, wish: &StartBody) -> Result<SessionId, Err
         }
     }
     let new = NewSessionBody {
-        session_id: wish.session_id.clone(),
-        project_dir: wish.project_dir.clone(),
+        session_id: request.session_id.clone(),
+        project_dir: request.project_dir.clone(),
         ..NewSessionBody::default()
     };
     Ok(client.create_session(&new).await?.session_id)

@@ -156,17 +156,17 @@ impl Conversation<'_> {
                 said = self.input.next(prompt) => said?,
                 () = place.wait_for_end_signal() => return Ok(Exit::Interrupted),
             };
-            let wish = match said {
+            let request = match said {
                 InputLine::Line(line) => ChatInput::of(&line),
                 InputLine::Discarded => ChatInput::Invalid("/quit or Ctrl-D leaves".to_owned()),
                 InputLine::Closed => ChatInput::Quit,
             };
-            let prompt = match wish {
+            let prompt = match request {
                 ChatInput::Message(text) => Some(text),
                 ChatInput::Retry => None,
                 ChatInput::Quit => return Ok(Exit::Success),
                 ChatInput::Rewind(_) | ChatInput::Fork(_) => {
-                    match self.move_head(place, &wish).await {
+                    match self.move_head(place, &request).await {
                         Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                         Err(failure) => drop(print::failure(&failure, self.context.terminal)),
                         Ok(()) => {}
@@ -208,16 +208,16 @@ impl Conversation<'_> {
     }
 
     /// Moves the conversation to another message of the session (`/rewind`) or to a copy of the session (`/fork`).
-    async fn move_head(&mut self, place: &RuntimeSession<'_>, wish: &ChatInput) -> Result<(), Failure> {
+    async fn move_head(&mut self, place: &RuntimeSession<'_>, request: &ChatInput) -> Result<(), Failure> {
         let Some(session) = self.next_request.session_id.clone() else {
             return print::line("nothing has been said yet");
         };
-        if let ChatInput::Rewind(sequence) = wish {
+        if let ChatInput::Rewind(sequence) = request {
             let head =
                 place.client().switch_head(&session, *sequence).await.map_err(|error| refused(&session, error))?;
             return describe_head(&session, &head).iter().try_for_each(|line| print::line(line));
         }
-        let at_sequence = if let ChatInput::Fork(at) = wish { *at } else { None };
+        let at_sequence = if let ChatInput::Fork(at) = request { *at } else { None };
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(&session, &body).await.map_err(|error| refused(&session, error))?;
         print::line(&format!("session {} goes on from here; {session} stays as it is", made.session.session_id))?;
@@ -241,8 +241,8 @@ impl Conversation<'_> {
 }
 
 /// Applies a command that only changes the next request or prints text. Other input is ignored.
-fn apply(next: &mut StartBody, wish: ChatInput) -> Result<(), Failure> {
-    match wish {
+fn apply(next: &mut StartBody, request: ChatInput) -> Result<(), Failure> {
+    match request {
         ChatInput::Help => {
             for line in HELP.lines() {
                 print::line(line)?;

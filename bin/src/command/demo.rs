@@ -50,7 +50,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
             format!("Explore this project and write a report about it. Explore with exactly {n} children.")
         }
     };
-    let wish = StartBody {
+    let request = StartBody {
         prompt: Some(prompt),
         mode: Some(Some(RunMode::Orchestrator)),
         // Set for the run too, in case another process, with a different model, resumes it.
@@ -69,7 +69,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     };
     let ended = match RuntimeSession::exclusive(context, &home, build).await {
         Ok(mut place) => {
-            let ended = place.run(wish, shown).await;
+            let ended = place.run(request, shown).await;
             if matches!(demo_home, DemoHome::Cached(_)) {
                 place.delete_old_sessions(MAX_SESSIONS).await;
             }

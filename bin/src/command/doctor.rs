@@ -5,7 +5,7 @@
 //!
 //! Modules: `home` (folder, owner, disk, database), `texts` (preset and skill files), `servers` (MCP servers),
 //! `memory` (experiences), `model` (requirements for reaching each model), `call` (a short run of the default model),
-//! `surroundings` (configuration, project, terminal).
+//! `tool_environment` (configuration, project, terminal).
 
 mod call;
 mod environment;

@@ -128,13 +128,13 @@ pub(super) async fn describe_open_requests(
     };
     let questions =
         of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");
-    let leave = of(
+    let permissions = of(
         |ask| matches!(ask, UserRequest::Permission(_)),
         "more permission is",
         "more permissions are",
         "permissions",
     );
-    Ok(questions + &leave)
+    Ok(questions + &permissions)
 }
 
 /// Answers a question. Its run resumes at the owner of the home or in a new background process.

@@ -58,11 +58,11 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
-        let wish = start_request(place.client(), options, (prompt, schema), project, context.global.json).await?;
-        attach(context, place, attached, wish).await
+        let request = start_request(place.client(), options, (prompt, schema), project, context.global.json).await?;
+        attach(context, place, attached, request).await
     };
     let done = match build_request(&mut place).await {
-        Ok(wish) => place.run(wish, shown).await,
+        Ok(request) => place.run(request, shown).await,
         Err(failure) => Err(failure),
     };
     place.close().await;
@@ -148,17 +148,17 @@ async fn attach(
     context: &Context<'_>,
     place: &mut RuntimeSession<'_>,
     mut attached: Attachments,
-    mut wish: StartBody,
+    mut request: StartBody,
 ) -> Result<StartBody, Failure> {
     if attached.is_empty() {
-        return Ok(wish);
+        return Ok(request);
     }
-    let session = place.request(async |client| attached.upload(client, &wish).await).await?;
-    wish.session_id = Some(session.to_string());
+    let session = place.request(async |client| attached.upload(client, &request).await).await?;
+    request.session_id = Some(session.to_string());
     if !context.global.json {
         attached.print();
     }
-    Ok(wish)
+    Ok(request)
 }
 
 /// Builds the request body of the run from the options.
@@ -290,19 +290,19 @@ async fn detach(
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
     let mut client = host::connect_or_spawn(context, home).await?;
-    let mut wish = start_request(&client, options, asked, project, context.global.json).await?;
+    let mut request = start_request(&client, options, asked, project, context.global.json).await?;
     if !attached.is_empty() {
-        let mut uploaded = attached.upload(&client, &wish).await;
+        let mut uploaded = attached.upload(&client, &request).await;
         if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
             client = host::connect_or_spawn(context, home).await?;
-            uploaded = attached.upload(&client, &wish).await;
+            uploaded = attached.upload(&client, &request).await;
         }
-        wish.session_id = Some(uploaded?.to_string());
+        request.session_id = Some(uploaded?.to_string());
         if !context.global.json {
             attached.print();
         }
     }
-    let run = client.start(&wish).await?;
+    let run = client.start(&request).await?;
     if context.global.json {
         print::json(&run)?;
         return Ok(Exit::Success);

@@ -136,9 +136,9 @@ impl<'a> RuntimeSession<'a> {
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
                 let UnfinishedRuns { interrupted: at_work, .. } = left.unwrap_or_default();
-                let left_behind = at_work.len();
-                if left_behind > 0 {
-                    let runs = format::plural(left_behind, "run was", "runs were");
+                let still_running = at_work.len();
+                if still_running > 0 {
+                    let runs = format::plural(still_running, "run was", "runs were");
                     let soong =
                         report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
                     print::error_line(&format!(
@@ -171,13 +171,13 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
-    async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, EventStream), Failure> {
-        match self.client().start_and_watch(wish).await {
+    async fn start(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
+        match self.client().start_and_watch(request).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
                 self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
                 self.print_owner_note();
-                Ok(self.client().start_and_watch(wish).await?)
+                Ok(self.client().start_and_watch(request).await?)
             }
             other => Ok(other?),
         }

@@ -92,8 +92,8 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
     }
     if context.global.json {
         let resumed = owner.runtime().interrupted_runs().resumed;
-        let told = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
-        return print::json_line(&told);
+        let ready = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
+        return print::json_line(&ready);
     }
     let resumed = match owner.runtime().interrupted_runs().resumed {
         0 => String::new(),

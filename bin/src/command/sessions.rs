@@ -39,8 +39,8 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
         cli::Sessions::List => list(context, &source).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
         cli::Sessions::Fork { id, at, session_id, name } => {
-            let wish = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
-            branch::fork(context, source, id, &wish).await
+            let request = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
+            branch::fork(context, source, id, &request).await
         }
         cli::Sessions::Switch { id, sequence } => branch::switch(context, source, id, *sequence).await,
         cli::Sessions::Delete { id } => delete(context, source, id).await,

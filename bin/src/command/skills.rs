@@ -66,11 +66,11 @@ fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<
         let path = path.unwrap_or(Path::new(".")).display();
         Failure::usage(format!("the project {path} cannot be used: {error}"), "Give a folder that exists: --path DIR.")
     })?;
-    let surroundings = ToolEnvironment {
+    let tool_environment = ToolEnvironment {
         tools: settings.config.tools,
         environment: context.environment.clone(),
         home: Some(home),
         ..ToolEnvironment::default()
     };
-    Ok(Arc::new(skills).with_project_files(&surroundings, &project))
+    Ok(Arc::new(skills).with_project_files(&tool_environment, &project))
 }

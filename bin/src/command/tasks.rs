@@ -29,14 +29,14 @@ pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result
             list(context, &project_tasks(home.as_deref(), &project)?)?;
         }
         cli::Tasks::Cleanup { yes, failed, cancelled, older_than, of } => {
-            let wish = TaskCleanup {
+            let request = TaskCleanup {
                 project_dir: folder(Some(&of.path))?,
                 dry_run: !yes,
                 include_failed: *failed,
                 include_cancelled: *cancelled,
                 older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
             };
-            let report = clean_up_tasks(home.as_deref(), &wish)?;
+            let report = clean_up_tasks(home.as_deref(), &request)?;
             cleaned(context, &report)?;
             if !report.failed.is_empty() {
                 let what = format!("{} could not be deleted", report.failed.len());

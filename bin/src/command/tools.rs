@@ -28,14 +28,14 @@ struct ToolRow {
 pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
-    let surroundings = ToolEnvironment {
+    let tool_environment = ToolEnvironment {
         tools: settings.config.tools.clone(),
         permissions: settings.config.permissions.clone(),
         environment: context.environment.clone(),
         ..ToolEnvironment::default()
     };
     let disabled = &settings.config.tools.disabled;
-    let registry = builtin_tools::registry(&surroundings)?;
+    let registry = builtin_tools::registry(&tool_environment)?;
     let shown: Vec<ToolRow> = registry
         .entries()
         .map(|entry| ToolRow {

@@ -53,7 +53,7 @@ pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>
         Ok::<_, Failure>(StartBody { session_id, reflects: Some(reflection), ..StartBody::default() })
     };
     let done = match build_request(&mut place).await {
-        Ok(wish) => place.run(wish, RunDisplay::Once).await,
+        Ok(request) => place.run(request, RunDisplay::Once).await,
         Err(failure) => Err(failure),
     };
     place.close().await;

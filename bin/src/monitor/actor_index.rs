@@ -352,8 +352,8 @@ mod tests {
         };
         let gone = ["run:told", "run:missed"].map(str::to_owned).into();
         forest.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
-        let told = forest.get("run:told").unwrap();
-        assert_eq!((told.state(), told.alarm(), told.turn()), ("failed", Some(Alert::Failed), 7));
+        let reported = forest.get("run:told").unwrap();
+        assert_eq!((reported.state(), reported.alarm(), reported.turn()), ("failed", Some(Alert::Failed), 7));
         assert_eq!((forest.summary().ended_tokens, forest.summary().ended_cost), (70, None));
         assert_eq!(forest.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
     }

@@ -165,12 +165,12 @@ mod tests {
 
     use super::*;
 
-    const INKS: [CellWriter; 2] =
+    const WRITERS: [CellWriter; 2] =
         [CellWriter { color: true, unicode: true }, CellWriter { color: false, unicode: false }];
 
-    fn drawn(ink: CellWriter, columns: u16, text: &str) -> String {
+    fn drawn(cells: CellWriter, columns: u16, text: &str) -> String {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
-        ink.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(Hue::Plain, text));
+        cells.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(Hue::Plain, text));
         (0..columns).map(|x| buffer[(x, 0)].symbol().to_owned()).collect::<Vec<_>>().concat()
     }
 
@@ -187,14 +187,14 @@ mod tests {
             ("❤\u{fe0f}!", "❤!      ", "?!      "),
             ("好好好好好", "好 好 好 好 ", "?????   "),
         ] {
-            assert_eq!(drawn(INKS[0], 8, text), fine, "{text:?}");
-            assert_eq!(drawn(INKS[1], 8, text), plain, "{text:?}");
+            assert_eq!(drawn(WRITERS[0], 8, text), fine, "{text:?}");
+            assert_eq!(drawn(WRITERS[1], 8, text), plain, "{text:?}");
         }
     }
 
     #[test]
     fn sparklines_and_bars_are_drawn_to_scale() {
-        let [fine, plain] = INKS;
+        let [fine, plain] = WRITERS;
         assert_eq!(fine.spark(&[0, 1, 4, 8]), " ▁▄█");
         assert_eq!(plain.spark(&[0, 0]), "  ");
         for (share, want) in
@@ -208,10 +208,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_drawn_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, ink in 0usize..2) {
+        fn any_text_is_drawn_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, cells in 0usize..2) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
             let before = buffer.clone();
-            let took = INKS[ink].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(Hue::Red, text));
+            let took = WRITERS[cells].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(Hue::Red, text));
             prop_assert!(took <= columns);
             for at in 0..10 {
                 let symbol = buffer[(at, 0)].symbol();

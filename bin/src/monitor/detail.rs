@@ -299,22 +299,22 @@ mod tests {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None)]), at(0));
-        let mut desk = Detail::default();
-        assert_eq!(desk.due_read(&forest, at(0)), None, "nothing is selected");
-        desk.set_subject(Some(&"run:m".into()));
-        desk.show(Pane::Events);
-        let want = desk.due_read(&forest, at(0)).unwrap();
+        let mut detail = Detail::default();
+        assert_eq!(detail.due_read(&forest, at(0)), None, "nothing is selected");
+        detail.set_subject(Some(&"run:m".into()));
+        detail.show(Pane::Events);
+        let want = detail.due_read(&forest, at(0)).unwrap();
         assert_eq!((want.need, want.since), (RecordKind::Events, None));
-        assert_eq!(desk.due_read(&forest, at(9_000)), None, "it is on its way");
-        desk.store_read(&want, events(&[1], false));
-        assert_eq!(desk.due_read(&forest, at(9_000)), None, "nothing has changed");
+        assert_eq!(detail.due_read(&forest, at(9_000)), None, "it is on its way");
+        detail.store_read(&want, events(&[1], false));
+        assert_eq!(detail.due_read(&forest, at(9_000)), None, "nothing has changed");
         forest.apply(handles(7), at(1));
-        assert_eq!(desk.due_read(&forest, at(100)), None, "not at once");
-        let again = desk.due_read(&forest, at(9_000)).unwrap();
+        assert_eq!(detail.due_read(&forest, at(100)), None, "not at once");
+        let again = detail.due_read(&forest, at(9_000)).unwrap();
         assert_eq!(again.since, Some(1));
-        desk.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
-        assert_eq!(desk.error(), Some("gone"));
-        assert!(desk.due_read(&forest, at(9_500)).is_none() && desk.due_read(&forest, at(12_000)).is_some());
+        detail.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        assert_eq!(detail.error(), Some("gone"));
+        assert!(detail.due_read(&forest, at(9_500)).is_none() && detail.due_read(&forest, at(12_000)).is_some());
     }
 
     #[test]
@@ -322,20 +322,20 @@ mod tests {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
-        let mut desk = Detail::default();
-        desk.set_subject(Some(&"run:m".into()));
-        desk.show(Pane::Events);
-        let first = desk.due_read(&forest, at(0)).unwrap();
-        desk.set_subject(Some(&"run:n".into()));
-        desk.set_subject(Some(&"run:m".into()));
-        let second = desk.due_read(&forest, at(0)).unwrap();
-        desk.store_read(&first, events(&[1, 2], false));
-        assert!(desk.records.events.is_none(), "it was asked for before");
-        desk.store_read(&second, events(&[1, 2, 3], false));
+        let mut detail = Detail::default();
+        detail.set_subject(Some(&"run:m".into()));
+        detail.show(Pane::Events);
+        let first = detail.due_read(&forest, at(0)).unwrap();
+        detail.set_subject(Some(&"run:n".into()));
+        detail.set_subject(Some(&"run:m".into()));
+        let second = detail.due_read(&forest, at(0)).unwrap();
+        detail.store_read(&first, events(&[1, 2], false));
+        assert!(detail.records.events.is_none(), "it was asked for before");
+        detail.store_read(&second, events(&[1, 2, 3], false));
         forest.apply(handles(9), at(1));
-        let third = desk.due_read(&forest, at(9_000)).unwrap();
-        desk.store_read(&third, events(&[2, 3, 4], true));
-        let ids: Vec<u64> = desk.records.events.iter().flatten().map(|event| event.event_id).collect();
+        let third = detail.due_read(&forest, at(9_000)).unwrap();
+        detail.store_read(&third, events(&[2, 3, 4], true));
+        let ids: Vec<u64> = detail.records.events.iter().flatten().map(|event| event.event_id).collect();
         assert_eq!(ids, [1, 2, 3, 4]);
     }
 
@@ -344,16 +344,16 @@ mod tests {
         let at = Timestamp::from_millis;
         let mut forest = ActorIndex::default();
         forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
-        let mut desk = Detail::default();
-        desk.set_subject(Some(&"run:m".into()));
-        desk.show(Pane::Team);
-        let want = desk.due_read(&forest, at(0)).unwrap();
-        desk.store_read(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
-        let want = desk.due_read(&forest, at(2_000)).unwrap();
-        desk.loads.get_mut(&want.need).unwrap().error = None;
-        desk.loads.get_mut(&want.need).unwrap().is_pending = false;
+        let mut detail = Detail::default();
+        detail.set_subject(Some(&"run:m".into()));
+        detail.show(Pane::Team);
+        let want = detail.due_read(&forest, at(0)).unwrap();
+        detail.store_read(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        let want = detail.due_read(&forest, at(2_000)).unwrap();
+        detail.loads.get_mut(&want.need).unwrap().error = None;
+        detail.loads.get_mut(&want.need).unwrap().is_pending = false;
         let child = ActorView { handled: 3, ..run("n", Some("m")) };
         forest.apply(changed(vec![child], &[]), at(2_100));
-        assert!(desk.due_read(&forest, at(3_000)).is_none() && desk.due_read(&forest, at(4_000)).is_some());
+        assert!(detail.due_read(&forest, at(3_000)).is_none() && detail.due_read(&forest, at(4_000)).is_some());
     }
 }

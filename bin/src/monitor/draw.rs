@@ -70,17 +70,17 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
 pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     monitor.update_rows();
     let area = *buffer.area();
-    let ink = monitor.ink;
+    let cells = monitor.cells;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         let text = format!("too small: {} x {} at least", MIN_SIZE.0, MIN_SIZE.1);
-        ink.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
+        cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
         return;
     }
     let alarm = alarm(monitor, now, usize::from(area.width));
     let areas = areas(monitor, area, alarm.is_some());
     head(monitor, buffer, areas.head, now);
     if let Some(alarm) = alarm {
-        put(ink, buffer, areas.alarm, 0, &alarm);
+        put(cells, buffer, areas.alarm, 0, &alarm);
     }
     monitor.visible_rows =
         (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
@@ -90,7 +90,7 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     if areas.pane.height > 0 {
         self::pane(monitor, buffer, areas.pane, now);
     }
-    put(ink, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
+    put(cells, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
     if let Dialog::Filter(_) | Dialog::None = monitor.dialog {
         return;
     }
@@ -98,23 +98,23 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
 }
 
 /// Writes a line into a row of an area.
-fn put(ink: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
+fn put(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     if row < area.height {
-        ink.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
+        cells.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
     }
 }
 
 /// Writes a line right-aligned.
-fn put_right(ink: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
+fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
     let x = area.x + area.width - wide;
-    ink.put(buffer, (x, area.y + row), usize::from(wide), line);
+    cells.put(buffer, (x, area.y + row), usize::from(wide), line);
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
-    let (ink, forest) = (monitor.ink, &monitor.actors);
+    let (cells, forest) = (monitor.cells, &monitor.actors);
     put(
-        ink,
+        cells,
         buffer,
         area,
         0,
@@ -129,7 +129,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         }
         Connection::Lost(_) => StyledLine::of(Hue::Red, " gone, trying again"),
     };
-    put_right(ink, buffer, area, 0, &link);
+    put_right(cells, buffer, area, 0, &link);
     if area.height < 2 {
         return;
     }
@@ -154,7 +154,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     {
         let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
         said.push(
-            StyledLine::of(Hue::Plain, format!("{} {unit} ", format::count(rate))).and(Hue::Cyan, ink.spark(&beats)),
+            StyledLine::of(Hue::Plain, format!("{} {unit} ", format::count(rate))).and(Hue::Cyan, cells.spark(&beats)),
         );
     }
     said.push(StyledLine::of(Hue::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
@@ -168,11 +168,11 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
             break;
         }
         if line.width() > 0 {
-            line.push(Hue::Dim, if ink.unicode { " · " } else { " | " });
+            line.push(Hue::Dim, if cells.unicode { " · " } else { " | " });
         }
         line.append(&part);
     }
-    put(ink, buffer, area, 1, &line);
+    put(cells, buffer, area, 1, &line);
 }
 
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
@@ -208,14 +208,14 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     let key = if worst == Alert::NeedsInput { "  (a answers)" } else { "  (n goes there)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
-        line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.ink.ellipsis())));
+        line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
     }
     line.push(Hue::Dim, if line.width() + key.len() <= columns { key } else { "" });
     Some(line)
 }
 
 fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
-    let ink = monitor.ink;
+    let cells = monitor.cells;
     tabs(monitor, buffer, area);
     let rows = usize::from(area.height.saturating_sub(1));
     let Some(actor) = monitor.list.selected().and_then(|key| monitor.actors.get(key)) else { return };
@@ -226,7 +226,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         chosen: monitor.detail.chosen(),
         show_full: monitor.detail.show_full,
         columns: usize::from(area.width),
-        ink,
+        cells,
         now,
     };
     let why =
@@ -250,20 +250,20 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     };
     monitor.detail.scroll = scroll;
     for (at, line) in lines.iter().skip(scroll).take(rows).enumerate() {
-        let line = line.cut(usize::from(area.width), ink.ellipsis());
-        put(ink, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
+        let line = line.cut(usize::from(area.width), cells.ellipsis());
+        put(cells, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
     }
     let count = lines.len();
     monitor.cached_lines = Some((look, lines));
     if count > rows {
         let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
-        put_right(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
+        put_right(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
     }
 }
 
 fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
-    let ink = monitor.ink;
-    put(ink, buffer, area, 0, &StyledLine::of(Hue::Dim, ink.rule(usize::from(area.width))));
+    let cells = monitor.cells;
+    put(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, cells.rule(usize::from(area.width))));
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.detail.pane;
@@ -275,7 +275,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
         };
         let hue = if is_shown { Hue::Bold } else { Hue::Dim };
         let room = usize::from(area.right().saturating_sub(x));
-        let took = ink.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
+        let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
         if is_shown {
             let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
             buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
@@ -291,7 +291,7 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
             .and(Hue::Dim, "_  (Enter keeps it, Esc shows all)");
     }
     if let Some((hue, note)) = monitor.note(now) {
-        return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.ink.ellipsis());
+        return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
     }
     let asks = monitor.asks.list().len();
     let answer = format!("answer ({asks})");

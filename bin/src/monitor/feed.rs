@@ -60,11 +60,11 @@ pub(crate) struct Feed {
 
 impl Feed {
     pub(crate) fn start(whom: TreeSource) -> (Self, mpsc::Receiver<MonitorInput>) {
-        let (tell, news) = mpsc::channel(INPUT_QUEUE);
+        let (tell, input) = mpsc::channel(INPUT_QUEUE);
         let (reached, client) = watch::channel(None);
         let mut work = JoinSet::new();
         work.spawn(follow(whom, tell.clone(), reached));
-        (Self { input_sender: tell, client, reads: work, commands: JoinSet::new() }, news)
+        (Self { input_sender: tell, client, reads: work, commands: JoinSet::new() }, input)
     }
 
     /// Waits for the actions in progress, for at most [`SHUTDOWN_TIMEOUT`].
@@ -74,29 +74,29 @@ impl Feed {
     }
 
     /// Executes a request; ignores requests that concern only the screen.
-    pub(crate) fn execute(&mut self, wish: MonitorRequest) {
+    pub(crate) fn execute(&mut self, request: MonitorRequest) {
         // Removes finished tasks.
         while self.reads.try_join_next().is_some() {}
         while self.commands.try_join_next().is_some() {}
-        let work = if let MonitorRequest::Execute(_) = wish { &mut self.commands } else { &mut self.reads };
+        let work = if let MonitorRequest::Execute(_) = request { &mut self.commands } else { &mut self.reads };
         let client = self.client.borrow().clone();
         let tell = self.input_sender.clone();
         work.spawn(async move {
-            let news = match client {
-                Some((client, ready)) => execute_request(&Source::Owner(client.clone(), ready), &client, wish).await,
-                None => not_connected(wish),
+            let input = match client {
+                Some((client, ready)) => execute_request(&Source::Owner(client.clone(), ready), &client, request).await,
+                None => not_connected(request),
             };
-            if let Some(news) = news {
-                let _ = tell.send(news).await; // fails if the screen is closed
+            if let Some(input) = input {
+                let _ = tell.send(input).await; // fails if the screen is closed
             }
         });
     }
 }
 
 /// Returns the input that reports that the home has no owner.
-fn not_connected(wish: MonitorRequest) -> Option<MonitorInput> {
+fn not_connected(request: MonitorRequest) -> Option<MonitorInput> {
     let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
-    Some(match wish {
+    Some(match request {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
         MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
         MonitorRequest::ReadAsks => MonitorInput::PendingRequests(Err(error())),
@@ -105,8 +105,8 @@ fn not_connected(wish: MonitorRequest) -> Option<MonitorInput> {
     })
 }
 
-async fn execute_request(source: &Source, client: &Client, wish: MonitorRequest) -> Option<MonitorInput> {
-    Some(match wish {
+async fn execute_request(source: &Source, client: &Client, request: MonitorRequest) -> Option<MonitorInput> {
+    Some(match request {
         MonitorRequest::Read(want) => {
             let content = read(source, client, &want).await;
             MonitorInput::Read(want, Box::new(content))

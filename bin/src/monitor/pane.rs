@@ -117,7 +117,7 @@ pub(crate) struct PaneContext<'a> {
     /// Whether events and messages are shown in full.
     pub(crate) show_full: bool,
     pub(crate) columns: usize,
-    pub(crate) ink: CellWriter,
+    pub(crate) cells: CellWriter,
     pub(crate) now: Timestamp,
 }
 
@@ -146,7 +146,7 @@ fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &PaneContext<'_>, mos
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
-            *last = format!("{}{}", text::cut(last, room.saturating_sub(3), ""), page.ink.ellipsis());
+            *last = format!("{}{}", text::cut(last, room.saturating_sub(3), ""), page.cells.ellipsis());
         }
     }
     let blank = " ".repeat(indent);

@@ -32,7 +32,7 @@ pub(crate) fn actor(kind: ActorKind, id: &str, parent: Option<&str>) -> ActorVie
 
 /// A run of the session `s`.
 pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
-    let keeper = if parent.is_some() { "sub_agent_supervisor:s" } else { "run_supervisor:s" };
+    let supervisor = if parent.is_some() { "sub_agent_supervisor:s" } else { "run_supervisor:s" };
     ActorView {
         name: "default".to_owned(),
         activity: "model call".to_owned(),
@@ -53,7 +53,7 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
             stuck: false,
             passive: false,
         }),
-        ..actor(ActorKind::Run, id, Some(keeper))
+        ..actor(ActorKind::Run, id, Some(supervisor))
     }
 }
 
@@ -66,16 +66,16 @@ pub(crate) fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
 /// A snapshot of a tree with runs of one session.
 pub(crate) fn tree(runs: Vec<ActorView>) -> TreeEvent {
     let (root, sessions) = ("runtime_supervisor:0", "session_supervisor:0");
-    let mut keepers = [
+    let mut supervisors = [
         actor(ActorKind::RunSupervisor, "s", Some("session:s")),
         actor(ActorKind::SubAgentSupervisor, "s", Some("session:s")),
     ];
     for run in runs {
         let place = usize::from(run.parent.as_deref() == Some("sub_agent_supervisor:s"));
-        keepers[place].children.push(run);
+        supervisors[place].children.push(run);
     }
     let mut session = actor(ActorKind::Session, "s", Some(sessions));
-    session.children = keepers.into();
+    session.children = supervisors.into();
     let mut sessions = actor(ActorKind::SessionSupervisor, "0", Some(root));
     sessions.children = vec![session];
     let mut tree = actor(ActorKind::RuntimeSupervisor, "0", None);

@@ -81,7 +81,7 @@ pub(crate) struct InitialRun {
 /// State of the monitor.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    pub(crate) ink: CellWriter,
+    pub(crate) cells: CellWriter,
     /// Name of the watched home or server.
     pub(crate) title: String,
     pub(crate) initial_run: Option<InitialRun>,
@@ -105,9 +105,9 @@ pub(crate) struct Monitor {
 pub(crate) type PaneKey = (u64, Pane, bool, u16);
 
 impl Monitor {
-    pub(crate) fn new(title: String, own: Option<RunId>, ink: CellWriter) -> Self {
+    pub(crate) fn new(title: String, own: Option<RunId>, cells: CellWriter) -> Self {
         Self {
-            ink,
+            cells,
             title,
             initial_run: own.map(|run| InitialRun { run, is_cancelling: false }),
             actors: ActorIndex::default(),
@@ -125,8 +125,8 @@ impl Monitor {
     }
 
     /// Handles one input; returns the request that results from a key or a paste.
-    pub(crate) fn handle(&mut self, news: MonitorInput, now: Timestamp) -> Option<MonitorRequest> {
-        match news {
+    pub(crate) fn handle(&mut self, input: MonitorInput, now: Timestamp) -> Option<MonitorRequest> {
+        match input {
             MonitorInput::Key(key) => return self.key(key, now),
             MonitorInput::Pasted(text) => {
                 let then = self.dialog.paste(&text);
@@ -178,17 +178,17 @@ impl Monitor {
 
     /// Returns the reads that are due.
     pub(crate) fn due_reads(&mut self, now: Timestamp) -> Vec<MonitorRequest> {
-        let mut wishes = Vec::new();
+        let mut requests = Vec::new();
         self.detail.set_subject(self.list.selected());
         if !matches!(self.connection, Connection::Connected { .. }) {
-            return wishes;
+            return requests;
         }
         if self.asks.start_due_read(&self.actors, now) {
-            wishes.push(MonitorRequest::ReadAsks);
+            requests.push(MonitorRequest::ReadAsks);
         }
-        wishes.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
-        wishes.extend(self.finished_runs.due_reads(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
-        wishes
+        requests.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
+        requests.extend(self.finished_runs.due_reads(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
+        requests
     }
 
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {

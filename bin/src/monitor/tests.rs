@@ -12,8 +12,8 @@ use ratatui::{
 use soong::{
     ActorKind, ActorView, BudgetShare, GatewayView, TreeEvent,
     protocol::{
-        BudgetDimension, Demand, Permission, PermissionId, PermissionStatus, Question, QuestionId, QuestionStatus,
-        RunId, SessionId, Timestamp, TraceId, Usd,
+        AccessRequest, BudgetDimension, Permission, PermissionId, PermissionStatus, Question, QuestionId,
+        QuestionStatus, RunId, SessionId, Timestamp, TraceId, Usd,
     },
 };
 
@@ -39,15 +39,15 @@ struct TestMonitor {
 }
 
 impl TestMonitor {
-    fn begin(ink: CellWriter) -> Self {
-        let mut evening = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, ink), now: at(0) };
+    fn begin(cells: CellWriter) -> Self {
+        let mut evening = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, cells), now: at(0) };
         evening.hears(MonitorInput::Link(Connection::Connected { pid: 4_242, version: "0.1.0".to_owned() }));
         evening
     }
 
-    fn hears(&mut self, news: MonitorInput) -> Vec<MonitorRequest> {
-        let wish = self.monitor.handle(news, self.now);
-        wish.into_iter().chain(self.monitor.due_reads(self.now)).collect()
+    fn hears(&mut self, input: MonitorInput) -> Vec<MonitorRequest> {
+        let request = self.monitor.handle(input, self.now);
+        request.into_iter().chain(self.monitor.due_reads(self.now)).collect()
     }
 
     /// Types keys, one per character.
@@ -160,7 +160,7 @@ pub(crate) fn permission() -> UserRequest {
         tool: "bash".to_owned(),
         arguments: "{\"command\":\"make docs\"}".to_owned(),
         fingerprint: String::new(),
-        demand: Demand::whole_tool("make docs"),
+        demand: AccessRequest::whole_tool("make docs"),
         diff: None,
         chain: Vec::new(),
         status: PermissionStatus::Pending,

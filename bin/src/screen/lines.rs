@@ -275,8 +275,8 @@ fn branch(row: &TreeRow<'_>, after: &[&TreeRow<'_>], unicode: bool) -> String {
     let mut drawn = String::new();
     for level in 1..=row.depth {
         // Whether a later row continues the branch of this level.
-        let goes_on = after.iter().take_while(|next| next.depth >= level).any(|next| next.depth == level);
-        drawn.push_str(match (level == row.depth, goes_on) {
+        let resumes = after.iter().take_while(|next| next.depth >= level).any(|next| next.depth == level);
+        drawn.push_str(match (level == row.depth, resumes) {
             (true, true) => more,
             (true, false) => last,
             (false, true) => down,

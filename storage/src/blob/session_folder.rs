@@ -287,18 +287,19 @@ mod tests {
     const FILES: [&str; 4] = ["artifacts/a/v1/one.md", "artifacts/a/v2/two.md", "artifacts/b/v1/three", "note.txt"];
 
     fn session(home: &FilePath) -> SessionFolder {
-        let leaving = SessionFolder::new(home, &SessionId::new("s"));
+        let session_folder = SessionFolder::new(home, &SessionId::new("s"));
         for file in FILES {
-            let path = leaving.folder.join(file);
+            let path = session_folder.folder.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file).unwrap();
         }
-        leaving
+        session_folder
     }
 
     /// Returns the files of the session that are complete and at their original paths.
-    fn intact_files(leaving: &SessionFolder) -> Vec<&'static str> {
-        let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
+    fn intact_files(session_folder: &SessionFolder) -> Vec<&'static str> {
+        let whole =
+            |file: &&&str| fs::read_to_string(session_folder.folder.join(file)).is_ok_and(|text| text == **file);
         FILES.iter().filter(whole).copied().collect()
     }
 
@@ -311,20 +312,20 @@ mod tests {
             unlink(path, is_folder)
         }
         let home = tempfile::tempdir().unwrap();
-        let leaving = SessionFolder { unlink: with_a_late_one, ..session(home.path()) };
-        assert_eq!(leaving.remove(), Ok(()));
-        assert!(!exists(&leaving.folder) && !exists(&leaving.trash));
+        let session_folder = SessionFolder { unlink: with_a_late_one, ..session(home.path()) };
+        assert_eq!(session_folder.remove(), Ok(()));
+        assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash));
     }
 
     #[test]
     fn only_files_of_the_session_are_deleted() {
         let home = tempfile::tempdir().unwrap();
-        let leaving = session(home.path());
-        let other = leaving.folder.with_file_name("t");
+        let session_folder = session(home.path());
+        let other = session_folder.folder.with_file_name("t");
         fs::create_dir_all(&other).unwrap();
-        assert_eq!(leaving.remove(), Ok(()));
-        assert!(!exists(&leaving.folder) && !exists(&leaving.trash) && exists(&other));
-        assert_eq!(leaving.remove(), Ok(()), "again");
+        assert_eq!(session_folder.remove(), Ok(()));
+        assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash) && exists(&other));
+        assert_eq!(session_folder.remove(), Ok(()), "again");
         let nothing = SessionFolder::new(&home.path().join("none"), &SessionId::new("s"));
         assert_eq!(nothing.remove(), Ok(()), "no home, no files");
     }
@@ -333,63 +334,66 @@ mod tests {
     fn interrupted_deletion_is_completed() {
         for step in ["aside", "some are loose", "all are loose", "some are unlinked", "a late write made it anew"] {
             let home = tempfile::tempdir().unwrap();
-            let leaving = session(home.path());
-            leaving.move_to_trash().unwrap();
+            let session_folder = session(home.path());
+            session_folder.move_to_trash().unwrap();
             match step {
-                "some are loose" => rename_all_in_place(&leaving.trash.join("artifacts/a"), &mut Failures::default()),
-                "all are loose" => rename_all_in_place(&leaving.trash, &mut Failures::default()),
+                "some are loose" => {
+                    rename_all_in_place(&session_folder.trash.join("artifacts/a"), &mut Failures::default())
+                }
+                "all are loose" => rename_all_in_place(&session_folder.trash, &mut Failures::default()),
                 "some are unlinked" => {
-                    rename_all_in_place(&leaving.trash, &mut Failures::default());
-                    fs::remove_file(leaving.trash.join(format!("note.txt{RENAMED_SUFFIX}"))).unwrap();
+                    rename_all_in_place(&session_folder.trash, &mut Failures::default());
+                    fs::remove_file(session_folder.trash.join(format!("note.txt{RENAMED_SUFFIX}"))).unwrap();
                 }
                 "a late write made it anew" => drop(session(home.path())),
                 _ => {}
             }
-            assert_eq!(leaving.remove(), Ok(()), "{step}");
-            assert!(!exists(&leaving.folder) && !exists(&leaving.trash), "{step}");
+            assert_eq!(session_folder.remove(), Ok(()), "{step}");
+            assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash), "{step}");
         }
     }
 
     #[test]
     fn folder_that_cannot_be_moved_is_kept_whole_and_reported() {
         let home = tempfile::tempdir().unwrap();
-        let leaving = session(home.path());
-        fs::write(leaving.trash.parent().unwrap(), "in the way").unwrap();
-        let failed = leaving.remove().unwrap_err();
+        let session_folder = session(home.path());
+        fs::write(session_folder.trash.parent().unwrap(), "in the way").unwrap();
+        let failed = session_folder.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s"]);
-        assert_eq!(intact_files(&leaving), FILES);
-        fs::remove_file(leaving.trash.parent().unwrap()).unwrap();
-        assert_eq!(leaving.remove(), Ok(()));
+        assert_eq!(intact_files(&session_folder), FILES);
+        fs::remove_file(session_folder.trash.parent().unwrap()).unwrap();
+        assert_eq!(session_folder.remove(), Ok(()));
     }
 
     #[test]
     fn failed_file_rename_restores_the_folder() {
         let home = tempfile::tempdir().unwrap();
-        let leaving = session(home.path());
+        let session_folder = session(home.path());
         // A non-empty folder with the new name, because permissions do not restrict tests that run as root.
-        let way = leaving.folder.join(format!("artifacts/b{RENAMED_SUFFIX}"));
+        let way = session_folder.folder.join(format!("artifacts/b{RENAMED_SUFFIX}"));
         fs::create_dir_all(way.join("x")).unwrap();
-        let failed = leaving.remove().unwrap_err();
+        let failed = session_folder.remove().unwrap_err();
         assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s/artifacts/b"]);
-        assert!(!exists(&leaving.trash));
+        assert!(!exists(&session_folder.trash));
         assert!(
-            intact_files(&leaving).contains(&"artifacts/a/v1/one.md") && intact_files(&leaving).contains(&"note.txt")
+            intact_files(&session_folder).contains(&"artifacts/a/v1/one.md")
+                && intact_files(&session_folder).contains(&"note.txt")
         );
     }
 
     #[test]
     fn undeletable_file_is_restored_and_reported() {
         let home = tempfile::tempdir().unwrap();
-        let mut leaving = session(home.path());
-        leaving.unlink = |path, is_folder| match path.to_string_lossy().contains("two.md") {
+        let mut session_folder = session(home.path());
+        session_folder.unlink = |path, is_folder| match path.to_string_lossy().contains("two.md") {
             true => Err(io::Error::other("no")),
             false => unlink(path, is_folder),
         };
-        let failed = leaving.remove().unwrap_err();
+        let failed = session_folder.remove().unwrap_err();
         let want = UndeletedFile { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
-        assert_eq!((failed, intact_files(&leaving)), (vec![want], vec!["artifacts/a/v2/two.md"]));
-        leaving.unlink = unlink;
-        assert_eq!(leaving.remove(), Ok(()));
+        assert_eq!((failed, intact_files(&session_folder)), (vec![want], vec!["artifacts/a/v2/two.md"]));
+        session_folder.unlink = unlink;
+        assert_eq!(session_folder.remove(), Ok(()));
     }
 
     #[tokio::test]

@@ -42,8 +42,8 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStor
     let mut read: Vec<_> = events.iter().map(|event| (event.lsn, event.event_id, event.run_seq.unwrap_or(0))).collect();
     read.extend(world.events("b").iter().map(|event| (event.lsn, event.event_id, event.run_seq.unwrap_or(0))));
     read.sort_unstable();
-    let told: Vec<_> = acknowledged.iter().map(|ids| (ids.lsn, ids.event_id, ids.run_seq)).collect();
-    assert_eq!(read, told, "what was acknowledged is what is read");
+    let acknowledged_ids: Vec<_> = acknowledged.iter().map(|ids| (ids.lsn, ids.event_id, ids.run_seq)).collect();
+    assert_eq!(read, acknowledged_ids, "what was acknowledged is what is read");
 
     let page = world.reader.events(&trace_id("a"), 4, 3).unwrap();
     assert_eq!(page.iter().map(|event| event.event_id).collect::<Vec<_>>(), [5, 6, 7]);

@@ -1,7 +1,7 @@
 //! Permissions and their decisions (PERM-1).
 
 use soong_protocol::{
-    ChainLink, Decision, Demand, Permission, PermissionId, PermissionStatus, RunEvent, RunStatus, Scope, TraceId,
+    AccessRequest, ChainLink, Decision, Permission, PermissionId, PermissionStatus, RunEvent, RunStatus, Scope, TraceId,
 };
 
 use super::world::{TestStore, at, completed, event, run_id, session_id, started};
@@ -19,7 +19,7 @@ pub(super) fn permission_request(id: &str, name: &str, second: i64) -> Permissio
         tool: "write".into(),
         arguments: r#"{"path": "x"}"#.into(),
         fingerprint: "f".into(),
-        demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::whole_tool("/p/x") },
+        demand: AccessRequest { scope: Scope::Directory { path: "/p".into() }, ..AccessRequest::whole_tool("/p/x") },
         diff: Some("+x".into()),
         chain: vec![ChainLink {
             run_id: run_id(name),

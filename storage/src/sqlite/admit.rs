@@ -108,7 +108,7 @@ impl<'a> AdmissionCheck<'a, '_> {
                 }
             }
             Write::Answer { question_id, .. } => self.answer(question_id)?,
-            Write::PermissionDecision(ruling) => self.decision(&ruling.permission_id)?,
+            Write::PermissionDecision(answer) => self.decision(&answer.permission_id)?,
             Write::PermissionRequest(asked) => self.permission(asked)?,
             Write::ArtifactVersion(new) => self.version(new)?,
             Write::ArtifactCopy(new) => self.version(&new.version)?,

@@ -75,7 +75,7 @@ impl<'c> Batch<'c> {
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
                 Write::PermissionRequest(asked) => self.insert_permission(asked)?,
-                Write::PermissionDecision(ruling) => permissions::decide(self.conn, ruling)?,
+                Write::PermissionDecision(decision) => permissions::decide(self.conn, decision)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
                     artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;

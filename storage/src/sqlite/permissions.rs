@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
-use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
+use soong_protocol::{AccessRequest, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
 
 use super::columns::{Columns, collect_rows, json};
 use crate::store::PermissionFilter;
@@ -49,19 +49,19 @@ pub(super) fn insert(
 }
 
 /// Writes the decision about a pending permission.
-pub(super) fn decide(conn: &Connection, ruling: &PermissionDecision) -> rusqlite::Result<()> {
-    let status = if ruling.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
+pub(super) fn decide(conn: &Connection, answer: &PermissionDecision) -> rusqlite::Result<()> {
+    let status = if answer.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
     conn.prepare_cached(
         "UPDATE permission SET status = ?2, decision = ?3, decided_by = ?4, reason = ?5, decided_at = ?6
          WHERE permission_id = ?1 AND status = 'pending'",
     )?
     .execute(params![
-        ruling.permission_id.as_str(),
+        answer.permission_id.as_str(),
         status.as_str(),
-        ruling.decision.as_str(),
-        ruling.decided_by,
-        ruling.reason,
-        ruling.at.as_millis(),
+        answer.decision.as_str(),
+        answer.decided_by,
+        answer.reason,
+        answer.at.as_millis(),
     ])?;
     Ok(())
 }
@@ -100,7 +100,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         arguments: columns.next()?,
         fingerprint: columns.next()?,
         demand: {
-            let permission: DemandColumn<Demand> = columns.json()?;
+            let permission: DemandColumn<AccessRequest> = columns.json()?;
             diff = permission.diff;
             permission.demand
         },

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Save},
-    protocol::{Demand, Scope, ToolSpec},
+    protocol::{AccessRequest, Scope, ToolSpec},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -37,9 +37,9 @@ impl Tool for Leak {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let scope = Scope::Directory { path: format!("/{}", blurt()) };
-        let demand = Demand { target: blurt(), scope, is_sensitive: false, note: Some(blurt()) };
+        let demand = AccessRequest { target: blurt(), scope, is_sensitive: false, note: Some(blurt()) };
         Ok((self.1 == "ask").then_some(demand))
     }
 

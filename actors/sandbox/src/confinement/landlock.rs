@@ -1,7 +1,7 @@
 //! Confinement by Landlock, a Linux kernel feature with which an unprivileged process can restrict itself. It controls
 //! opening, creating, moving and removing files.
 //!
-//! Restrictions that the kernel does not support are omitted from the ruleset. [`lacks`] reports the resulting gap.
+//! Restrictions that the kernel does not support are omitted from the ruleset. [`unsupported_restriction`] reports the resulting gap.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ use super::SandboxPolicy;
 const NEWEST: ABI = ABI::V7;
 
 /// Returns the most serious action that a Landlock version cannot prevent. `None`: no relevant restriction is missing.
-pub(super) fn lacks(version: i64) -> Option<&'static str> {
+pub(super) fn unsupported_restriction(version: i64) -> Option<&'static str> {
     match version {
         ..3 => Some("emptying files outside of the project"),
         3..=5 => Some("sending signals to programs that it did not start"),

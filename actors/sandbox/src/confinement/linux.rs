@@ -52,13 +52,17 @@ fn confinement_of(machine: &HostCapabilities) -> Confinement {
     if version < 1 {
         return Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() };
     }
-    let old = landlock::lacks(version)
+    let old = landlock::unsupported_restriction(version)
         .map(|from| format!("Landlock {version} of this kernel cannot keep a command from {from}"));
     let bare = machine.no_mounts.as_ref().map(|why| {
         format!("a command could change modes and times of files outside of the project: it gets no mounts ({why})")
     });
-    let lacks: Vec<String> = [old, bare].into_iter().flatten().collect();
-    if lacks.is_empty() { Confinement::Full } else { Confinement::Partial { why: lacks.join("; ") } }
+    let unsupported_restriction: Vec<String> = [old, bare].into_iter().flatten().collect();
+    if unsupported_restriction.is_empty() {
+        Confinement::Full
+    } else {
+        Confinement::Partial { why: unsupported_restriction.join("; ") }
+    }
 }
 
 pub(super) fn parts(reach: &SandboxPolicy) -> io::Result<Option<SandboxParts>> {

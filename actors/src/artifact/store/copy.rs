@@ -113,8 +113,8 @@ pub(crate) fn registration_writes(copies: Vec<NewArtifactCopy>, trace: &TraceId)
         let artifact = &copy.version.artifact;
         Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved_event(artifact)))
     });
-    let told = events.collect();
-    (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), told)
+    let announcements = events.collect();
+    (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), announcements)
 }
 
 /// Returns the planned copy. Its size is not known yet.

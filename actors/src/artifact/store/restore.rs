@@ -94,7 +94,7 @@ fn restore_writes(
     name: &str,
     text: Option<&str>,
     trace: &TraceId,
-    (run, told_by): (&RunId, Option<&RunId>),
+    (run, reported_by): (&RunId, Option<&RunId>),
 ) -> [Write; 2] {
     let at = now();
     let update_type = if text.is_some() { UpdateType::Rewrite } else { UpdateType::Withdraw };
@@ -141,6 +141,6 @@ fn restore_writes(
         outcome: serde_json::to_string(&edited).unwrap_or_default(),
         created_at: at,
     };
-    let event_draft = EventDraft::new(trace.clone(), told_by.cloned(), at, event);
+    let event_draft = EventDraft::new(trace.clone(), reported_by.cloned(), at, event);
     [Write::Edit(Box::new(NewEdit { artifact, edit })), Write::Event(event_draft)]
 }

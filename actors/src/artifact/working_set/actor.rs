@@ -61,7 +61,7 @@ pub(in crate::artifact) enum WorkingSetMsg {
     /// Sent by an edit: requests the current state of a document.
     Read { name: String, reply: Reply<Option<Arc<Document>>> },
     /// Sent by an edit: records it.
-    Commit { name: String, wish: Arc<EditCommand>, reply: Reply<CommitOutcome> },
+    Commit { name: String, command: Arc<EditCommand>, reply: Reply<CommitOutcome> },
     /// Sent by the task that reads a document: its result.
     ReadDone { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
     /// Sent by the writer thread: the result of appending an edit.
@@ -130,8 +130,8 @@ impl Actor for WorkingSetActor {
             WorkingSetMsg::Read { name, reply } => {
                 self.handle_request(&myself, state, name, PendingRequest::Read(reply))
             }
-            WorkingSetMsg::Commit { name, wish, reply } => {
-                self.handle_request(&myself, state, name, PendingRequest::Commit(wish, reply, 0));
+            WorkingSetMsg::Commit { name, command, reply } => {
+                self.handle_request(&myself, state, name, PendingRequest::Commit(command, reply, 0));
             }
             WorkingSetMsg::ReadDone { name, outcome } => self.read(&myself, state, name, outcome),
             WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
@@ -314,31 +314,31 @@ impl WorkingSetActor {
     }
 }
 
-fn snapshot(wish: &EditCommand) -> ArtifactSnapshot {
-    let text = wish.document.text().unwrap_or_default();
-    ArtifactSnapshot::new(&wish.document.artifact, &text)
+fn snapshot(command: &EditCommand) -> ArtifactSnapshot {
+    let text = command.document.text().unwrap_or_default();
+    ArtifactSnapshot::new(&command.document.artifact, &text)
 }
 
 /// Returns the writes of an edit: its row and its event.
-fn edit_writes(wish: &EditCommand) -> Vec<Write> {
-    let artifact: &Artifact = &wish.document.artifact;
+fn edit_writes(command: &EditCommand) -> Vec<Write> {
+    let artifact: &Artifact = &command.document.artifact;
     let edit = DocumentEdit {
         artifact_id: artifact.artifact_id.clone(),
         revision: artifact.current_version,
-        update_type: wish.edited.update_type,
-        splice: wish.splice.clone(),
-        old: wish.old.clone(),
-        effect: wish.effect.clone(),
-        trace_id: wish.trace_id.clone(),
-        outcome: serde_json::to_string(&wish.edited).unwrap_or_default(),
+        update_type: command.edited.update_type,
+        splice: command.splice.clone(),
+        old: command.old.clone(),
+        effect: command.effect.clone(),
+        trace_id: command.trace_id.clone(),
+        outcome: serde_json::to_string(&command.edited).unwrap_or_default(),
         created_at: artifact.updated_at,
     };
     let event = ArtifactEvent::Edited {
         name: artifact.label().to_owned(),
-        update_type: wish.edited.update_type,
-        layer: wish.edited.layer,
-        snapshot: snapshot(wish),
+        update_type: command.edited.update_type,
+        layer: command.edited.layer,
+        snapshot: snapshot(command),
     };
-    let draft = EventDraft::new(wish.trace_id.clone(), Some(wish.effect.run_id.clone()), now(), event);
+    let draft = EventDraft::new(command.trace_id.clone(), Some(command.effect.run_id.clone()), now(), event);
     vec![Write::Edit(Box::new(NewEdit { artifact: artifact.clone(), edit })), Write::Event(draft)]
 }

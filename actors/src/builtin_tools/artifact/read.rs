@@ -126,7 +126,7 @@ fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usi
 mod tests {
     use super::*;
 
-    fn wish(offset: usize, limit: Option<usize>) -> ReadArguments {
+    fn page_of(offset: usize, limit: Option<usize>) -> ReadArguments {
         ReadArguments { name: "a".into(), version: None, offset, limit }
     }
 
@@ -140,10 +140,14 @@ mod tests {
             (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
             (4, None, 1_000, 1_000, "[the text has 3 lines]"),
         ] {
-            assert_eq!(page(text, &wish(offset, limit), (bytes, tokens)), want, "{offset} {limit:?} {bytes} {tokens}");
+            assert_eq!(
+                page(text, &page_of(offset, limit), (bytes, tokens)),
+                want,
+                "{offset} {limit:?} {bytes} {tokens}"
+            );
         }
-        let long = page(&"好".repeat(100), &wish(1, None), (FOOTER_BYTES + 10, 1_000));
+        let long = page(&"好".repeat(100), &page_of(1, None), (FOOTER_BYTES + 10, 1_000));
         assert_eq!(long, "好好好\n[this line has 300 bytes: cut]\n");
-        assert_eq!(page("", &wish(1, None), (100, 100)), "");
+        assert_eq!(page("", &page_of(1, None), (100, 100)), "");
     }
 }

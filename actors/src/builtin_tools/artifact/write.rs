@@ -3,7 +3,7 @@
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{ArtifactSource, Demand, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
+use soong_protocol::{AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
 
 use super::{artifact_owner, edit_output};
 use crate::{
@@ -88,7 +88,7 @@ impl Tool for CreateArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
@@ -143,7 +143,7 @@ impl Tool for UpdateArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
@@ -193,7 +193,7 @@ impl Tool for RewriteArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 

@@ -23,8 +23,8 @@ const MAX_TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The gateway actor.
 pub(crate) struct GatewayActor {
-    pub(super) books: Arc<GatewayShared>,
-    pub(super) gauge: Arc<ActorStatus>,
+    pub(super) shared: Arc<GatewayShared>,
+    pub(super) status: Arc<ActorStatus>,
 }
 
 /// State of the gateway actor.
@@ -46,36 +46,36 @@ impl Drop for WakeTimer {
 }
 
 impl GatewayActor {
-    fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState) {
+    fn serve(&self, myself: &ActorRef<GatewayMsg>, state: &mut GatewayState) {
         let blocked = loop {
-            let Some(tokens) = desk.queue.head().map(|wish| wish.tokens) else { break None };
+            let Some(tokens) = state.queue.head().map(|request| request.tokens) else { break None };
             // Calls begin one after the other: the response to one may block the next, and admitting many calls that
             // are then sent back would disturb the order of turns.
-            if self.books.ledger().has_pending_start() {
+            if self.shared.ledger().has_pending_start() {
                 break None;
             }
-            match self.books.admit(tokens) {
+            match self.shared.admit(tokens) {
                 // If the caller is gone, the permit is dropped, which returns it.
-                Ok(permit) => drop(desk.queue.pop().map(|wish| wish.reply.send(permit))),
+                Ok(permit) => drop(state.queue.pop().map(|request| request.reply.send(permit))),
                 Err(blocked) => break Some(blocked),
             }
         };
         let out = {
-            let mut ledger = self.books.ledger();
+            let mut ledger = self.shared.ledger();
             ledger.set_blocked(blocked);
             ledger.permit_count()
         };
-        self.books.set_waiting(desk.queue.len());
-        let now = self.books.now();
-        self.gauge.set_state("running", activity(out, desk.queue.len(), blocked, now));
+        self.shared.set_waiting(state.queue.len());
+        let now = self.shared.now();
+        self.status.set_state("running", activity(out, state.queue.len(), blocked, now));
         match blocked.and_then(|blocked| blocked.until) {
-            Some(until) => self.wake_at(myself, desk, until.min(now + MAX_TICK_INTERVAL), now),
-            None => desk.wake_timer = None,
+            Some(until) => self.wake_at(myself, state, until.min(now + MAX_TICK_INTERVAL), now),
+            None => state.wake_timer = None,
         }
     }
 
-    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, desk: &mut GatewayState, at: Duration, now: Duration) {
-        if desk.wake_timer.as_ref().is_some_and(|alarm| alarm.at <= at) {
+    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, state: &mut GatewayState, at: Duration, now: Duration) {
+        if state.wake_timer.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
         let (myself, wait) = (myself.clone(), at.saturating_sub(now));
@@ -83,7 +83,7 @@ impl GatewayActor {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(GatewayMsg::Tick); // the actor may be gone
         });
-        desk.wake_timer = Some(WakeTimer { at, timer });
+        state.wake_timer = Some(WakeTimer { at, timer });
     }
 }
 
@@ -112,8 +112,8 @@ impl Actor for GatewayActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<GatewayState, ActorProcessingErr> {
-        self.gauge.set_state("running", "");
-        let most_out = self.books.ledger().max_permits();
+        self.status.set_state("running", "");
+        let most_out = self.shared.ledger().max_permits();
         Ok(GatewayState { queue: CallQueue::new(most_out), wake_timer: None })
     }
 
@@ -121,22 +121,22 @@ impl Actor for GatewayActor {
         &self,
         myself: ActorRef<GatewayMsg>,
         message: GatewayMsg,
-        desk: &mut GatewayState,
+        state: &mut GatewayState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            GatewayMsg::Tick => desk.wake_timer = None,
-            _ => self.gauge.message_handled(),
+            GatewayMsg::Tick => state.wake_timer = None,
+            _ => self.status.message_handled(),
         }
         match message {
-            GatewayMsg::Acquire(wish) => {
-                let (session, ticket, again) = (wish.session.clone(), wish.ticket, wish.is_requeued);
-                desk.queue.push(session, ticket, wish, again);
+            GatewayMsg::Acquire(request) => {
+                let (session, ticket, again) = (request.session.clone(), request.ticket, request.is_requeued);
+                state.queue.push(session, ticket, request, again);
             }
-            GatewayMsg::Cancel { session, ticket } => desk.queue.remove(&session, ticket),
+            GatewayMsg::Cancel { session, ticket } => state.queue.remove(&session, ticket),
             GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Tick => {}
             GatewayMsg::Crash => return Err("crashed on request".into()),
         }
-        self.serve(&myself, desk);
+        self.serve(&myself, state);
         Ok(())
     }
 }

@@ -37,7 +37,7 @@ const ACQUIRE_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A model call in progress.
 pub(super) struct Call<'a> {
-    books: &'a Arc<GatewayShared>,
+    shared: &'a Arc<GatewayShared>,
     session: &'a SessionId,
     estimated_tokens: u64,
     sink: &'a mut dyn CallSink,
@@ -50,7 +50,7 @@ pub(super) struct Call<'a> {
 
 /// A place in the queue, given up when dropped.
 struct QueuePlace<'a> {
-    books: &'a GatewayShared,
+    shared: &'a GatewayShared,
     session: &'a SessionId,
     ticket: u64,
     was_served: bool,
@@ -59,7 +59,7 @@ struct QueuePlace<'a> {
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if !self.was_served {
-            self.books.cast(GatewayMsg::Cancel { session: self.session.clone(), ticket: self.ticket });
+            self.shared.cast(GatewayMsg::Cancel { session: self.session.clone(), ticket: self.ticket });
         }
     }
 }
@@ -74,14 +74,14 @@ struct Wait {
 
 impl<'a> Call<'a> {
     pub(super) fn new(
-        books: &'a Arc<GatewayShared>,
+        shared: &'a Arc<GatewayShared>,
         session: &'a SessionId,
         tokens: u64,
         sink: &'a mut dyn CallSink,
     ) -> Self {
-        let (ticket, tries) = (books.ticket(), books.ledger().register());
+        let (ticket, tries) = (shared.ticket(), shared.ledger().register());
         Self {
-            books,
+            shared,
             session,
             estimated_tokens: tokens,
             sink,
@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
         loop {
             let permit = self.acquire_permit().await?;
             self.sink.request_sent();
-            let outcome = attempt(model, request, self.books, self.sink).await;
+            let outcome = attempt(model, request, self.shared, self.sink).await;
             let next = permit.end(&mut self.tries, &outcome);
             let error = match outcome {
                 Ok(completion) => return Ok(completion),
@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
     /// Waits for a permit and begins the call with it.
     async fn acquire_permit(&mut self) -> Result<Permit, ErrorInfo> {
         let mut wait = Wait { start: Instant::now(), down_since: None, last_logged: None };
-        if self.is_requeued || self.books.ledger().is_blocked() {
+        if self.is_requeued || self.shared.ledger().is_blocked() {
             self.check_wait(&mut wait)?;
         }
         let permit = self.wait_in_queue(&mut wait).await;
@@ -151,10 +151,10 @@ impl<'a> Call<'a> {
         loop {
             let (reply, mut answer) = oneshot::channel();
             let (session, ticket) = (self.session.clone(), self.ticket);
-            let wish =
+            let acquire =
                 AcquireRequest { session, ticket, tokens: self.estimated_tokens, is_requeued: self.is_requeued, reply };
-            if !self.books.cast(GatewayMsg::Acquire(wish)) {
-                if let Some(failure) = self.books.failure() {
+            if !self.shared.cast(GatewayMsg::Acquire(acquire)) {
+                if let Some(failure) = self.shared.failure() {
                     return Err(failure);
                 }
                 if gone_since.get_or_insert_with(Instant::now).elapsed() > ACTOR_DOWN_LIMIT {
@@ -164,12 +164,12 @@ impl<'a> Call<'a> {
                 continue;
             }
             gone_since = None;
-            let mut place = QueuePlace { books: self.books, session: self.session, ticket, was_served: false };
+            let mut place = QueuePlace { shared: self.shared, session: self.session, ticket, was_served: false };
             let permit = loop {
                 tokio::select! {
                     biased;
                     permit = &mut answer => break permit,
-                    failure = self.books.given_up() => return Err(failure),
+                    failure = self.shared.given_up() => return Err(failure),
                     () = sleep_until(self.next_check(wait)) => self.check_wait(wait)?,
                 }
             };
@@ -191,8 +191,8 @@ impl<'a> Call<'a> {
             _ if waited < LOG_WAIT_AFTER => wait.start + LOG_WAIT_AFTER,
             _ => Instant::now() + CHECK_INTERVAL,
         };
-        let now = self.books.now();
-        let ledger = self.books.ledger();
+        let now = self.shared.now();
+        let ledger = self.shared.ledger();
         if !ledger.is_down(now) {
             return regular;
         }
@@ -203,9 +203,9 @@ impl<'a> Call<'a> {
 
     /// Shows what the call waits for, or fails if it must stop waiting.
     fn check_wait(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
-        let now = self.books.now();
+        let now = self.shared.now();
         let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let blocked = self.books.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
+        let blocked = self.shared.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
         self.sink.set_wait_reason(Some(match blocked.reason {
@@ -215,7 +215,7 @@ impl<'a> Call<'a> {
         let waited = wait.start.elapsed();
         let is_news = match wait.last_logged {
             None => waited >= LOG_WAIT_AFTER,
-            Some((told, at)) => told != blocked.reason && at.elapsed() >= LOG_WAIT_INTERVAL,
+            Some((logged_reason, at)) => logged_reason != blocked.reason && at.elapsed() >= LOG_WAIT_INTERVAL,
         };
         if is_news {
             wait.last_logged = Some((blocked.reason, Instant::now()));
@@ -232,7 +232,7 @@ fn ms(time: Duration) -> u64 {
 async fn attempt(
     model: &dyn Model,
     request: &ModelRequest,
-    books: &GatewayShared,
+    shared: &GatewayShared,
     sink: &mut dyn CallSink,
 ) -> Result<Completion, ModelError> {
     struct Deltas<'a> {
@@ -242,17 +242,17 @@ async fn attempt(
     }
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {
-            if let Some(books) = self.notify.take() {
-                books.answer_started();
+            if let Some(shared) = self.notify.take() {
+                shared.answer_started();
             }
             self.sink.push(delta);
         }
     }
-    let mut completion = model.complete(request, &mut Deltas { sink, notify: Some(books) }).await?;
+    let mut completion = model.complete(request, &mut Deltas { sink, notify: Some(shared) }).await?;
     if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
         return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));
     }
-    books.limits.check_completion(&completion)?;
+    shared.limits.check_completion(&completion)?;
     make_ids_unique(&mut completion);
     Ok(completion)
 }

@@ -64,7 +64,7 @@ pub(super) struct GatewayShared {
     /// Time of creation, by both clocks.
     created: Instant,
     origin_at: Timestamp,
-    tickets: AtomicU64,
+    next_ticket: AtomicU64,
     actor: RwLock<Option<Mailbox<GatewayMsg>>>,
     /// Number of queued calls, as the actor last reported it.
     waiting: AtomicU64,
@@ -79,7 +79,7 @@ impl GatewayShared {
             ledger: Mutex::new(Ledger::new(config)),
             created: Instant::now(),
             origin_at: clock::now(),
-            tickets: AtomicU64::new(0),
+            next_ticket: AtomicU64::new(0),
             actor: RwLock::new(None),
             waiting: AtomicU64::new(0),
             failure: watch::Sender::new(None),
@@ -104,7 +104,7 @@ impl GatewayShared {
 
     /// Returns the next ticket. A smaller ticket means that the call arrived earlier.
     pub(super) fn ticket(&self) -> u64 {
-        self.tickets.fetch_add(1, Relaxed)
+        self.next_ticket.fetch_add(1, Relaxed)
     }
 
     pub(super) fn waiting(&self) -> u64 {
@@ -123,7 +123,7 @@ impl GatewayShared {
     /// Admits a call that may use this many tokens.
     pub(super) fn admit(self: &Arc<Self>, tokens: u64) -> Result<Permit, Blocked> {
         let id = self.ledger().admit(tokens, self.now())?;
-        Ok(Permit { id, books: Arc::clone(self), ended: false })
+        Ok(Permit { id, shared: Arc::clone(self), ended: false })
     }
 
     /// Records that the provider has begun to answer a call, and so is not down.
@@ -177,23 +177,23 @@ impl StatusSource for GatewayStatusSource {
     }
 
     fn fill(&self, view: &mut ActorView) {
-        let books = &self.0;
-        let Load { in_flight, max_concurrency, sent, blocked, rate, pause, is_down } = books.load();
+        let shared = &self.0;
+        let Load { in_flight, max_concurrency, sent, blocked, rate, pause, is_down } = shared.load();
         let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
-        let waiting = books.waiting();
+        let waiting = shared.waiting();
         let blocked = blocked.filter(|_| waiting > 0);
         view.gateway = Some(GatewayView {
             in_flight: count(in_flight),
             max_concurrency: count(max_concurrency),
             waiting,
             waits_for: blocked.map(|blocked| blocked.reason.as_str().to_owned()),
-            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| books.wall_time(until)),
+            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| shared.wall_time(until)),
             sent,
             requests: rate.requests,
             requests_per_minute: limit(rate.max_requests),
             tokens: rate.tokens,
             tokens_per_minute: limit(rate.max_tokens),
-            retry_after: pause.map(|until| books.wall_time(until)),
+            retry_after: pause.map(|until| shared.wall_time(until)),
             is_down,
         });
     }
@@ -202,7 +202,7 @@ impl StatusSource for GatewayStatusSource {
 /// Permission to make one of the concurrent calls, with its reserved share of the rate.
 pub(crate) struct Permit {
     id: u64,
-    books: Arc<GatewayShared>,
+    shared: Arc<GatewayShared>,
     ended: bool,
 }
 
@@ -210,9 +210,9 @@ impl Permit {
     /// Starts the call. `false` if it may not begin any more, because another call was rate limited or the provider
     /// failed since the permit was granted: then drop the permit.
     pub(super) fn begin(&self) -> bool {
-        let begins = self.books.ledger().begin(self.id, self.books.now());
+        let begins = self.shared.ledger().begin(self.id, self.shared.now());
         if begins {
-            self.books.cast(GatewayMsg::Begun);
+            self.shared.cast(GatewayMsg::Begun);
         }
         begins
     }
@@ -220,17 +220,17 @@ impl Permit {
     /// Records the outcome of the call, and returns the permit.
     pub(super) fn end(mut self, tries: &mut Attempts, outcome: &Result<Completion, ModelError>) -> RetryDecision {
         self.ended = true;
-        self.books.ledger().end(self.id, tries, outcome, jitter(), self.books.now())
+        self.shared.ledger().end(self.id, tries, outcome, jitter(), self.shared.now())
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.ended {
-            self.books.ledger().give_back(self.id, self.books.now());
+            self.shared.ledger().give_back(self.id, self.shared.now());
         }
         // Goes to the current actor. An actor that is started later reads the state anyway.
-        self.books.cast(GatewayMsg::Returned);
+        self.shared.cast(GatewayMsg::Returned);
     }
 }
 

@@ -23,15 +23,15 @@ use crate::actor_tree::{ActorKind, ActorTree};
 /// A gateway with its actor.
 struct TestGateway {
     gateway: Gateway,
-    observatory: ActorTree,
+    actor_tree: ActorTree,
     actor: Mutex<ActorRef<GatewayMsg>>,
 }
 
 impl TestGateway {
     async fn open(model: Arc<dyn Model>, config: &ModelConfig) -> Arc<Self> {
-        let (gateway, observatory) = (Gateway::new("default", model, config), ActorTree::default());
-        let actor = Mutex::new(start_actor(&gateway, &observatory).await);
-        Arc::new(Self { gateway, observatory, actor })
+        let (gateway, actor_tree) = (Gateway::new("default", model, config), ActorTree::default());
+        let actor = Mutex::new(start_actor(&gateway, &actor_tree).await);
+        Arc::new(Self { gateway, actor_tree, actor })
     }
 
     /// Crashes the actor, and starts the next one when it is gone.
@@ -39,12 +39,12 @@ impl TestGateway {
         assert!(self.gateway.crash());
         let gone = self.actor.lock().unwrap().clone();
         gone.get_cell().wait(None).await.unwrap();
-        *self.actor.lock().unwrap() = start_actor(&self.gateway, &self.observatory).await;
+        *self.actor.lock().unwrap() = start_actor(&self.gateway, &self.actor_tree).await;
     }
 
     /// Returns the activity that the tree shows.
     fn activity(&self) -> String {
-        self.observatory.tree().unwrap().activity
+        self.actor_tree.tree().unwrap().activity
     }
 
     /// Makes a call for a session. Returns what the call reported, too.
@@ -56,10 +56,10 @@ impl TestGateway {
     }
 }
 
-async fn start_actor(gateway: &Gateway, observatory: &ActorTree) -> ActorRef<GatewayMsg> {
-    let gauge = observatory.register(ActorKind::ModelGateway, "default", None, "", None);
-    let (actor, _) = Actor::spawn(None, gateway.actor(Arc::clone(&gauge)), ()).await.unwrap();
-    gateway.attach(Mailbox::new(actor.clone(), gauge));
+async fn start_actor(gateway: &Gateway, actor_tree: &ActorTree) -> ActorRef<GatewayMsg> {
+    let status = actor_tree.register(ActorKind::ModelGateway, "default", None, "", None);
+    let (actor, _) = Actor::spawn(None, gateway.actor(Arc::clone(&status)), ()).await.unwrap();
+    gateway.attach(Mailbox::new(actor.clone(), status));
     actor
 }
 

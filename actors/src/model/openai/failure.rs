@@ -173,9 +173,9 @@ impl ErrorBody {
 
 impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
-    pub(super) fn status_error(&self, status: u16, headers: &HeaderMap, told: &ErrorBody) -> ModelError {
+    pub(super) fn status_error(&self, status: u16, headers: &HeaderMap, error_body: &ErrorBody) -> ModelError {
         let retry_after_ms = retry_after_ms(headers, SystemTime::now());
-        let failure = told.failure(status, retry_after_ms);
+        let failure = error_body.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
         let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
             Some(place) if (300..400).contains(&status) => {
@@ -189,15 +189,15 @@ impl ServiceInfo {
                 advice.push_str(", longer than a call may take (`model.timeout_ms`)");
             }
         }
-        ModelError { status: Some(status), ..self.error(failure, &what, &told.message, &advice) }
+        ModelError { status: Some(status), ..self.error(failure, &what, &error_body.message, &advice) }
     }
 
     /// Returns the error that a service reported inside a stream.
-    pub(super) fn stream_error(&self, told: &ErrorBody) -> ModelError {
-        let status = told.implied_status();
-        let failure = told.failure(status, None);
+    pub(super) fn stream_error(&self, error_body: &ErrorBody) -> ModelError {
+        let status = error_body.implied_status();
+        let failure = error_body.failure(status, None);
         let what = format!("{} reported an error instead of an answer", self.host);
-        let error = self.error(failure, &what, &told.message, &self.advice(failure, status));
+        let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status));
         ModelError { status: Some(status), ..error }
     }
 
@@ -272,11 +272,11 @@ impl ServiceInfo {
         }
     }
 
-    fn error(&self, failure: Failure, what: &str, told: &str, advice: &str) -> ModelError {
+    fn error(&self, failure: Failure, what: &str, error_body: &str, advice: &str) -> ModelError {
         // Redact before clipping: half a key would not be recognized.
-        let told = clip(&self.redactor.text(told), MAX_SERVICE_MESSAGE_CHARS);
-        let colon = if told.is_empty() { "" } else { ": " };
-        let message = format!("{what}{colon}{told}{advice}");
+        let error_body = clip(&self.redactor.text(error_body), MAX_SERVICE_MESSAGE_CHARS);
+        let colon = if error_body.is_empty() { "" } else { ": " };
+        let message = format!("{what}{colon}{error_body}{advice}");
         ModelError::new(failure, clip(&self.redactor.text(&message), MAX_MESSAGE_CHARS))
     }
 }

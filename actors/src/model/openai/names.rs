@@ -64,7 +64,7 @@ impl ToolNames {
         if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
             return Cow::Borrowed(calls);
         }
-        let told = |call: &ToolCall| ToolCall {
+        let renamed = |call: &ToolCall| ToolCall {
             id: call.id.clone(),
             name: self.outgoing_name(&call.name).to_owned(),
             arguments: match is_json_object(&call.arguments) {
@@ -72,7 +72,7 @@ impl ToolNames {
                 false => unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
             },
         };
-        Cow::Owned(calls.iter().map(told).collect())
+        Cow::Owned(calls.iter().map(renamed).collect())
     }
 
     /// Restores Soong's names in the calls of an answer. A name that was not sent is kept; the run rejects it.

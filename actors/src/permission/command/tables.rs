@@ -208,8 +208,8 @@ impl HarmlessCommand {
         if let Some((name, _)) = word.split_once('=') {
             return has(&format!("{name}=")).then_some(false);
         }
-        let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
-        let mut rest = letters.chars();
+        let flags = word.strip_prefix('-').filter(|flags| !flags.starts_with('-'))?;
+        let mut rest = flags.chars();
         while let Some(letter) = rest.next() {
             if has(&format!("-{letter}")) {
                 continue;
@@ -303,7 +303,7 @@ fn matches_argument(word: &str, sign: &str) -> bool {
     if let Some(long) = sign.strip_prefix("--") {
         return name.strip_prefix("--").is_some_and(|given| !given.is_empty() && long.starts_with(given));
     }
-    if let Some(letter) = sign.strip_prefix('-').filter(|letters| letters.len() == 1) {
+    if let Some(letter) = sign.strip_prefix('-').filter(|flags| flags.len() == 1) {
         return word.starts_with('-') && !word.starts_with("--") && word.contains(letter);
     }
     name == sign

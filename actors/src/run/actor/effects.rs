@@ -121,8 +121,8 @@ impl RunActor {
     }
 
     /// Hits the fault points that follow an effect: the effect is done, and its input has not been handled yet.
-    pub(in crate::run) fn hit_fault_point(&self, news: &RunInput) {
-        let point = match news {
+    pub(in crate::run) fn hit_fault_point(&self, input: &RunInput) {
+        let point = match input {
             RunInput::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
@@ -155,11 +155,11 @@ impl RunActor {
 
     pub(in crate::run) fn reply_to_spawn(
         &self,
-        tickets: &mut HashMap<u64, SpawnReply>,
+        pending_spawns: &mut HashMap<u64, SpawnReply>,
         ticket: u64,
         answer: Result<Vec<Run>, ErrorInfo>,
     ) {
-        if let Some(reply) = tickets.remove(&ticket) {
+        if let Some(reply) = pending_spawns.remove(&ticket) {
             reply.send(answer);
         }
     }

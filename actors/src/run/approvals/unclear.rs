@@ -39,7 +39,7 @@ impl Approvals {
                 (
                     run,
                     PermissionDecision::from_request(permission)
-                        .map(|ruling| RunInput::Tool(ToolInput::PermissionDecided(Box::new(ruling)))),
+                        .map(|decision| RunInput::Tool(ToolInput::PermissionDecided(Box::new(decision)))),
                 )
             }
             PendingRow::Question(id) => {
@@ -53,8 +53,8 @@ impl Approvals {
                 )
             }
         };
-        if let (Some(run), Some(news)) = (self.runs.get(&run), input) {
-            self.runs.notify(&run, news);
+        if let (Some(run), Some(input)) = (self.runs.get(&run), input) {
+            self.runs.notify(&run, input);
         }
         Ok(())
     }

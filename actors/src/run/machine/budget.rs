@@ -7,7 +7,7 @@
 use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStatus};
 
 use crate::{
-    budget::{self, Mark},
+    budget::{self, LimitStatus},
     run::machine::{ending::Termination, state::RunState, transition::Transition},
 };
 
@@ -16,7 +16,7 @@ impl RunState {
         match event {
             BudgetEvent::Warning { dimension, .. } => self.usage.warned.push(*dimension),
             BudgetEvent::Exceeded { dimension, used, limit } => {
-                let limit_status = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
+                let limit_status = LimitStatus { dimension: *dimension, used: used.clone(), limit: limit.clone() };
                 self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
@@ -30,7 +30,7 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Ends the run with `budget_exceeded` if the error reports an exceeded budget.
     pub(crate) fn end_if_budget_exceeded(&mut self, error: &ErrorInfo) {
-        if let Some(Mark { dimension, used, limit }) = budget::limit_of_error(error)
+        if let Some(LimitStatus { dimension, used, limit }) = budget::limit_of_error(error)
             && self.state.end.ending.is_none()
         {
             self.emit(BudgetEvent::Exceeded { dimension, used, limit });
@@ -50,13 +50,13 @@ impl Transition<'_, '_> {
     pub(crate) fn end_by_time_budget(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
         let limit_status =
-            Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
+            LimitStatus { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
         self.end_if_budget_exceeded(&budget::budget_exceeded_error(&limit_status));
     }
 
     /// Records a warning, once per limit, when four fifths of it are used.
     pub(crate) fn record_budget_warnings(&mut self) {
-        for Mark { dimension, used, limit } in self.nearly_used() {
+        for LimitStatus { dimension, used, limit } in self.nearly_used() {
             if !self.state.usage.warned.contains(&dimension) {
                 self.emit(BudgetEvent::Warning { dimension, used, limit });
             }
@@ -66,9 +66,9 @@ impl Transition<'_, '_> {
     /// Returns the note for the model about nearly used limits; `None` if there are none.
     pub(crate) fn budget_note(&self) -> Option<String> {
         let limits = self.nearly_used();
-        let lines = limits
-            .iter()
-            .map(|Mark { dimension, used, limit }| format!("- {}: {used} of {limit} used\n", dimension.as_str()));
+        let lines = limits.iter().map(|LimitStatus { dimension, used, limit }| {
+            format!("- {}: {used} of {limit} used\n", dimension.as_str())
+        });
         let lines: String = lines.collect();
         (!lines.is_empty()).then(|| {
             format!(
@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
         })
     }
 
-    fn nearly_used(&self) -> Vec<Mark> {
+    fn nearly_used(&self) -> Vec<LimitStatus> {
         self.context.budget.map(budget::BudgetAccount::nearly_exhausted).unwrap_or_default()
     }
 }

@@ -28,7 +28,7 @@ impl Transition<'_, '_> {
                 .effects
                 .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::SessionStart, prompt: None }));
         }
-        if !spec.settings.goes_on && spec.hooks.has_hooks(HookPoint::UserPromptSubmit) {
+        if !spec.settings.resumes && spec.hooks.has_hooks(HookPoint::UserPromptSubmit) {
             let prompt = Some(spec.task.clone());
             self.step
                 .effects
@@ -42,7 +42,7 @@ impl Transition<'_, '_> {
         let spec = &state.spec;
         let is_completing = state.phase == Phase::Answered && state.end.ending.is_none();
         let is_exempt =
-            spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.handed_out.is_empty();
+            spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.unexecuted_calls.is_empty();
         if !is_completing || is_exempt || spec.settings.driven || !spec.hooks.has_hooks(HookPoint::Stop) {
             return false;
         }

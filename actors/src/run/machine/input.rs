@@ -6,7 +6,7 @@ use soong_protocol::{
 };
 
 use crate::{
-    budget::Mark,
+    budget::LimitStatus,
     hook::HookResult,
     memory::Changes,
     model::Completion,
@@ -42,7 +42,7 @@ pub(crate) enum RunInput {
 #[derive(Debug)]
 pub(crate) enum ModelInput {
     /// The model answered. `short_of`: the budget that made the answer shorter than it could have been.
-    Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
+    Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<LimitStatus> },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived.
     Failed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
     /// The gateway reports on the call.

@@ -144,7 +144,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
         status: ending.status,
         end_reason: ending.reason,
         output: run.answer.text.clone(),
-        tool_calls: run.answer.handed_out.clone(),
+        tool_calls: run.answer.unexecuted_calls.clone(),
         error: ending.error.clone(),
         completed_at: at,
         turn: run.turn.number,

@@ -106,7 +106,7 @@ impl RunState {
         if let (Event::Run(RunEvent::Recovered { .. }), Some(last), None) =
             (event, self.clock.last_event_at, self.waiting.since)
         {
-            self.clock.away_ms += at.millis_since(last);
+            self.clock.idle_ms += at.millis_since(last);
         }
         self.clock.last_event_at = Some(at);
         if let Event::Tool(event) = event {
@@ -168,7 +168,7 @@ impl RunState {
                 }
             }
             ModelEvent::Completed { waited_ms, .. } => {
-                self.clock.away_ms += waited_ms;
+                self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
             }
             ModelEvent::Retrying { error, .. } => {
@@ -183,7 +183,7 @@ impl RunState {
                 }
             }
             ModelEvent::Failed { error, waited_ms, .. } => {
-                self.clock.away_ms += waited_ms;
+                self.clock.idle_ms += waited_ms;
                 self.phase = Phase::Halted;
                 let reason = match error.code {
                     _ if self.turn.kept_partial => EndReason::AbortedStreaming,
@@ -210,7 +210,7 @@ impl RunState {
             RunEvent::Resumed { .. } => {
                 let since = self.waiting.since.take();
                 self.waiting.reason = None;
-                self.clock.away_ms += since.map_or(0, |since| at.millis_since(since));
+                self.clock.idle_ms += since.map_or(0, |since| at.millis_since(since));
             }
             RunEvent::LoopStarted { .. } => {
                 self.start.loop_started = true;
@@ -292,7 +292,7 @@ impl RunState {
                 self.close_turn();
                 self.phase = Phase::Answered;
                 self.answer.text.clone_from(&message.content);
-                self.answer.handed_out.clone_from(&message.tool_calls);
+                self.answer.unexecuted_calls.clone_from(&message.tool_calls);
             }
             Role::Assistant => {
                 self.close_turn();
@@ -363,7 +363,7 @@ impl RunState {
     pub(crate) fn used_ms_by_events(&self) -> u64 {
         let (Some(start), Some(last)) = (self.clock.started_at, self.clock.last_event_at) else { return 0 };
         let waiting_ms = self.waiting.since.map_or(0, |since| last.millis_since(since));
-        last.millis_since(start).saturating_sub(self.clock.away_ms + waiting_ms)
+        last.millis_since(start).saturating_sub(self.clock.idle_ms + waiting_ms)
     }
 
     /// Returns the usage of the run itself, including tool calls that are still running.

@@ -20,7 +20,7 @@ use soong_protocol::{
 };
 
 use crate::{
-    budget::{self, BudgetAccount, Mark},
+    budget::{self, BudgetAccount, LimitStatus},
     model::Completion,
     run::machine::{
         effect::{ChildEffect, Effect, Step},
@@ -53,34 +53,34 @@ pub(in crate::run::machine) struct Transition<'a, 'n> {
 
 impl RunState {
     /// Handles one input. An input that arrives after the end has no effect.
-    pub(crate) fn handle(&mut self, news: RunInput, now: &mut StepContext<'_>) -> Step {
+    pub(crate) fn handle(&mut self, input: RunInput, now: &mut StepContext<'_>) -> Step {
         if self.is_ended() {
-            return handle_after_end(news);
+            return handle_after_end(input);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
         let mut transition = Transition { state: self, context: now, step: Step::default() };
-        transition.take(news);
+        transition.take(input);
         transition.finish_if_done();
         transition.step
     }
 }
 
 /// Handles an input of an ended run: answers a spawn request, and ignores everything else.
-fn handle_after_end(news: RunInput) -> Step {
+fn handle_after_end(input: RunInput) -> Step {
     let mut step = Step::default();
-    if let RunInput::Child(ChildInput::Spawn { ticket, .. }) = news {
+    if let RunInput::Child(ChildInput::Spawn { ticket, .. }) = input {
         step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
     }
     step
 }
 
 impl Transition<'_, '_> {
-    fn take(&mut self, news: RunInput) {
+    fn take(&mut self, input: RunInput) {
         // A task that was cancelled may report before the cancel request arrives.
-        if news.is_cancellation() && self.state.end.ending.is_none() {
+        if input.is_cancellation() && self.state.end.ending.is_none() {
             self.cancel();
         }
-        match news {
+        match input {
             RunInput::Start => self.start(),
             RunInput::Resume(again) => self.resume(again),
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
@@ -132,7 +132,7 @@ impl Transition<'_, '_> {
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
             ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
             ToolInput::PermissionRequired(asked) => self.request_approval(*asked),
-            ToolInput::PermissionDecided(ruling) => self.permission_decided(*ruling),
+            ToolInput::PermissionDecided(decision) => self.permission_decided(*decision),
             ToolInput::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
         }
     }
@@ -223,7 +223,12 @@ impl Transition<'_, '_> {
         self.step.writes.push(Write::Event(draft));
     }
 
-    fn model_answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
+    fn model_answered(
+        &mut self,
+        completion: Completion,
+        (duration_ms, waited_ms): (u64, u64),
+        short_of: Option<LimitStatus>,
+    ) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
             completion_tokens: self.state.spec.model.counter.count_text(&completion.text),

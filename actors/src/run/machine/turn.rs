@@ -31,7 +31,7 @@ use crate::{
 
 /// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of retries of a
 /// reflection whose prompt is too long.
-const MAX_COMPACTIONS: u32 = 3;
+const MAX_COMPACTION_ATTEMPTS: u32 = 3;
 /// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the window before the next
 /// attempt. The required growth doubles with each consecutive failure.
 const RETRY_GROWTH_DIVISOR: u64 = 20;
@@ -71,7 +71,8 @@ impl RunState {
             }
             ContextEvent::CompactionCompleted { .. } => {
                 self.compaction.completed += 1;
-                (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.min_tokens) = (0, 0, 0);
+                (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.retry_above_tokens) =
+                    (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
                 // A summary request that a crash interrupted does not count as a failure of the summarizer.
@@ -81,7 +82,7 @@ impl RunState {
                     let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
                         << self.compaction.consecutive_failures.min(MAX_RETRY_DOUBLINGS);
                     self.compaction.consecutive_failures += 1;
-                    self.compaction.min_tokens = self
+                    self.compaction.retry_above_tokens = self
                         .compaction
                         .tokens_before
                         .saturating_add(growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR));
@@ -189,9 +190,9 @@ impl Transition<'_, '_> {
         // exceeds the window is compacted even before that.
         let is_exact = self.state.spec.model.counter.is_exact();
         let above = if is_exact {
-            self.state.compaction.min_tokens.min(self.state.conversation.window)
+            self.state.compaction.retry_above_tokens.min(self.state.conversation.window)
         } else {
-            self.state.compaction.min_tokens
+            self.state.compaction.retry_above_tokens
         };
         let limit = self.state.compaction_threshold().max(above);
         if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
@@ -247,11 +248,12 @@ impl Transition<'_, '_> {
     }
 
     /// Requests a summary of the older part of the conversation. Returns `false` if nothing can be summarized, the run
-    /// is a reflection, or [`MAX_COMPACTIONS`] is reached.
+    /// is a reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
-        if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTIONS {
+        if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
+        {
             return false;
         }
         let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
@@ -410,13 +412,13 @@ impl Transition<'_, '_> {
             return false;
         }
         let tokens = self.state.conversation.prompt_tokens;
-        if self.state.compaction.completed + self.state.compaction.failed >= MAX_COMPACTIONS {
+        if self.state.compaction.completed + self.state.compaction.failed >= MAX_COMPACTION_ATTEMPTS {
             return false;
         }
         let attempt = self.state.turn.attempt;
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
-        if self.state.reflection.is_some() && attempt <= MAX_COMPACTIONS {
+        if self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS {
             // The window was reduced, so the next prompt includes less of the conversation under review.
             self.call_model();
             return true;

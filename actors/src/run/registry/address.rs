@@ -21,9 +21,9 @@ enum AddressState {
     Closed,
     Open(Mailbox<RunMsg>),
     Passivated {
-        letters: Vec<RunMsg>,
+        buffered: Vec<RunMsg>,
         /// Keeps the run's clock stopped.
-        still: Option<ClockPause>,
+        clock_pause: Option<ClockPause>,
     },
 }
 
@@ -40,18 +40,18 @@ pub(crate) enum SendOutcome {
     Dropped,
 }
 
-struct CurrentActor {
+struct AddressInner {
     state: AddressState,
     /// Tasks of the current incarnation. The next incarnation starts when they have ended (ACT-3).
     tasks: TaskTracker,
 }
 
 /// Address of a run. Stays the same when the run's actor is restarted.
-pub(crate) struct RunAddress(Mutex<CurrentActor>);
+pub(crate) struct RunAddress(Mutex<AddressInner>);
 
 impl Default for RunAddress {
     fn default() -> Self {
-        Self(Mutex::new(CurrentActor { state: AddressState::Closed, tasks: TaskTracker::new() }))
+        Self(Mutex::new(AddressInner { state: AddressState::Closed, tasks: TaskTracker::new() }))
     }
 }
 
@@ -60,11 +60,11 @@ impl RunAddress {
     /// stopped, if the run was passivated with one.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
-            AddressState::Passivated { letters, still } => {
-                for message in letters {
+            AddressState::Passivated { buffered, clock_pause } => {
+                for message in buffered {
                     mailbox.send(message);
                 }
-                still
+                clock_pause
             }
             AddressState::Closed | AddressState::Open(_) => None,
         }
@@ -74,10 +74,10 @@ impl RunAddress {
         self.actor().state = AddressState::Closed;
     }
 
-    /// Starts to buffer messages for the next actor. `still` keeps the run's clock stopped until [`open`](Self::open)
+    /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped until [`open`](Self::open)
     /// or [`close`](Self::close).
-    pub(crate) fn start_buffering(&self, still: Option<ClockPause>) {
-        self.actor().state = AddressState::Passivated { letters: Vec::new(), still };
+    pub(crate) fn start_buffering(&self, clock_pause: Option<ClockPause>) {
+        self.actor().state = AddressState::Passivated { buffered: Vec::new(), clock_pause };
     }
 
     pub(crate) fn send(&self, message: RunMsg) -> SendOutcome {
@@ -90,9 +90,9 @@ impl RunAddress {
                     SendOutcome::Dropped
                 }
             }
-            AddressState::Passivated { letters, .. } => {
-                letters.push(message);
-                if letters.len() == 1 { SendOutcome::BufferedFirst } else { SendOutcome::Buffered }
+            AddressState::Passivated { buffered, .. } => {
+                buffered.push(message);
+                if buffered.len() == 1 { SendOutcome::BufferedFirst } else { SendOutcome::Buffered }
             }
         }
     }
@@ -111,7 +111,7 @@ impl RunAddress {
     /// Returns whether the buffer contains messages; `None` if the run is not passivated.
     pub(crate) fn has_buffered(&self) -> Option<bool> {
         match &self.actor().state {
-            AddressState::Passivated { letters, .. } => Some(!letters.is_empty()),
+            AddressState::Passivated { buffered, .. } => Some(!buffered.is_empty()),
             AddressState::Closed | AddressState::Open(_) => None,
         }
     }
@@ -125,7 +125,7 @@ impl RunAddress {
         (previous, tasks)
     }
 
-    fn actor(&self) -> MutexGuard<'_, CurrentActor> {
+    fn actor(&self) -> MutexGuard<'_, AddressInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

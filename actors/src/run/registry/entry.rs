@@ -12,7 +12,7 @@ use crate::{
     actor_tree::ActorStatus,
     budget::BudgetAccount,
     clock::now,
-    events::LostRun,
+    events::UnrecordedRun,
     run::{clock::RunClock, machine::outcome::RunOutcome, otel_spans, registry::address::RunAddress},
 };
 
@@ -103,8 +103,8 @@ impl RunEntry {
     pub(super) fn new(
         run: &Run,
         token: CancellationToken,
-        gauge: Arc<ActorStatus>,
-        (purse, clock, span): (Option<BudgetAccount>, Arc<RunClock>, Span),
+        status: Arc<ActorStatus>,
+        (account, clock, span): (Option<BudgetAccount>, Arc<RunClock>, Span),
     ) -> Self {
         Self {
             run_id: run.run_id.clone(),
@@ -115,8 +115,8 @@ impl RunEntry {
             driven: run.settings.driven,
             handles: Arc::default(),
             token,
-            status: gauge,
-            budget: purse,
+            status,
+            budget: account,
             clock,
             address: RunAddress::default(),
             published: watch::Sender::new(RunPublished {
@@ -254,9 +254,9 @@ impl RunEntry {
     }
 
     /// Returns the report that the end of the run cannot be recorded.
-    pub(crate) fn unrecorded_report(&self, error: ErrorInfo) -> LostRun {
+    pub(crate) fn unrecorded_report(&self, error: ErrorInfo) -> UnrecordedRun {
         let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
-        LostRun { trace_id, session_id, run_id, ts: now(), error }
+        UnrecordedRun { trace_id, session_id, run_id, ts: now(), error }
     }
 
     /// Waits until the request to cancel the run is durable, or the run has ended.

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct RunSupervisorActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 impl Actor for RunSupervisorActor {
@@ -22,7 +22,7 @@ impl Actor for RunSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<RunSpawner, ActorProcessingErr> {
-        self.gauge.set_state("running", "");
+        self.status.set_state("running", "");
         Ok(RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
     }
 
@@ -30,13 +30,13 @@ impl Actor for RunSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        keeper: &mut RunSpawner,
+        spawner: &mut RunSpawner,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.message_handled();
+        self.status.message_handled();
         match message {
-            RunSupervisorMsg::Start { run, start } => keeper.start(&myself, &run, start).await,
-            RunSupervisorMsg::Activate(run) => keeper.activate(&myself, &run).await,
-            RunSupervisorMsg::StartFailed(failed) => keeper.start_failed(failed),
+            RunSupervisorMsg::Start { run, start } => spawner.start(&myself, &run, start).await,
+            RunSupervisorMsg::Activate(run) => spawner.activate(&myself, &run).await,
+            RunSupervisorMsg::StartFailed(failed) => spawner.start_failed(failed),
             RunSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -46,9 +46,9 @@ impl Actor for RunSupervisorActor {
         &self,
         myself: ActorRef<Self::Msg>,
         event: SupervisionEvent,
-        keeper: &mut RunSpawner,
+        spawner: &mut RunSpawner,
     ) -> Result<(), ActorProcessingErr> {
-        keeper.supervise(&myself, event).await;
+        spawner.supervise(&myself, event).await;
         Ok(())
     }
 }

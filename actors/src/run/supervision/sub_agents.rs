@@ -34,7 +34,7 @@ pub(crate) struct SubAgentSupervisorActor {
     pub(crate) resolver: Arc<RunResolver>,
     /// Maximum number of children that run at a time (`agents.max_concurrent_children_per_session`).
     pub(crate) slots: usize,
-    pub(crate) gauge: Arc<ActorStatus>,
+    pub(crate) status: Arc<ActorStatus>,
 }
 
 /// A child that waits for a slot.
@@ -74,7 +74,7 @@ impl Actor for SubAgentSupervisorActor {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
-        self.gauge.set_state("running", "");
+        self.status.set_state("running", "");
         Ok(SubAgentSupervisorState {
             spawner: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
             queue: FairQueue::default(),
@@ -91,7 +91,7 @@ impl Actor for SubAgentSupervisorActor {
         message: SubAgentMsg,
         state: &mut SubAgentSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
-        self.gauge.message_handled();
+        self.status.message_handled();
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
@@ -217,6 +217,6 @@ impl SubAgentSupervisorActor {
             (working, 0) => format!("{working} of {slots} slots"),
             (working, waiting) => format!("{working} of {slots} slots, {waiting} queued"),
         };
-        self.gauge.set_state("running", activity);
+        self.status.set_state("running", activity);
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong_protocol::{
-    ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission, PermissionId, PermissionStatus,
-    Run, Scope, ToolSpec,
+    AccessRequest, ChainLink, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission, PermissionId,
+    PermissionStatus, Run, Scope, ToolSpec,
 };
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
@@ -32,7 +32,7 @@ const READ: &str = "read";
 /// Result of the authorization of a call.
 pub(crate) enum Authorization {
     /// The call may run, with this access.
-    Allowed(Option<Demand>),
+    Allowed(Option<AccessRequest>),
     /// The call requires approval.
     NeedsApproval(Box<Permission>),
     /// The call is denied.
@@ -160,7 +160,7 @@ impl Authorizer {
         spec: &RunSpec,
         (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolCallTask),
         id: &PermissionId,
-        demand: &Demand,
+        demand: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {
         let wanted = id.clone();
         let Some(row) = self.reader.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
@@ -176,7 +176,7 @@ impl Authorizer {
 
     /// Returns the network policy for a call. `Allow` applies only to calls that use the network, change nothing and
     /// touch nothing sensitive. All calls that the policy does not cover require approval.
-    fn network_policy(&self, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
+    fn network_policy(&self, tool: &ToolSpec, demand: &AccessRequest) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
             NetworkPolicy::Allow if tool.has_tag(NETWORK_TAG) && !tool.effect.is_mutating() && !demand.is_sensitive => {
@@ -197,7 +197,7 @@ fn denied_tool(tool: &str) -> ErrorInfo {
 
 /// Returns the error for a command on a machine without confinement. Only a grant that existed before the run allows
 /// such a command, so no approval is requested.
-fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
+fn unconfined(tool: &str, demand: &AccessRequest, why: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
@@ -225,7 +225,7 @@ fn access_changed(tool: &str) -> ErrorInfo {
 
 /// Returns the error for a call that requires approval when no approver is available. The details name the target, and
 /// the grants that would allow the call.
-fn no_approver(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
+fn no_approver(tool: &str, demand: &AccessRequest, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let advice = match &allow[..] {
         [] => "No grant reaches it: a person has to be asked".to_owned(),

@@ -241,13 +241,13 @@ impl Finalizer {
         }
         // A run without a budget account of its own, such as an ended run, counts against the account of its parent.
         // Parents come first in `used`, so that account is already known.
-        let mut purses: HashMap<&RunId, BudgetAccount> = HashMap::new();
+        let mut accounts: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
-            let parent_purse = || purses.get(run.parent_run_id.as_ref()?).cloned();
+            let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();
             let own = self.runs.get(&run.run_id).and_then(|live| live.budget.clone());
-            if let Some(purse) = own.or_else(parent_purse) {
-                purse.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
-                purses.insert(&run.run_id, purse);
+            if let Some(account) = own.or_else(parent_account) {
+                account.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
+                accounts.insert(&run.run_id, account);
             }
         }
     }

@@ -66,12 +66,12 @@ impl CallObserver {
         journal: &JournalHandle,
         live: &Arc<RunEntry>,
         spec: &Arc<RunSpec>,
-        told: Option<Mailbox<RunMsg>>,
+        run_mailbox: Option<Mailbox<RunMsg>>,
     ) -> Self {
         Self {
             journal: journal.clone(),
             live: Arc::clone(live),
-            mailbox: told,
+            mailbox: run_mailbox,
             spec: Arc::clone(spec),
             prompt_tokens: 0,
             partial: String::new(),
@@ -87,10 +87,10 @@ impl CallObserver {
     /// request.
     async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
-        let Some(purse) = self.live.budget.clone() else { return Ok(None) };
+        let Some(account) = self.live.budget.clone() else { return Ok(None) };
         let start = Instant::now();
         let wait = |waits: bool| self.set_wait_reason(waits.then(|| "waits for budget that others hold".to_owned()));
-        let held = purse.reserve(&request, wait).await?;
+        let held = account.reserve(&request, wait).await?;
         self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let max_output_tokens = held.max_output_tokens;
         self.reservation = Some(held);

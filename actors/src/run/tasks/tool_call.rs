@@ -81,7 +81,7 @@ impl ToolRunner {
         storing: &TaskTracker,
     ) -> ToolContext {
         let project_dir = self.runs.project_dir(&spec.identity.session_id);
-        let door = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
+        let artifact_service = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
         let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
         ToolContext {
             session_id: spec.identity.session_id.clone(),
@@ -99,7 +99,7 @@ impl ToolRunner {
             granted_access: None,
             progress: self.progress(live, &job.id),
             cleanup_tasks: storing.clone(),
-            artifact_service: Some(Arc::new(door)),
+            artifact_service: Some(Arc::new(artifact_service)),
         }
     }
 
@@ -147,7 +147,7 @@ impl ToolRunner {
             return ToolAttempt::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
         };
         match self.authorizer.authorize(spec, &job, tool, &context).await {
-            Authorization::Allowed(leave) => context.granted_access = leave,
+            Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
             Authorization::Denied(error) => return ToolAttempt::Ended(Box::new(Err(error))),
         }

@@ -67,8 +67,8 @@ impl TrafficDump {
             ..Save::new("", "application/json", format!("{traffic:#}"))
         };
         let place = ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
-        let door = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
-        if let Err(error) = door.save(&place, save).await {
+        let artifact_service = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
+        if let Err(error) = artifact_service.save(&place, save).await {
             tracing::warn!(run = %spec.identity.run_id, turn, %error, "a model call's traffic was not stored");
         }
     }

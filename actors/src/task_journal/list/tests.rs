@@ -32,10 +32,10 @@ impl TestFolders {
         self.project().join(".soong-agent/tasks")
     }
 
-    fn clean_up(&self, wish: TaskCleanup) -> Vec<PathBuf> {
-        let report = clean_up_tasks(Some(&self.home()), &wish).unwrap();
-        assert!(report.failed.is_empty() && report.dry_run == wish.dry_run);
-        assert!(report.candidates.iter().all(|candidate| candidate.deleted != wish.dry_run));
+    fn clean_up(&self, request: TaskCleanup) -> Vec<PathBuf> {
+        let report = clean_up_tasks(Some(&self.home()), &request).unwrap();
+        assert!(report.failed.is_empty() && report.dry_run == request.dry_run);
+        assert!(report.candidates.iter().all(|candidate| candidate.deleted != request.dry_run));
         report.candidates.into_iter().map(|candidate| candidate.path).collect()
     }
 }
@@ -106,16 +106,16 @@ fn task_2_cleanup_deletes_only_ended_tasks() {
 
     let plain = || TaskCleanup::dry_run_for(folder.project());
     let path = |name: &str| tasks.join("s").join(format!("{name}.wal.jsonl"));
-    for (wish, want) in [
+    for (request, want) in [
         (plain(), vec!["completed"]),
         (TaskCleanup { include_failed: true, ..plain() }, vec!["completed", "failed"]),
         (TaskCleanup { include_cancelled: true, ..plain() }, vec!["cancelled", "completed"]),
         (TaskCleanup { older_than_ms: Some(3_600_000), ..plain() }, vec![]),
         (TaskCleanup { older_than_ms: Some(0), ..plain() }, vec!["completed"]),
     ] {
-        let mut found = folder.clean_up(wish.clone());
+        let mut found = folder.clean_up(request.clone());
         found.sort();
-        assert_eq!(found, want.into_iter().map(path).collect::<Vec<_>>(), "{wish:?}");
+        assert_eq!(found, want.into_iter().map(path).collect::<Vec<_>>(), "{request:?}");
         assert!(path("completed").exists(), "a dry run deletes nothing");
     }
     let all = TaskCleanup { dry_run: false, include_failed: true, include_cancelled: true, ..plain() };
@@ -132,8 +132,9 @@ fn age_is_taken_from_file_modification_time() {
     let old = SystemTime::now() - Duration::from_secs(7_200);
     fs::File::options().append(true).open(&path).unwrap().set_modified(old).unwrap();
     for (hours, goes) in [(1, true), (3, false)] {
-        let wish = TaskCleanup { older_than_ms: Some(hours * 3_600_000), ..TaskCleanup::dry_run_for(folder.project()) };
-        let report = clean_up_tasks(None, &wish).unwrap();
+        let request =
+            TaskCleanup { older_than_ms: Some(hours * 3_600_000), ..TaskCleanup::dry_run_for(folder.project()) };
+        let report = clean_up_tasks(None, &request).unwrap();
         assert_eq!(report.candidates.len(), usize::from(goes), "{hours} h");
         for candidate in report.candidates {
             assert_eq!(candidate.reason, "its task was completed, not written for 7200 s");
@@ -176,8 +177,8 @@ fn task_2_other_files_are_never_deleted() {
         ),
         folder.put(&folder.home().join("tasks"), "s", "this-project.wal.jsonl", &text),
     ];
-    let wish = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(&project) };
-    let mut deleted = folder.clean_up(wish);
+    let request = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(&project) };
+    let mut deleted = folder.clean_up(request);
     deleted.sort();
     let mut want = goes.to_vec();
     want.sort();

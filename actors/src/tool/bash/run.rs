@@ -83,7 +83,7 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
     if context.cancel.is_cancelled() {
         end = CommandEnd::Cancelled;
     }
-    let most_ms = setting.surroundings.tools.max_timeout_ms;
+    let most_ms = setting.tool_environment.tools.max_timeout_ms;
     command_result(
         command,
         end,
@@ -99,7 +99,7 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     };
-    let (tool_environment, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
+    let (tool_environment, roots) = (setting.tool_environment.clone(), Arc::clone(&setting.roots));
     let project = context.project_dir.to_path_buf();
     // Both steps access the file system many times.
     let limits = setting.limits;
@@ -117,8 +117,8 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         .await
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| failed("what it may write to cannot be prepared", error))?;
-    let tools = &setting.surroundings.tools;
-    let mut variables = setting.surroundings.environment.select(&tools.env_allowlist);
+    let tools = &setting.tool_environment.tools;
+    let mut variables = setting.tool_environment.environment.select(&tools.env_allowlist);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
     variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
     let launch = SpawnOptions::new(&setting.shell, &context.project_dir, variables)
@@ -134,8 +134,8 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
     let StartedProgram { stdout, process_tree: family, .. } = started;
     let printed = HeadTailBuffer::new(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES);
-    let news = OutputProgress { progress: context.progress.clone(), pending: Vec::new(), due: None };
-    Ok(RunningCommand { family, stdout, is_open: true, output: printed, progress: news })
+    let output_progress = OutputProgress { progress: context.progress.clone(), pending: Vec::new(), due: None };
+    Ok(RunningCommand { family, stdout, is_open: true, output: printed, progress: output_progress })
 }
 
 /// A running command.

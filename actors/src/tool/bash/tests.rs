@@ -70,8 +70,8 @@ impl BashTest {
 }
 
 /// Returns the tool of a runtime with these surroundings.
-fn bash(surroundings: &ToolEnvironment) -> Bash {
-    Bash::new(surroundings, Arc::new(PathPolicy::new(surroundings)))
+fn bash(tool_environment: &ToolEnvironment) -> Bash {
+    Bash::new(tool_environment, Arc::new(PathPolicy::new(tool_environment)))
 }
 
 /// A process of the test that is killed on drop, also if the test fails.

@@ -24,7 +24,7 @@ fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> 
 #[test]
 fn replacement_is_exact_and_unambiguous() {
     use ErrorCode::{AmbiguousEdit, TextNotFound};
-    for (text, wish, want) in [
+    for (text, edit, want) in [
         ("one two", &[("two", "three", false)][..], Ok("one three")),
         ("one two", &[("one ", "", false)], Ok("two")),
         ("a a", &[("a", "b", false)], Err(AmbiguousEdit)),
@@ -38,7 +38,7 @@ fn replacement_is_exact_and_unambiguous() {
         ("a b", &[("a", "x", false), ("q", "y", false)], Err(TextNotFound)),
         ("", &[("a", "b", false)], Err(TextNotFound)),
     ] {
-        assert_eq!(edits(text, wish).as_deref().map_err(|code| *code), want, "{text:?} {wish:?}");
+        assert_eq!(edits(text, edit).as_deref().map_err(|code| *code), want, "{text:?} {edit:?}");
     }
 }
 

@@ -100,7 +100,7 @@ fn pipe_is_rejected_without_being_opened() {
 }
 
 /// A project next to a user's home that contains the runtime's home, and an allowed root.
-fn surroundings(user: &Path) -> ToolEnvironment {
+fn tool_environment(user: &Path) -> ToolEnvironment {
     ToolEnvironment {
         tools: ToolsConfig { allowed_write_roots: vec!["~/shared".to_owned()], ..ToolsConfig::default() },
         environment: Environment::of([("HOME", user.to_str().unwrap())]),
@@ -118,7 +118,7 @@ fn allowed_root_is_accessible_and_runtime_home_is_not() {
         ("work/b.txt", "b"),
     ]);
     let (base, project) = (user.path(), user.path().join("work"));
-    let roots = PathPolicy::new(&surroundings(&base));
+    let roots = PathPolicy::new(&tool_environment(&base));
     let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
     assert_eq!(roots.resolve_existing(&project, &at("shared/a.txt")).unwrap().display_name(), at("shared/a.txt"));
     assert_eq!(roots.resolve_new(&project, &at("shared/new/b.txt")).unwrap().display_name(), at("shared/new/b.txt"));
@@ -176,7 +176,7 @@ fn new_path_is_resolved_up_to_existing_parent() {
 fn sensitive_paths_require_permission() {
     let user = TestProject::new(&[]);
     let base = user.path();
-    let roots = PathPolicy::new(&surroundings(&base));
+    let roots = PathPolicy::new(&tool_environment(&base));
     for (path, reading, writing) in [
         ("src/a.rs", false, false),
         (".env", true, true),

@@ -6,7 +6,7 @@
 //! Elsewhere: whether the addresses of a host are public (`address.rs`, `client.rs`).
 
 use reqwest::Url;
-use soong_protocol::{Demand, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
 
 use super::single_line;
 
@@ -89,13 +89,13 @@ pub(super) fn host_policy(permissions: &PermissionsConfig, url: &Url) -> HostPol
 pub(in crate::tool) fn required_access(
     permissions: &PermissionsConfig,
     url: &Url,
-) -> Result<Option<Demand>, ErrorInfo> {
+) -> Result<Option<AccessRequest>, ErrorInfo> {
     let host = host_of(url);
     match host_policy(permissions, url) {
         HostPolicy::Allowed => Ok(None),
         HostPolicy::NeedsPermission => {
             let (target, scope) = (url.to_string(), Scope::Host { host });
-            Ok(Some(Demand { target, scope, is_sensitive: false, note: None }))
+            Ok(Some(AccessRequest { target, scope, is_sensitive: false, note: None }))
         }
         HostPolicy::Denied => {
             let message = format!(

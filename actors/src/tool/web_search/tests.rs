@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-fn surroundings(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
+fn tool_environment(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
     let provider = if base_url.is_some() { SearchProvider::Searxng } else { SearchProvider::None };
     let allowed_hosts = allowed.iter().map(|host| (*host).to_owned()).collect();
     ToolEnvironment {
@@ -38,7 +38,7 @@ async fn results_are_listed_as_untrusted() {
     let empty = page("application/json", br#"{"results": []}"#);
     let server = Server::of(&[("/search?q=what+is&format=json", raw), ("/search?q=none&format=json", empty)]).await;
     let base = format!("http://{}", server.address);
-    let tool = WebSearch::new(&surroundings(Some(base), NetworkPolicy::Ask, &[]));
+    let tool = WebSearch::new(&tool_environment(Some(base), NetworkPolicy::Ask, &[]));
     let project = TestProject::new(&[]);
     let text = project.call(&tool, json!({"query": " what is ", "limit": 2})).await.unwrap();
     let want = format!(
@@ -59,7 +59,7 @@ fn tool_is_offered_only_if_service_is_configured() {
     let without = WebSearch::new(&ToolEnvironment::default());
     assert!(without.missing_requirement().unwrap().contains("tools.web_search.provider"));
     let base = Some("http://127.0.0.1:8888/".to_owned());
-    assert_eq!(WebSearch::new(&surroundings(base, NetworkPolicy::Ask, &[])).missing_requirement(), None);
+    assert_eq!(WebSearch::new(&tool_environment(base, NetworkPolicy::Ask, &[])).missing_requirement(), None);
     let context = TestProject::new(&[]).context();
     let error = without.required_access(&context, &json!({"query": "q"})).unwrap_err();
     assert_eq!(error.code, ErrorCode::ConfigError);
@@ -76,7 +76,7 @@ fn permission_for_service_host_follows_settings() {
         (NetworkPolicy::Deny, "*.example", Ok(None)),
     ] {
         let base = Some("http://Search.example:8888/below".to_owned());
-        let tool = WebSearch::new(&surroundings(base, network, &[allowed]));
+        let tool = WebSearch::new(&tool_environment(base, network, &[allowed]));
         let got =
             tool.required_access(&context, &json!({"query": "q"})).map(|demand| demand.map(|demand| demand.scope));
         let want = want.map(|host| host.map(|host| Scope::Host { host: host.to_owned() }));
@@ -87,7 +87,7 @@ fn permission_for_service_host_follows_settings() {
 #[test]
 fn arguments_are_validated_by_schema() {
     let base = Some("http://127.0.0.1:8888/".to_owned());
-    let registry = ToolRegistry::with_builtins(&surroundings(base, NetworkPolicy::Ask, &[])).unwrap();
+    let registry = ToolRegistry::with_builtins(&tool_environment(base, NetworkPolicy::Ask, &[])).unwrap();
     for (tool, raw, fits) in [
         ("web_search", r#"{"query": "q"}"#, true),
         ("web_search", r#"{"query": "q", "limit": 20}"#, true),

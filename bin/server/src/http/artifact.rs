@@ -292,15 +292,15 @@ pub(super) async fn clean_up(
     access: Access,
     request::Json(body): request::Json<ArtifactCleanupBody>,
 ) -> Result<Json<CleanupReport>, ApiError> {
-    let mut wish = Cleanup::try_from(body)?;
+    let mut body = Cleanup::try_from(body)?;
     let _passing = access.begin_change()?;
-    if let Some(session) = &wish.session_id {
+    if let Some(session) = &body.session_id {
         access.session(session).await?;
     }
     if let Some(uid) = access.caller.visible_uid() {
-        wish.uid = Some(access.uid(wish.uid.as_deref()).map(|_| uid)?);
+        body.uid = Some(access.uid(body.uid.as_deref()).map(|_| uid)?);
     }
-    Ok(Json(access.runtime().cleanup_artifacts(wish).await?))
+    Ok(Json(access.runtime().cleanup_artifacts(body).await?))
 }
 
 /// Returns the response headers of a file download: type, length and file name. They make browsers save the file

@@ -59,7 +59,7 @@ pub(super) async fn live() -> Json<Live> {
 /// gateway of the default model profile has failed permanently.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready)))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
-    if api.gate.is_leaving() || api.runtime.is_closing() {
+    if api.gate.is_stopping() || api.runtime.is_closing() {
         return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home leaves it").into());
     }
     let mut failed = api.runtime.failed_profiles();

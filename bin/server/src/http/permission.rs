@@ -63,11 +63,11 @@ pub(super) async fn decide(
     access: Access,
     headers: HeaderMap,
     Path(id): Path<PermissionId>,
-    request::Json(wish): request::Json<DecisionBody>,
+    request::Json(body): request::Json<DecisionBody>,
 ) -> Result<Json<Permission>, ApiError> {
     let passing = access.begin_change()?;
     access.permission(&id).await?;
-    let DecisionBody { decision, reason } = wish;
+    let DecisionBody { decision, reason } = body;
     let runtime = access.runtime().clone();
     let by = approver_name(&access.caller, &headers);
     // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.

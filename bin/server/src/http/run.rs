@@ -197,16 +197,16 @@ pub(super) async fn start(
     access: Access,
     token_watch: TokenWatch,
     headers: HeaderMap,
-    request::Json(mut wish): request::Json<StartBody>,
+    request::Json(mut body): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
     if !wants_stream(&headers) {
-        return Ok(start_run(&access, wish).await?.into_response());
+        return Ok(start_run(&access, body).await?.into_response());
     }
-    let session = match &wish.session_id {
+    let session = match &body.session_id {
         Some(id) => SessionId::parse(id).map_err(|error| validation_error(error.to_string()))?,
         None => SessionId::generate(),
     };
-    wish.session_id = Some(session.to_string());
+    body.session_id = Some(session.to_string());
     // The events of another user's session are not streamed: the start is rejected.
     let since = match access.session(&session).await {
         Ok(known) => known.last_session_seq,
@@ -214,7 +214,7 @@ pub(super) async fn start(
         Err(error) => return Err(error.into()),
     };
     let stream = access.runtime().session_events(&session, since);
-    let (status, Json(accepted)) = start_run(&access, wish).await?;
+    let (status, Json(accepted)) = start_run(&access, body).await?;
     Ok((status, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
 }
 
@@ -235,14 +235,14 @@ async fn root_trace(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
 pub(super) async fn resume(
     access: Access,
     Path(id): Path<TraceId>,
-    request::Json(mut wish): request::Json<StartBody>,
+    request::Json(mut body): request::Json<StartBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let trace = root_trace(&access, &id).await?;
-    if wish.session_id.is_some() {
+    if body.session_id.is_some() {
         return Err(validation_error("session_id: the trace in the path says which session it is"));
     }
-    wish.session_id = Some(trace.session_id.to_string());
-    start_run(&access, wish).await
+    body.session_id = Some(trace.session_id.to_string());
+    start_run(&access, body).await
 }
 
 /// Reflects on a session and stores what was learned (MEM-4).
@@ -430,11 +430,11 @@ pub(super) struct ChildrenView {
 pub(super) async fn spawn(
     access: Access,
     Path(id): Path<RunId>,
-    request::Json(wish): request::Json<ChildrenBody>,
+    request::Json(body): request::Json<ChildrenBody>,
 ) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
     let gate_guard = access.begin_change()?;
     access.run(&id).await?;
-    let specs = wish.specs()?;
+    let specs = body.specs()?;
     let run = access.runtime().handle(&id)?;
     // Runs in a separate task: either all children are added and reported to the client, or none is added.
     let spawning = tokio::spawn(async move {

@@ -108,13 +108,13 @@ pub struct NewSessionBody {
     responses((status = CREATED, body = SessionView)))]
 pub(super) async fn create(
     access: Access,
-    request::Json(wish): request::Json<NewSessionBody>,
+    request::Json(body): request::Json<NewSessionBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
     let _passing = access.begin_change()?;
-    let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = wish;
+    let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = body;
     let uid = Some(access.uid(uid.as_deref())?);
-    let wish = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
-    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(wish).await? })))
+    let body = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
+    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(body).await? })))
 }
 
 /// Options of a fork.
@@ -138,11 +138,11 @@ pub struct ForkBody {
 pub(super) async fn fork(
     access: Access,
     Path(id): Path<SessionId>,
-    request::Json(wish): request::Json<ForkBody>,
+    request::Json(body): request::Json<ForkBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
     let _passing = access.begin_change()?;
     access.session(&id).await?;
-    let ForkBody { at_sequence, session_id, name } = wish;
+    let ForkBody { at_sequence, session_id, name } = body;
     let session = access.runtime().fork_session(&id, Fork { at: at_sequence, session_id, name }).await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }

@@ -16,7 +16,7 @@ use axum::{
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use soong::{
-    ErrorCode, ErrorInfo, EventStream, LostRun, StreamItem,
+    ErrorCode, ErrorInfo, EventStream, StreamItem, UnrecordedRun,
     protocol::{EventRecord, Trace, TraceId},
 };
 use utoipa::{IntoParams, ToSchema};
@@ -32,7 +32,7 @@ use super::{
 };
 
 /// Interval between keep-alive messages on a stream.
-pub const PING: Duration = Duration::from_secs(15);
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Retries of a failed read from the store: the delay before a retry, and the number of consecutive failures at which
 /// the stream ends. The client can then resume the stream with its cursor.
 pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
@@ -103,7 +103,7 @@ const STORE_HEADER: &str = "soong-store-id";
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn events(
     access: Access,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     Path(id): Path<TraceId>,
     Query(query): Query<EventQuery>,
     headers: HeaderMap,
@@ -131,7 +131,7 @@ pub(super) async fn events(
         true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
         false => access.runtime().follow_trace(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
-    let frames = frames(access.api(), leave, stream, query.tree);
+    let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
@@ -144,12 +144,12 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
 /// Responds with the stream of a session. Its first frame, named `accepted`, contains the accepted run.
 pub(super) fn stream_after_start(
     access: &Access,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     stream: EventStream,
     accepted: &Accepted,
 ) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
-    let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
+    let stream = futures::stream::once(async { first }).chain(frames(access.api(), token_watch, stream, true));
     event_stream(stream)
 }
 
@@ -157,7 +157,7 @@ pub(super) fn stream_after_start(
 /// compress it, because both would delay frames.
 fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
     let headers = [("x-accel-buffering", "no"), ("cache-control", "no-cache, no-transform")];
-    let keep_alive = KeepAlive::new().interval(PING).text("ping");
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL).text("ping");
     let mut response = Sse::new(frames).keep_alive(keep_alive).into_response();
     for (name, value) in headers {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -169,17 +169,17 @@ fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 
 /// id. The frames end when the token of the client is revoked.
 fn frames(
     api: &Api,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     stream: EventStream,
     tree: bool,
 ) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
     let encoded = Arc::clone(&api.event_cache);
-    futures::stream::unfold((stream, leave, encoded), move |(mut stream, mut leave, encoded)| async move {
+    futures::stream::unfold((stream, token_watch, encoded), move |(mut stream, mut token_watch, encoded)| async move {
         let mut failures = 0;
         loop {
             let item = tokio::select! {
                 item = stream.next() => item?,
-                () = leave.revoked() => return None,
+                () = token_watch.revoked() => return None,
             };
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),
@@ -197,7 +197,7 @@ fn frames(
                     continue;
                 }
             };
-            return Some((frame, (stream, leave, encoded)));
+            return Some((frame, (stream, token_watch, encoded)));
         }
     })
 }
@@ -210,6 +210,6 @@ fn frame(item: &StreamItem, tree: bool, encoded: &EventCache) -> Result<Event, a
             Ok(Event::default().id(id.to_string()).data(json.as_str()))
         }
         StreamItem::Delta(delta) => Event::default().json_data(&**delta),
-        StreamItem::Lost(lost) => Event::default().event(LostRun::KIND).json_data(&**lost),
+        StreamItem::Lost(lost) => Event::default().event(UnrecordedRun::KIND).json_data(&**lost),
     }
 }

@@ -24,7 +24,7 @@ use super::{
     caller::{Access, TokenWatch},
     error::{ApiError, ErrorBody, validation_error},
     request::{Path, Query},
-    stream::{EventQuery, PING, READ_RETRY},
+    stream::{EventQuery, KEEP_ALIVE_INTERVAL, READ_RETRY},
     trace::TraceView,
     tree::TreeFilter,
 };
@@ -113,7 +113,7 @@ struct Connected<'a> {
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn trace(
     access: Access,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     Path(id): Path<TraceId>,
     Query(query): Query<EventQuery>,
     headers: HeaderMap,
@@ -125,7 +125,7 @@ pub(super) async fn trace(
     let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| {
-        watching.track_future(watch_trace(WatchSocket::new(socket, leave), access, id, query))
+        watching.track_future(watch_trace(WatchSocket::new(socket, token_watch), access, id, query))
     }))
 }
 
@@ -136,13 +136,14 @@ pub(super) async fn trace(
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn tree(
     access: Access,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
-    Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, leave), access))))
+    Ok(upgrade
+        .on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, token_watch), access))))
 }
 
 fn configure_upgrade(
@@ -171,7 +172,7 @@ fn configure_upgrade(
 /// A WebSocket connection, with its token check and its ping timer.
 struct WatchSocket {
     socket: WebSocket,
-    leave: TokenWatch,
+    token_watch: TokenWatch,
     pings: tokio::time::Interval,
 }
 
@@ -184,10 +185,10 @@ enum ConnectionEvent {
 }
 
 impl WatchSocket {
-    fn new(socket: WebSocket, leave: TokenWatch) -> Self {
-        let mut pings = interval_at(Instant::now() + PING, PING);
+    fn new(socket: WebSocket, token_watch: TokenWatch) -> Self {
+        let mut pings = interval_at(Instant::now() + KEEP_ALIVE_INTERVAL, KEEP_ALIVE_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, leave, pings }
+        Self { socket, token_watch, pings }
     }
 
     /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
@@ -199,7 +200,7 @@ impl WatchSocket {
                     // Messages of the client are ignored; the library answers pings.
                     Some(Ok(_)) => {}
                 },
-                () = self.leave.revoked() => return ConnectionEvent::Close(CloseReason::Revoked),
+                () = self.token_watch.revoked() => return ConnectionEvent::Close(CloseReason::Revoked),
                 _ = self.pings.tick() => return ConnectionEvent::Ping,
             }
         }

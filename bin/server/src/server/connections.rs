@@ -211,7 +211,7 @@ impl Stream {
     }
 
     /// Reads and discards bytes that the client still sends.
-    fn poll_linger(
+    fn poll_drain(
         mut stream: Pin<&mut TimeoutStream<TcpStream>>,
         closing: &mut Closing,
         cx: &mut Context<'_>,
@@ -250,7 +250,7 @@ impl AsyncWrite for Stream {
         }
         let new = || Closing { deadline: Box::pin(tokio::time::sleep(LINGER)), bytes: 0 };
         let closing = this.closing.get_or_insert_with(new);
-        Self::poll_linger(this.stream.as_mut(), closing, cx).map(Ok)
+        Self::poll_drain(this.stream.as_mut(), closing, cx).map(Ok)
     }
 
     fn poll_write_vectored(

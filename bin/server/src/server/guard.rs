@@ -55,8 +55,8 @@ impl Guard {
             let message = format!("{what}: add it to server.allowed_hosts, or ask under the address of the server");
             ErrorInfo::new(ErrorCode::ForbiddenHost, message).into()
         };
-        let mut told = request.headers().get_all(header::HOST).iter();
-        let (first, second) = (told.next(), told.next());
+        let mut header = request.headers().get_all(header::HOST).iter();
+        let (first, second) = (header.next(), header.next());
         let host = match (request.uri().authority(), first, second) {
             (Some(authority), _, None) => authority.as_str(),
             (None, Some(host), None) => host.to_str().unwrap_or_default(),
@@ -98,7 +98,7 @@ impl HostName {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let has_user = host.contains('@');
         let same_port = self.port.is_none_or(|port| match authority.port_u16() {
-            Some(told) => told == port,
+            Some(header) => header == port,
             None => port == 80 || port == 443,
         });
         !has_user && authority.host() == self.host && same_port
@@ -143,13 +143,13 @@ pub(super) async fn check_token(State(guard): State<Guard>, mut request: Request
     if needs_no_token(request.uri().path()) {
         return next.run(request).await;
     }
-    let Some((caller, leave)) = found else {
+    let Some((caller, token_watch)) = found else {
         let message = "there is no token, or one that nobody has: send `Authorization: Bearer TOKEN`; that of the home \
                        is in server.token there";
         return ApiError::from(ErrorInfo::new(ErrorCode::Unauthorized, message)).into_response();
     };
     request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(leave);
+    request.extensions_mut().insert(token_watch);
     next.run(request).await
 }
 
@@ -161,8 +161,8 @@ fn needs_no_token(path: &str) -> bool {
 /// Returns the token of a request: from its header or, for a WebSocket, from a subprotocol.
 fn request_token(request: &Request) -> Option<String> {
     let headers = request.headers();
-    if let Some(told) = headers.get(header::AUTHORIZATION) {
-        let (scheme, token) = told.to_str().ok()?.split_once(' ')?;
+    if let Some(header) = headers.get(header::AUTHORIZATION) {
+        let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned());
     }
     let is_upgrade = headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));

@@ -13,14 +13,14 @@ use tokio::{
 
 use super::*;
 
-struct World {
+struct TestServer {
     server: Server,
     token: String,
     _home: tempfile::TempDir,
 }
 
 /// Serves on a free port: `/` responds with hello, `/count` with the length of a body, `/endless` without an end.
-async fn world(max_connections: usize) -> World {
+async fn test_server(max_connections: usize) -> TestServer {
     let home = tempfile::tempdir().unwrap();
     let (token, _) = token::prepare_home_token(home.path()).unwrap();
     let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
@@ -33,10 +33,10 @@ async fn world(max_connections: usize) -> World {
         .route("/endless", get(endless));
     let config = ServerConfig { max_connections, ..ServerConfig::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    World { server: Server::start(listener, router, &config, tokens).unwrap(), token, _home: home }
+    TestServer { server: Server::start(listener, router, &config, tokens).unwrap(), token, _home: home }
 }
 
-impl World {
+impl TestServer {
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.server.addr()).await.unwrap()
     }
@@ -68,29 +68,32 @@ fn assert_about(took: Duration, want: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn silent_or_idle_client_is_disconnected() {
-    let world = world(8).await;
+    let test_server = test_server(8).await;
     let unknown = Duration::from_secs(ServerConfig::default().head_timeout_s);
-    let mut silent = world.connect().await;
+    let mut silent = test_server.connect().await;
     assert_about(rest(&mut silent).await.1, unknown);
-    let mut stopped = world.ask("GET /", "X-Half: of a li").await;
+    let mut stopped = test_server.ask("GET /", "X-Half: of a li").await;
     assert_about(rest(&mut stopped).await.1, unknown);
-    let mut stranger = world.connect().await;
-    stranger.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", world.server.addr()).as_bytes()).await.unwrap();
+    let mut stranger = test_server.connect().await;
+    stranger
+        .write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", test_server.server.addr()).as_bytes())
+        .await
+        .unwrap();
     let (text, took) = rest(&mut stranger).await;
     assert!(text.ends_with("hello"), "{text}");
     assert_about(took, unknown);
     // An idle connection is closed after its response too.
-    let mut answered = world.ask("GET /", "\r\n").await;
+    let mut answered = test_server.ask("GET /", "\r\n").await;
     let (text, took) = rest(&mut answered).await;
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"), "{text}");
     assert_about(took, HEAD_TIMEOUT);
-    world.server.stop().await;
+    test_server.server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_body_is_accepted_and_stalled_body_is_rejected() {
-    let world = world(8).await;
-    let mut slow = world.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
+    let test_server = test_server(8).await;
+    let mut slow = test_server.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
     for _ in 0..10 {
         sleep(BODY_TIMEOUT - Duration::from_secs(5)).await;
         slow.write_all(b"x").await.unwrap();
@@ -98,26 +101,26 @@ async fn slow_body_is_accepted_and_stalled_body_is_rejected() {
     let (text, _) = rest(&mut slow).await;
     assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("10"), "{text}");
 
-    let mut stopped = world.ask("POST /count", "Content-Length: 10\r\n\r\nfive!").await;
+    let mut stopped = test_server.ask("POST /count", "Content-Length: 10\r\n\r\nfive!").await;
     let (text, took) = rest(&mut stopped).await;
     assert!(text.starts_with("HTTP/1.1 4"), "{text}");
     assert_about(took, BODY_TIMEOUT);
-    world.server.stop().await;
+    test_server.server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unread_response_is_dropped_and_frees_its_slot() {
-    let world = world(1).await;
-    let deaf = world.ask("GET /endless", "\r\n").await;
+    let test_server = test_server(1).await;
+    let deaf = test_server.ask("GET /endless", "\r\n").await;
     sleep(WRITE_TIMEOUT - Duration::from_secs(2)).await;
-    let (text, _) = rest(&mut world.ask("GET /", "\r\n").await).await;
+    let (text, _) = rest(&mut test_server.ask("GET /", "\r\n").await).await;
     assert!(text.starts_with("HTTP/1.1 429") && text.contains("\r\nRetry-After: 1\r\n"), "{text}");
     sleep(Duration::from_secs(5)).await;
-    let (text, _) = rest(&mut world.ask("GET /", "Connection: close\r\n\r\n").await).await;
+    let (text, _) = rest(&mut test_server.ask("GET /", "Connection: close\r\n\r\n").await).await;
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
     drop(deaf);
     // A client that reads slowly is served.
-    let slow = world.ask("GET /endless", "\r\n").await;
+    let slow = test_server.ask("GET /endless", "\r\n").await;
     let mut piece = vec![0; 65_536];
     for _ in 0..10 {
         sleep(WRITE_TIMEOUT - Duration::from_secs(5)).await;
@@ -129,18 +132,18 @@ async fn unread_response_is_dropped_and_frees_its_slot() {
         }
         assert!(read > 0, "the server has closed");
     }
-    world.server.stop().await;
+    test_server.server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_for_clients_only_until_timeout() {
-    let world = world(8).await;
-    let addr = world.server.addr();
-    let _endless = world.ask("GET /endless", "\r\n").await;
-    let mut idle = world.ask("GET /", "\r\n").await;
+    let test_server = test_server(8).await;
+    let addr = test_server.server.addr();
+    let _endless = test_server.ask("GET /endless", "\r\n").await;
+    let mut idle = test_server.ask("GET /", "\r\n").await;
     sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
-    world.server.stop().await;
+    test_server.server.stop().await;
     assert!(start.elapsed() <= SHUTDOWN_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
     let (text, _) = rest(&mut idle).await;
     assert!(text.ends_with("hello"), "{text}");

@@ -201,12 +201,12 @@ mod tests {
 
         let tokens =
             Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
-        let (caller, leave) = tokens.find(&token).unwrap();
+        let (caller, token_watch) = tokens.find(&token).unwrap();
         assert_eq!(caller, Caller::User(LOCAL.into()));
         for wrong in ["", "x", &token[..63], &format!("{token} ")] {
             assert!(tokens.find(wrong).is_none(), "{wrong:?}");
         }
-        let holds = leave.0.unwrap();
+        let holds = token_watch.0.unwrap();
         assert!(*holds.borrow());
         std::fs::write(&path, "another-token-of-some-length\n").unwrap();
         assert!(tokens.find(&token).is_none() && !*holds.borrow());

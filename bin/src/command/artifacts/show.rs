@@ -27,8 +27,8 @@ pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
 
-pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Result<(), Failure> {
-    let artifacts = shelf.list().await?;
+pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> Result<(), Failure> {
+    let artifacts = artifacts.list().await?;
     if context.global.json {
         return print::json(&artifacts);
     }
@@ -56,8 +56,8 @@ pub(super) async fn list(context: &Context<'_>, shelf: &ArtifactSource) -> Resul
     Ok(())
 }
 
-pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &str) -> Result<(), Failure> {
-    let view = shelf.show(name).await?;
+pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name: &str) -> Result<(), Failure> {
+    let view = artifacts.show(name).await?;
     if context.global.json {
         return print::json(&view);
     }
@@ -108,8 +108,8 @@ pub(super) async fn show(context: &Context<'_>, shelf: &ArtifactSource, name: &s
     }
 }
 
-pub(super) async fn versions(context: &Context<'_>, shelf: &ArtifactSource, name: &str) -> Result<(), Failure> {
-    let versions = shelf.versions(name).await?;
+pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, name: &str) -> Result<(), Failure> {
+    let versions = artifacts.versions(name).await?;
     if context.global.json {
         return print::json(&versions);
     }

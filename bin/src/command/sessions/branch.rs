@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// Copies a session to a new one; prints the id of the copy and how to continue it.
-pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: &ForkBody) -> Result<Exit, Failure> {
-    let made = with_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
+pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, request: &ForkBody) -> Result<Exit, Failure> {
+    let made = with_owner(context, source, id, async |client| client.fork_session(id, request).await).await?.session;
     if context.global.json {
         print::json(&made)?;
         return Ok(Exit::Success);

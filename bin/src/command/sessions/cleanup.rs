@@ -112,7 +112,7 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
         vec![
             session.session_id.to_string(),
             format::time(session.updated_at),
-            fate(report, &session.session_id),
+            outcome(report, &session.session_id),
             text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
             session.project_dir.clone(),
         ]
@@ -131,7 +131,7 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
 }
 
 /// Returns the outcome for a candidate.
-fn fate(report: &SessionCleanupReport, id: &SessionId) -> String {
+fn outcome(report: &SessionCleanupReport, id: &SessionId) -> String {
     let failed = report.failed.iter().find(|failed| failed.session_id == *id);
     match failed {
         Some(failed) => cleanup::reason("", Some(&failed.error)),

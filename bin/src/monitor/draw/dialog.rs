@@ -58,7 +58,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
                     StyledLine::default(),
                     hints(&[("Enter", more), ("Esc", "leaves")]),
                 ];
-                frame(monitor.ink, buffer, area, "Decided", &lines);
+                frame(monitor.cells, buffer, area, "Decided", &lines);
                 return;
             };
             let title = format!("{} of {} asked", at + 1, asks.len());
@@ -72,7 +72,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             (title, lines)
         }
     };
-    frame(monitor.ink, buffer, area, &title, &lines);
+    frame(monitor.cells, buffer, area, &title, &lines);
 }
 
 /// Renders a pending request from a line on, as far as it fits; records whether its end has been visible.
@@ -149,20 +149,20 @@ fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<StyledLine> {
 }
 
 /// Draws a centered box with lines in it.
-fn frame(ink: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines: &[StyledLine]) {
+fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines: &[StyledLine]) {
     let widest = lines.iter().map(StyledLine::width).max().unwrap_or(0).max(text::width(title)) + 4;
     let width = u16::try_from(widest).unwrap_or(u16::MAX).min(area.width.min(WIDEST));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     Clear.render(place, buffer);
-    let set = if ink.unicode { border::ROUNDED } else { ASCII };
+    let set = if cells.unicode { border::ROUNDED } else { ASCII };
     Block::bordered().border_set(set).style(Style::new()).render(place, buffer);
     let head = Rect { x: place.x + 2, width: width.saturating_sub(4), height: 1, ..place };
-    put(ink, buffer, head, 0, &StyledLine::of(Hue::Bold, format!(" {title} ")));
+    put(cells, buffer, head, 0, &StyledLine::of(Hue::Bold, format!(" {title} ")));
     let inner =
         Rect { x: place.x + 2, y: place.y + 1, width: width.saturating_sub(4), height: height.saturating_sub(2) };
     for (at, line) in lines.iter().take(usize::from(inner.height)).enumerate() {
-        put(ink, buffer, inner, u16::try_from(at).unwrap_or(0), line);
+        put(cells, buffer, inner, u16::try_from(at).unwrap_or(0), line);
     }
     buffer.set_style(Rect { height: 1, ..place }, Style::new().add_modifier(Modifier::BOLD));
 }

@@ -65,7 +65,7 @@ impl Column {
 
 /// Draws the column titles and the visible rows.
 pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
-    let ink = monitor.ink;
+    let cells = monitor.cells;
     let has_budgets = monitor.actors.summary().has_budgets;
     let has_room = |from: u16| area.width >= from;
     let columns = Column::ALL
@@ -88,21 +88,21 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             Connection::Lost(_) => "nothing is there to be shown: waiting",
             Connection::Searching | Connection::Connected { .. } => "waiting for the tree",
         };
-        put(ink, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
+        put(cells, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
     }
     if !monitor.list.view.is_unfiltered() && monitor.list.rows().len() == 1 {
-        put(ink, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
+        put(cells, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
         let Some(actor) = monitor.actors.get(&row.key) else { continue };
         let y = area.y + 1 + u16::try_from(at).unwrap_or(0);
-        let name = label(row, actor, ink).cut(usize::from(names), ink.ellipsis());
-        ink.put(buffer, (area.x, y), usize::from(names), &name);
+        let name = label(row, actor, cells).cut(usize::from(names), cells.ellipsis());
+        cells.put(buffer, (area.x, y), usize::from(names), &name);
         let mut x = area.x + names + 1;
         for (column, _, wide, _) in &columns {
-            let cell = cell(*column, usize::from(*wide), actor, ink, now).cut(usize::from(*wide), ink.ellipsis());
+            let cell = cell(*column, usize::from(*wide), actor, cells, now).cut(usize::from(*wide), cells.ellipsis());
             let indent = if column.is_text() { 0 } else { wide - u16::try_from(cell.width()).unwrap_or(*wide) };
-            ink.put(buffer, (x + indent, y), usize::from(wide - indent), &cell);
+            cells.put(buffer, (x + indent, y), usize::from(wide - indent), &cell);
             x += wide + 1;
         }
         let line = Rect { x: area.x, y, width: area.width, height: 1 };
@@ -117,7 +117,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, &str, u16, u16)], names: u16) {
-    let ink = monitor.ink;
+    let cells = monitor.cells;
     let view = &monitor.list.view;
     let mut said = format!("{} of {}", monitor.list.display_position(), monitor.list.rows().len());
     let parts = [
@@ -133,30 +133,30 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
         said.push_str(part);
     }
     let name = Rect { width: names, ..area };
-    put(ink, buffer, name, 0, &StyledLine::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
+    put(cells, buffer, name, 0, &StyledLine::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
     let mut x = area.x + names + 1;
     for (column, title, wide, _) in columns {
         let cell = Rect { x, y: area.y, width: *wide, height: 1 };
         let title = StyledLine::of(Hue::Dim, *title);
         if column.is_text() {
-            put(ink, buffer, cell, 0, &title)
+            put(cells, buffer, cell, 0, &title)
         } else {
-            put_right(ink, buffer, cell, 0, &title)
+            put_right(cells, buffer, cell, 0, &title)
         }
         x += wide + 1;
     }
 }
 
 /// Returns the name of an actor with its tree lines.
-fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
-    let fold = match (row.has_children, row.hidden, ink.unicode) {
+fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
+    let fold = match (row.has_children, row.hidden, cells.unicode) {
         (false, ..) => "",
         (true, 0, true) => "▾ ",
         (true, _, true) => "▸ ",
         (true, 0, false) => "- ",
         (true, _, false) => "+ ",
     };
-    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.branches)));
+    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", cells.rails(&row.branches)));
     let view = &actor.view;
     match &view.run {
         Some(run) => {
@@ -170,7 +170,7 @@ fn label(row: &ActorRow, actor: &Actor, ink: CellWriter) -> StyledLine {
         }
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
-            let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, ink.ellipsis());
+            let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, cells.ellipsis());
             line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
         }
     }
@@ -184,7 +184,7 @@ fn words(kind: ActorKind) -> String {
     kind.as_str().replace('_', " ")
 }
 
-fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timestamp) -> StyledLine {
+fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Timestamp) -> StyledLine {
     let view = &actor.view;
     let run = view.run.as_ref();
     let plain = |text: String| StyledLine::of(Hue::Plain, text);
@@ -201,7 +201,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
-            plain(text::cut(&text::safe_line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
+            plain(text::cut(&text::safe_line(&view.activity), room, cells.ellipsis())).and(Hue::Dim, since)
         }
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
@@ -227,12 +227,12 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: CellWriter, now: Timest
             let fullest = run.and_then(|run| run.budget.iter().map(used_fraction).max_by(f64::total_cmp));
             fullest.map_or_else(StyledLine::default, |share| {
                 let hue = if share < 0.8 { Hue::Green } else { Hue::Red };
-                StyledLine::of(hue, ink.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
+                StyledLine::of(hue, cells.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
             })
         }
         Column::Events => {
             let beats: Vec<u64> = actor.pulse.samples(now, 10).into_iter().map(|(_, events)| events).collect();
-            StyledLine::of(Hue::Cyan, ink.spark(&beats))
+            StyledLine::of(Hue::Cyan, cells.spark(&beats))
         }
     }
 }

@@ -189,7 +189,7 @@ fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine
         _ => Hue::Red,
     };
     let columns = BAR.min(page.columns / 4);
-    StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
+    StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.cells.bar(share, columns)).and(Hue::Plain, rest)
 }
 
 /// Draws the usage of the last seconds; `None` if there was none.
@@ -197,7 +197,7 @@ fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
     let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
-    let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
+    let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.cells.spark(&beats));
     Some(line.and(Hue::Dim, format!(" most {}", format::count(most))))
 }
 

@@ -50,9 +50,10 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         };
         let (from, to) = (column(span.begin).min(room - 1), column(until));
         let wide = (to.saturating_sub(from)).max(1);
-        let bar = page.ink.bar(1.0, wide);
+        let bar = page.cells.bar(1.0, wide);
         let time = format::duration(until.millis_since(span.begin));
-        let name = text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.ink.ellipsis()), NAME);
+        let name =
+            text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.cells.ellipsis()), NAME);
         let hue = if span.has_failed { Hue::Red } else { span.hue };
         lines.push(
             StyledLine::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
@@ -221,7 +222,7 @@ mod tests {
                 },
             ),
         ];
-        let told: Vec<(String, i64, Option<i64>, bool)> = spans(&events.iter().collect::<Vec<_>>(), 0)
+        let found: Vec<(String, i64, Option<i64>, bool)> = spans(&events.iter().collect::<Vec<_>>(), 0)
             .into_iter()
             .map(|span| (span.name, span.begin.as_millis(), span.end.map(|end| end.as_millis()), span.has_failed))
             .collect();
@@ -233,6 +234,6 @@ mod tests {
             ("  read", 6, 10, false),
         ];
         let want = want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));
-        assert_eq!(told, want);
+        assert_eq!(found, want);
     }
 }

@@ -18,10 +18,10 @@ fn evening() -> TestMonitor {
     evening
 }
 
-fn deeds(wishes: Vec<MonitorRequest>) -> Vec<Command> {
-    wishes
+fn deeds(requests: Vec<MonitorRequest>) -> Vec<Command> {
+    requests
         .into_iter()
-        .filter_map(|wish| if let MonitorRequest::Execute(deed) = wish { Some(deed) } else { None })
+        .filter_map(|request| if let MonitorRequest::Execute(deed) = request { Some(deed) } else { None })
         .collect()
 }
 
@@ -77,8 +77,8 @@ fn only_restartable_actors_can_be_killed() {
 #[test]
 fn pending_requests_are_read_on_change_and_answered() {
     let mut evening = TestMonitor::begin(FINE);
-    let wishes = evening.hears(MonitorInput::Tree(sample_tree()));
-    assert!(wishes.contains(&MonitorRequest::ReadAsks), "{wishes:?}");
+    let requests = evening.hears(MonitorInput::Tree(sample_tree()));
+    assert!(requests.contains(&MonitorRequest::ReadAsks), "{requests:?}");
     assert!(!evening.types("j").contains(&MonitorRequest::ReadAsks), "nothing has changed");
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     let decide = |decision, reason: Option<&str>| Command::Decide {
@@ -178,8 +178,8 @@ fn key_applies_only_to_the_request_that_was_shown() {
 fn trace_is_exported_to_the_entered_folder() {
     let mut evening = evening();
     evening.types("x");
-    let wishes = evening.key(KeyCode::Enter);
-    assert_eq!(deeds(wishes), [Command::Export { trace: TraceId::new("s@stuck"), dir: "soong-stuck".to_owned() }]);
+    let requests = evening.key(KeyCode::Enter);
+    assert_eq!(deeds(requests), [Command::Export { trace: TraceId::new("s@stuck"), dir: "soong-stuck".to_owned() }]);
 }
 
 #[test]
@@ -206,10 +206,10 @@ fn filter_applies_while_typed_and_esc_clears_it() {
 #[test]
 fn panes_are_read_when_opened() {
     let mut evening = evening();
-    let reads = |wishes: Vec<MonitorRequest>| -> Vec<ReadRequest> {
-        wishes
+    let reads = |requests: Vec<MonitorRequest>| -> Vec<ReadRequest> {
+        requests
             .into_iter()
-            .filter_map(|wish| if let MonitorRequest::Read(want) = wish { Some(want) } else { None })
+            .filter_map(|request| if let MonitorRequest::Read(want) = request { Some(want) } else { None })
             .collect()
     };
     let wants = reads(evening.types("5"));
@@ -229,8 +229,8 @@ fn panes_are_read_when_opened() {
 #[test]
 fn ended_run_shows_its_stored_record() {
     let mut evening = evening();
-    let wishes = evening.changes(Vec::new(), &["run:back"]);
-    assert!(wishes.contains(&MonitorRequest::ReadRun(RunId::new("back"))), "{wishes:?}");
+    let requests = evening.changes(Vec::new(), &["run:back"]);
+    assert!(requests.contains(&MonitorRequest::ReadRun(RunId::new("back"))), "{requests:?}");
     assert!(evening.screen(140, 30).contains("ended"));
     let mut record = Run::queued(
         SessionId::new("s"),
@@ -274,14 +274,14 @@ fn nothing_is_read_while_disconnected_and_all_is_reread_after() {
     evening.types("4");
     evening.hears(MonitorInput::Link(Connection::Lost("gone".to_owned())));
     evening.now = at(60);
-    let asks = |wishes: &[MonitorRequest]| {
-        wishes
-            .iter()
-            .any(|wish| matches!(wish, MonitorRequest::Read(_) | MonitorRequest::ReadRun(_) | MonitorRequest::ReadAsks))
+    let asks = |requests: &[MonitorRequest]| {
+        requests.iter().any(|request| {
+            matches!(request, MonitorRequest::Read(_) | MonitorRequest::ReadRun(_) | MonitorRequest::ReadAsks)
+        })
     };
     assert!(!asks(&evening.types("j")) && !asks(&evening.types("1")));
-    let wishes = evening.hears(MonitorInput::Link(Connection::Connected { pid: 9, version: "0.1.0".to_owned() }));
-    assert!(asks(&wishes), "{wishes:?}");
+    let requests = evening.hears(MonitorInput::Link(Connection::Connected { pid: 9, version: "0.1.0".to_owned() }));
+    assert!(asks(&requests), "{requests:?}");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::monitor::sample::changed;
 
-fn evening(ink: CellWriter) -> TestMonitor {
-    let mut evening = TestMonitor::begin(ink);
+fn evening(cells: CellWriter) -> TestMonitor {
+    let mut evening = TestMonitor::begin(cells);
     evening.hears(MonitorInput::Tree(sample_tree()));
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening
@@ -52,8 +52,8 @@ fn only_ascii_is_drawn_without_utf8() {
 
 #[test]
 fn colors_are_omitted_if_disabled() {
-    for (ink, is_coloured) in [(FINE, true), (PLAIN, false)] {
-        let mut evening = evening(ink);
+    for (cells, is_coloured) in [(FINE, true), (PLAIN, false)] {
+        let mut evening = evening(cells);
         let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
         terminal.draw(|frame| draw(&mut evening.monitor, frame.buffer_mut(), evening.now)).unwrap();
         let coloured = terminal.backend().buffer().content().iter().any(|cell| cell.fg != ratatui::style::Color::Reset);

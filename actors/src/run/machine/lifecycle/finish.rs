@@ -32,7 +32,7 @@ impl Transition<'_, '_> {
         }
         self.update_waiting();
         let may_call_model = self.state.end.ending.is_none()
-            && self.state.answer.handed_out.is_empty()
+            && self.state.answer.unexecuted_calls.is_empty()
             && self.state.turn.number < self.state.spec.limits.max_turns;
         if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_call_model {
             // Results of children arrived that the model has not seen.

@@ -79,8 +79,8 @@ impl Transition<'_, '_> {
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
     fn lost_call_usage(&self, same_process: bool) -> Option<(Usage, Option<Usd>)> {
         let (mut usage, _) = self.max_usage();
-        if let Some(purse) = self.context.budget.filter(|_| same_process) {
-            let reserved = purse.lost_reservation();
+        if let Some(account) = self.context.budget.filter(|_| same_process) {
+            let reserved = account.lost_reservation();
             if reserved.model_calls == 0 {
                 return None;
             }

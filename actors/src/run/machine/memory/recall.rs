@@ -28,8 +28,8 @@ impl Transition<'_, '_> {
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
         let mut completion_tokens = spec.auxiliary_models.utility.max_output_tokens;
-        if let Some(purse) = self.context.budget.filter(|_| same_process) {
-            let reserved = purse.lost_reservation();
+        if let Some(account) = self.context.budget.filter(|_| same_process) {
+            let reserved = account.lost_reservation();
             if reserved.model_calls == 0 {
                 return;
             }
@@ -59,7 +59,7 @@ impl Transition<'_, '_> {
                 ..Usage::default()
             });
         }
-        let RecallResult { tags, ids, prompt_text: told, model_calls, usage, error, .. } = recalled;
+        let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.auxiliary_models.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // If no model call was made and nothing failed, there is nothing to record.
@@ -70,6 +70,6 @@ impl Transition<'_, '_> {
             self.state.phase = Phase::Halted;
             return;
         }
-        self.start_conversation(told);
+        self.start_conversation(experiences);
     }
 }

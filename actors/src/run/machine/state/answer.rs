@@ -7,7 +7,7 @@ use soong_protocol::{ArtifactRef, ToolCall};
 pub(in crate::run::machine) struct AnswerState {
     pub(in crate::run::machine) text: String,
     /// Tool calls that the run ends with; its caller executes them.
-    pub(in crate::run::machine) handed_out: Vec<ToolCall>,
+    pub(in crate::run::machine) unexecuted_calls: Vec<ToolCall>,
     /// Why the last answer does not match the output schema.
     pub(in crate::run::machine) unfit: Option<String>,
     /// Number of consecutive answers that did not match the output schema.

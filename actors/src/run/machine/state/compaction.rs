@@ -25,7 +25,7 @@ pub(in crate::run::machine) struct CompactionState {
     /// Size of the prompt, in tokens, for which the last summary was requested.
     pub(in crate::run::machine) tokens_before: u64,
     /// Prompts up to this size, in tokens, are not summarised: a summary at this size has failed.
-    pub(in crate::run::machine) min_tokens: u64,
+    pub(in crate::run::machine) retry_above_tokens: u64,
     /// The range that the pending summary will replace; only the incarnation that requested it knows.
     pub(in crate::run::machine) plan: Option<PendingCompaction>,
 }

@@ -156,10 +156,10 @@ impl Transition<'_, '_> {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.context.now;
         let is_within_interval = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
-        if !immediately && self.state.clock.told_parent_at.is_some_and(is_within_interval) {
+        if !immediately && self.state.clock.parent_notified_at.is_some_and(is_within_interval) {
             return;
         }
-        self.state.clock.told_parent_at = Some(at);
+        self.state.clock.parent_notified_at = Some(at);
         let collaborator = outcome::running_collaborator(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
         self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));

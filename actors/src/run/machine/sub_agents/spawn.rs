@@ -175,7 +175,7 @@ impl Transition<'_, '_> {
     /// Records all children of a call in one commit, and requests their start (DUR-2a).
     fn spawn(&mut self, requests: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
         self.check_requests(&requests)?;
-        self.context.budget.map_or(Ok(()), |purse| purse.count_children(requests.len()))?;
+        self.context.budget.map_or(Ok(()), |account| account.count_children(requests.len()))?;
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(requests.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, requests.first()) {
@@ -213,20 +213,20 @@ impl Transition<'_, '_> {
                 format!("this run may have {limit} children in all and has had {child_count}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        for ChildRequest { spec: wish, .. } in requests {
-            if let Some(id) = &wish.continue_from {
-                self.check_continued(id, wish.mode)?;
+        for ChildRequest { spec: child, .. } in requests {
+            if let Some(id) = &child.continue_from {
+                self.check_continued(id, child.mode)?;
                 if requests.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
                     return Err(validation_error(format!("continue_from: {id} can go on with one task at a time")));
                 }
             }
-            if let Some(schema) = &wish.expected_output_schema {
+            if let Some(schema) = &child.expected_output_schema {
                 OutputSchema::new(schema)?;
             }
-            if let Some(skills) = &wish.skills {
+            if let Some(skills) = &child.skills {
                 spec.catalog.skills.select(Some(skills), None)?;
             }
-            check_initial_messages(&wish.messages)?;
+            check_initial_messages(&child.messages)?;
         }
         let mut named = requests.iter().filter_map(|order| order.spec.agent_type.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
@@ -426,11 +426,11 @@ pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> R
 
 /// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
 /// is passed on to all descendants, because they need model prices then.
-fn child_budget(wish: Budget, parent: &Budget) -> Budget {
+fn child_budget(child: Budget, parent: &Budget) -> Budget {
     let child_depth = parent.depth.map(|depth| depth.saturating_sub(1));
     Budget {
-        depth: wish.depth.into_iter().chain(child_depth).min(),
-        usd: wish.usd.into_iter().chain(parent.usd).min(),
-        ..wish
+        depth: child.depth.into_iter().chain(child_depth).min(),
+        usd: child.usd.into_iter().chain(parent.usd).min(),
+        ..child
     }
 }

@@ -70,8 +70,8 @@ impl Transition<'_, '_> {
     }
 
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
-    pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
-        let PermissionDecision { permission_id, decision, decided_by: by, reason, .. } = ruling;
+    pub(crate) fn permission_decided(&mut self, answer: PermissionDecision) {
+        let PermissionDecision { permission_id, decision, decided_by: by, reason, .. } = answer;
         let pending = Approval::Pending(permission_id.clone());
         let Some(calls) = self.state.calls_mut() else { return };
         let pending_call =

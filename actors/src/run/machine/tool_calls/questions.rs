@@ -78,16 +78,16 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Records the question of a tool call. The call stays open until the question is answered.
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
-        let wish: AskArguments = crate::tool::arguments(arguments)?;
-        if wish.question.trim().is_empty() {
+        let request: AskArguments = crate::tool::arguments(arguments)?;
+        if request.question.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
         }
         let trace = self.state.spec.identity.trace_id.clone();
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let question_id =
             QuestionId::for_call(&trace, calls.message_sequence.unwrap_or_default(), calls.index_of(&call.id));
-        let collaborator = user_collaborator(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);
-        let (question, to, tool_call_id) = (wish.question, wish.to, call.id.clone());
+        let collaborator = user_collaborator(request.to.as_deref(), CollaboratorStatus::Waiting, &request.question);
+        let (question, to, tool_call_id) = (request.question, request.to, call.id.clone());
         self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
         Ok(())

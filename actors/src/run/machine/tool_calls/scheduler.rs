@@ -156,7 +156,7 @@ impl Transition<'_, '_> {
     }
 
     /// Requests the execution of a call, with the permission that was granted for it.
-    pub(crate) fn request_tool(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
+    pub(crate) fn request_tool(&mut self, call: &ToolCall, granted_by: Option<PermissionId>) -> Result<(), ErrorInfo> {
         let (spec, arguments) = self.read_call(call)?;
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
@@ -170,7 +170,7 @@ impl Transition<'_, '_> {
             arguments,
             raw_arguments: raw,
             index: place,
-            permission_id: leave,
+            permission_id: granted_by,
             goal_id,
         };
         self.step.effects.push(Effect::Tool(ToolCallEffect::Run(job)));
@@ -349,9 +349,9 @@ impl Transition<'_, '_> {
         for (question, answer) in std::mem::take(&mut self.state.waiting.answered) {
             self.question_answered(&question, &answer);
         }
-        for ruling in std::mem::take(&mut self.state.waiting.decided) {
-            pending_permissions.retain(|id| *id != ruling.permission_id);
-            self.permission_decided(ruling);
+        for decision in std::mem::take(&mut self.state.waiting.decided) {
+            pending_permissions.retain(|id| *id != decision.permission_id);
+            self.permission_decided(decision);
         }
         self.step
             .effects
@@ -387,7 +387,7 @@ impl Transition<'_, '_> {
     }
 
     fn run_goal(&mut self, arguments: Value) -> ToolResult {
-        let wish: GoalArguments = crate::tool::arguments(arguments)?;
+        let request: GoalArguments = crate::tool::arguments(arguments)?;
         let to_error = |error: soong_protocol::GoalError| {
             let code = match error {
                 soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,
@@ -404,25 +404,25 @@ impl Transition<'_, '_> {
             }
             events.extend(planned);
         };
-        if let Some(add) = wish.add {
+        if let Some(add) = request.add {
             let descriptions = match add {
                 OneOrMany::One(one) => vec![one],
                 OneOrMany::Many(many) => many,
             };
-            let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
+            let (under, after) = (request.under.as_deref(), request.after.as_deref());
             let sequence = self.state.conversation.last_sequence;
             let planned = planned_goals
-                .plan_add(&descriptions, &wish.reason, under, after, sequence, self.context.now)
+                .plan_add(&descriptions, &request.reason, under, after, sequence, self.context.now)
                 .map_err(to_error)?;
             plan(&mut planned_goals, planned);
         }
-        for (summary, status) in [(&wish.done, GoalStatus::Completed), (&wish.abandon, GoalStatus::Abandoned)] {
+        for (summary, status) in [(&request.done, GoalStatus::Completed), (&request.abandon, GoalStatus::Abandoned)] {
             if let Some(summary) = summary {
                 let planned = planned_goals.plan_close(None, status, summary).map_err(to_error)?;
                 plan(&mut planned_goals, planned);
             }
         }
-        if let Some(focus) = &wish.focus {
+        if let Some(focus) = &request.focus {
             let planned = planned_goals.plan_focus(focus).map_err(to_error)?;
             plan(&mut planned_goals, planned);
         }

@@ -210,7 +210,7 @@ async fn package_caches_are_separate_per_project() {
     };
     let world = BashTest::with(tools);
     fs::create_dir(world.user.path().join("more")).unwrap();
-    let world = BashTest { bash: bash(&world.bash.setting.surroundings), ..world };
+    let world = BashTest { bash: bash(&world.bash.setting.tool_environment), ..world };
     assert_eq!(world.ok("echo x > ~/more/made; echo ${CARGO_HOME-none}").await, "none\n[exit status 0]");
 }
 
@@ -247,7 +247,7 @@ async fn write_roots_are_writable_and_home_in_project_is_not() {
     // A runtime home inside the project.
     world.project.write(".soong-agent/home.db", b"of the runtime");
     world.project.write("src/a", b"a");
-    let mut tool_environment = world.bash.setting.surroundings.clone();
+    let mut tool_environment = world.bash.setting.tool_environment.clone();
     tool_environment.home = Some(world.project.path().join(".soong-agent"));
     world.bash = bash(&tool_environment);
     for (command, is_done) in [
@@ -272,7 +272,7 @@ async fn confined_command_cannot_change_metadata_outside() {
     // A runtime home inside the project, which is not accessible either.
     world.project.write("src/a", b"a");
     world.project.write(".soong-agent/home.db", b"of the runtime");
-    let mut tool_environment = world.bash.setting.surroundings.clone();
+    let mut tool_environment = world.bash.setting.tool_environment.clone();
     tool_environment.home = Some(world.project.path().join(".soong-agent"));
     world.bash = bash(&tool_environment);
     let state = |path: &std::path::Path| {
