@@ -59,7 +59,7 @@ impl RunState {
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
         let mut transition = Transition { state: self, context: now, step: Step::default() };
-        transition.take(input);
+        transition.handle(input);
         transition.finish_if_done();
         transition.step
     }
@@ -75,7 +75,7 @@ fn handle_after_end(input: RunInput) -> Step {
 }
 
 impl Transition<'_, '_> {
-    fn take(&mut self, input: RunInput) {
+    fn handle(&mut self, input: RunInput) {
         // A task that was cancelled may report before the cancel request arrives.
         if input.is_cancellation() && self.state.end.ending.is_none() {
             self.cancel();
