@@ -49,10 +49,7 @@ impl Model for DoorPainterModel {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let builder = || -> RuntimeBuilder {
-        Runtime::builder()
-            .home(home.path())
-            .project_dir(home.path())
-            .register_provider("default", Arc::new(DoorPainterModel))
+        Runtime::builder().home(home.path()).project_dir(home.path()).model("default", Arc::new(DoorPainterModel))
     };
     let first = builder().build().await?;
     let run = first.start(RunRequest::new("Paint the door").session("house")).await?;
@@ -67,10 +64,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A later process, perhaps days later, finds the waiting run in the database.
     let second = builder().build().await?;
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
-    let question = second.questions(open).await?.remove(0);
+    let question = second.questions().list(open).await?.remove(0);
     println!("{}", question.question);
-    let run = second.handle(&question.run_id)?;
-    second.answer_question(&question.question_id, "blue").await?;
+    let run = second.traces().handle(&question.run_id)?;
+    second.questions().answer(&question.question_id, "blue").await?;
     println!("{}", run.wait().await?.output);
     second.close().await;
     Ok(())

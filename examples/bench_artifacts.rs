@@ -137,18 +137,13 @@ fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Resu
 }
 
 async fn open(home: &Path) -> Result<Runtime, BenchError> {
-    Ok(Runtime::builder()
-        .home(home)
-        .project_dir(home)
-        .register_provider("default", Arc::new(OneEditModel))
-        .build()
-        .await?)
+    Ok(Runtime::builder().home(home).project_dir(home).model("default", Arc::new(OneEditModel)).build().await?)
 }
 
 async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {
     let spec = NewSessionSpec { session_id: Some(id.to_owned()), ..NewSessionSpec::default() };
-    let session = runtime.create_session(spec).await?;
-    Ok(runtime.artifact_owner(&session.session_id).await?)
+    let session = runtime.sessions().create(spec).await?;
+    Ok(runtime.artifacts().owner(&session.session_id).await?)
 }
 
 /// Saves artifacts under new names with `at_once` concurrent tasks. Returns saves per second.
@@ -183,7 +178,7 @@ async fn saves(
     round: usize,
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
-    let service = runtime.artifact_service();
+    let service = runtime.artifacts().service();
     for (name, size, count) in [("1 KB", 1_000, 160), ("1 MB", 1_000_000, 32)] {
         let bytes: bytes::Bytes = vec![7; size].into();
         for at_once in [1, 16] {
@@ -199,7 +194,7 @@ async fn saves(
 
 /// Edits a document of 100 KB; each writer edits its own line. Fails if an edit is lost.
 async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mut Rows) -> Result<(), BenchError> {
-    let service = runtime.artifact_service();
+    let service = runtime.artifacts().service();
     let run = runtime.start(RunRequest::new("edit").session(place.session_id.as_str())).await?;
     run.wait().await?;
     let edit = |key: String, change: Change, call: String| {
@@ -231,7 +226,7 @@ async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mu
         }))
         .await?;
         let rate = EDITS as f64 / start.elapsed().as_secs_f64();
-        let text = runtime.artifact(place, &key, None).await?.text().await?;
+        let text = runtime.artifacts().load(place, &key, None).await?.text().await?;
         let is_whole = (0..writers).all(|writer| text.contains(&format!("writer {writer}: {}.\n", EDITS / writers)));
         if !is_whole {
             return Err("an edit was lost".into());
@@ -244,14 +239,14 @@ async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mu
 /// Measures a list, and a run whose model reads the inventory, in a session with many artifacts.
 async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Result<(), BenchError> {
     let start = Instant::now();
-    let listed = runtime.artifacts(place).await?.len();
+    let listed = runtime.artifacts().list(place).await?.len();
     if listed < MANY {
         return Err("artifacts are missing in the list".into());
     }
     rows.add(&format!("list of {MANY} artifacts"), "ms", start.elapsed().as_secs_f64() * 1e3, None);
     // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
     let start = Instant::now();
-    runtime.delete_artifact(place, "task_plan").await.ok();
+    runtime.artifacts().delete(place, "task_plan").await.ok();
     let run = runtime.start(RunRequest::new("plan").session(place.session_id.as_str())).await?;
     run.wait().await?;
     let name = format!("run of two turns beside {MANY} artifacts");
@@ -263,7 +258,7 @@ async fn versions(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: 
     let (start, reads) = (Instant::now(), 50);
     for read in 0..reads {
         let version = 1 + (round * 379 + read * 97) % VERSIONS;
-        runtime.artifact(place, "versions", Some(version as u64)).await?.bytes().await?;
+        runtime.artifacts().load(place, "versions", Some(version as u64)).await?.bytes().await?;
     }
     let each = start.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(reads)?);
     rows.add(&format!("read of one version out of {VERSIONS}"), "µs", each, None);
@@ -303,7 +298,7 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
 /// Fills a home with the artifacts to be listed and the versions to be read.
 async fn fill(runtime: &Runtime) -> Result<(ArtifactOwner, ArtifactOwner), BenchError> {
     let (listed, read) = (session(runtime, "many").await?, session(runtime, "versions").await?);
-    let service = runtime.artifact_service();
+    let service = runtime.artifacts().service();
     let bytes: bytes::Bytes = vec![b'x'; 300].into();
     save_all(&service, &listed, ("part", &bytes), MANY, 64).await?;
     for _ in 0..VERSIONS {

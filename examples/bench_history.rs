@@ -119,7 +119,7 @@ fn builder(home: &Path, model: &Arc<TimedModel>) -> RuntimeBuilder {
     config.model.max_concurrency = 10_000;
     config.runtime.max_turns = 100_000;
     let model: Arc<dyn Model> = model.clone();
-    Runtime::builder().home(home).project_dir(home).config(config).register_provider("default", model)
+    Runtime::builder().home(home).project_dir(home).config(config).model("default", model)
 }
 
 fn ms(time: Duration) -> f64 {
@@ -179,7 +179,7 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
             tokio::task::yield_now().await;
         }
         thinking.push(ms(start.elapsed()));
-        while runtime.live_runs() > 0 {
+        while runtime.info().live_runs() > 0 {
             tokio::task::yield_now().await;
         }
         done.push(ms(start.elapsed()));
@@ -199,13 +199,13 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
     let (mut back, mut forth) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let start = Instant::now();
-        let switched = runtime.switch_head(&session, LONG / 2).await?;
+        let switched = runtime.sessions().switch_head(&session, LONG / 2).await?;
         back.push(ms(start.elapsed()));
         if switched.sequence != LONG / 2 {
             return Err(format!("it went to message {}", switched.sequence).into());
         }
         let start = Instant::now();
-        runtime.switch_head(&session, LONG).await?;
+        runtime.sessions().switch_head(&session, LONG).await?;
         forth.push(ms(start.elapsed()));
     }
     print_row(&format!("the head goes back over {} of {LONG} messages", LONG / 2), "ms", back);
@@ -217,7 +217,7 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
         accepted.push(ms(start.elapsed()));
         run.wait().await?;
         called.push(ms(model.call(before)? - start));
-        runtime.switch_head(&session, LONG).await?;
+        runtime.sessions().switch_head(&session, LONG).await?;
     }
     print_row(&format!("a run that goes back to message {} is accepted", LONG / 2), "ms", accepted);
     print_row("its first request, with all these messages, has left", "ms", called);
@@ -240,7 +240,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
             .home(home.path())
             .project_dir(home.path())
             .config(config)
-            .register_provider("default", provider)
+            .model("default", provider)
             .build()
             .await?;
         let run = runtime.start("Go on planning.").await?;

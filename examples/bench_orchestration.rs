@@ -112,11 +112,11 @@ impl Bench {
             .home(home)
             .project_dir(std::env::temp_dir())
             .config(config)
-            .register_provider("default", model)
-            .register_provider("silent", silent.clone())
-            .register_tool(Arc::new(noop))
-            .register_preset(preset)
-            .register_preset(worker)
+            .model("default", model)
+            .model("silent", silent.clone())
+            .tool(Arc::new(noop))
+            .preset(preset)
+            .preset(worker)
             .build()
             .await?;
         Ok(Self { silent, runtime, scenario, n })
@@ -218,7 +218,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     bench.runtime.close().await;
-    let limits = json!({"max_concurrency": bench.runtime.config().model.max_concurrency, "max_children": 100_000});
+    let limits =
+        json!({"max_concurrency": bench.runtime.info().config().model.max_concurrency, "max_children": 100_000});
     println!("{}", json!({"rss_kib": peak_kib(), "reps": rows, "answers": answers, "bad": bad, "limits": limits}));
     Ok(())
 }

@@ -60,7 +60,7 @@ fn ensure(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
 async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
-    ensure(world.runtime.live_runs() == 0, "a run is alive behind its parent")
+    ensure(world.runtime.info().live_runs() == 0, "a run is alive behind its parent")
 }
 
 /// Measures the time from the program's call to the model call, for one child after the other.
@@ -129,7 +129,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         world.model.until_in_flight(count).await;
         children[0].cancel().await?;
         ensure(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
-        let others = world.runtime.live_runs();
+        let others = world.runtime.info().live_runs();
         ensure(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
         let (start, calls) = (Instant::now(), world.model.calls());
         parent.cancel().await?;
@@ -138,7 +138,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         let rows = parent.children().await?;
         ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
         ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        ensure(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(world.runtime.info().live_runs() == 0, "a run is alive behind a cancel")?;
     }
     print_percentiles(&format!("cancel {count} children: until the last effect"), &mut silent, Some(100.0));
     print_percentiles(&format!("cancel {count} children: until all ends are durable"), &mut durable, Some(500.0));
@@ -183,7 +183,7 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         let rows = parent.children().await?;
         ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
         ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        ensure(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(world.runtime.info().live_runs() == 0, "a run is alive behind a cancel")?;
     }
     print_percentiles(&format!("cancel {count} children, most of them queued: all durable"), &mut durable, None);
     world.close().await

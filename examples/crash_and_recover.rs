@@ -53,17 +53,13 @@ impl Model for SlowAtFirst {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let model = Arc::new(SlowAtFirst::default());
-    let runtime = Runtime::builder()
-        .home(home.path())
-        .project_dir(home.path())
-        .register_provider("default", model.clone())
-        .build()
-        .await?;
+    let runtime =
+        Runtime::builder().home(home.path()).project_dir(home.path()).model("default", model.clone()).build().await?;
     let run = runtime.start("Answer, whatever happens").await?;
     let mut events = run.events()?;
 
     model.called.notified().await;
-    runtime.inject_crash(&format!("run:{}", run.run_id()))?;
+    runtime.tree().inject_crash(&format!("run:{}", run.run_id()))?;
 
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {

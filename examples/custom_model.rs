@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder()
         .home(home.path())
         .project_dir(home.path())
-        .register_provider("default", Arc::new(Backwards))
+        .model("default", Arc::new(Backwards))
         .build()
         .await?;
     let run = runtime.start("backwards runs sentence this").await?;

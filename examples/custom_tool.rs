@@ -98,9 +98,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder()
         .home(home.path())
         .project_dir(home.path())
-        .register_provider("default", Arc::new(Script))
-        .register_tool(count.build())
-        .register_tool(note.writes().build())
+        .model("default", Arc::new(Script))
+        .tool(count.build())
+        .tool(note.writes().build())
         .permission_handler(Arc::new(ShortNotes))
         .build()
         .await?;

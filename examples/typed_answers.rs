@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder()
         .home(home.path())
         .project_dir(home.path())
-        .register_provider("default", Arc::new(Chatty::default()))
+        .model("default", Arc::new(Chatty::default()))
         .build()
         .await?;
     let schema = json!({

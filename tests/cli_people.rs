@@ -318,7 +318,7 @@ async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle,
     let runtime = soong::Runtime::builder()
         .home(world.home())
         .project_dir(world.dir.path())
-        .register_provider("default", std::sync::Arc::new(Writer))
+        .model("default", std::sync::Arc::new(Writer))
         .permissions_by_users()
         .build()
         .await

@@ -68,8 +68,9 @@ pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use redaction::Redactor;
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
-    Child, Children, Fork, HeadSwitched, InterruptedRuns, NewSessionSpec, RecoveryPolicy, RunHandle, RunRequest,
-    RunSetting, Runtime, RuntimeBuilder, already_decided,
+    Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, NewSessionSpec, Permissions, Questions,
+    RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, Sessions,
+    Traces, Tree, already_decided,
 };
 pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};

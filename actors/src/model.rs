@@ -56,6 +56,18 @@ pub struct Completion {
     pub finish_reason: String,
 }
 
+impl Completion {
+    /// Creates an answer that consists of this text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), finish_reason: "stop".to_owned(), ..Self::default() }
+    }
+
+    /// Creates an answer that calls these tools.
+    pub fn tool_calls(tool_calls: Vec<ToolCall>) -> Self {
+        Self { tool_calls, finish_reason: "tool_calls".to_owned(), ..Self::default() }
+    }
+}
+
 /// Kind of failure of an attempt. Determines whether the call is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -150,4 +162,22 @@ pub trait Model: Send + Sync + 'static {
         request: &'a ModelRequest,
         deltas: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>>;
+}
+
+impl<T: Model + ?Sized> Model for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn supports_tools(&self) -> bool {
+        (**self).supports_tools()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        deltas: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        (**self).complete(request, deltas)
+    }
 }

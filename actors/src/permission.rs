@@ -50,6 +50,27 @@ pub trait PermissionHandler: Send + Sync + 'static {
     fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
 }
 
+impl<T: PermissionHandler + ?Sized> PermissionHandler for Arc<T> {
+    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+        (**self).decide(request)
+    }
+}
+
+/// Permission policy made from a function; see [`RuntimeBuilder::on_permission`](crate::RuntimeBuilder::on_permission).
+pub(crate) struct HandlerFn<F>(pub(crate) F);
+
+impl<F, R, D> PermissionHandler for HandlerFn<F>
+where
+    F: Fn(Permission) -> R + Send + Sync + 'static,
+    R: Future<Output = D> + Send + 'static,
+    D: Into<ApprovalDecision>,
+{
+    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+        let decision = (self.0)(request);
+        async move { Ok(decision.await.into()) }.boxed()
+    }
+}
+
 /// Allows every call that requires permission. For tests, and for programs whose tools are harmless.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAll;

@@ -38,7 +38,7 @@ use std::{
 };
 
 pub(crate) use coercion::with_note;
-pub use function::{FunctionTool, function};
+pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;
 pub(crate) use path_policy::PathPolicy;
 pub(crate) use redaction::redacted;
@@ -174,6 +174,24 @@ impl ToolOutput {
     }
 }
 
+impl From<String> for ToolOutput {
+    fn from(output: String) -> Self {
+        Self { output, ..Self::default() }
+    }
+}
+
+impl From<&str> for ToolOutput {
+    fn from(output: &str) -> Self {
+        output.to_owned().into()
+    }
+}
+
+impl From<Value> for ToolOutput {
+    fn from(output: Value) -> Self {
+        output.to_string().into()
+    }
+}
+
 /// Result of a tool call. The model reads the error and can correct its call.
 pub type ToolResult = Result<ToolOutput, ErrorInfo>;
 
@@ -217,6 +235,32 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Runs one call. `arguments` fit the schema. The future may be dropped at any await point.
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult>;
+}
+
+impl<T: Tool + ?Sized> Tool for Arc<T> {
+    fn spec(&self) -> &ToolSpec {
+        (**self).spec()
+    }
+
+    fn missing_requirement(&self) -> Option<String> {
+        (**self).missing_requirement()
+    }
+
+    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+        (**self).required_access(context, arguments)
+    }
+
+    fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
+        (**self).resolved_path(context, arguments)
+    }
+
+    fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
+        (**self).preview(context, arguments)
+    }
+
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        (**self).call(context, arguments)
+    }
 }
 
 /// Deserializes arguments into the type of a tool.

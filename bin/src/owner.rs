@@ -114,7 +114,7 @@ impl Owner {
 
     /// Returns whether no user run is active.
     pub(crate) fn is_idle(&self) -> bool {
-        self.runtime.live_runs() == 0 || self.runtime.active_user_runs() == 0
+        self.runtime.info().live_runs() == 0 || self.runtime.info().active_user_runs() == 0
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -139,7 +139,7 @@ impl Owner {
     /// Cancels every active run and accepts no new ones.
     pub(crate) async fn cancel_all(&self) {
         self.api.gate.close();
-        if let Err(error) = self.runtime.cancel_all().await {
+        if let Err(error) = self.runtime.sessions().cancel_all().await {
             print::error_line(&format!("note: {error}"));
         }
     }

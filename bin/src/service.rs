@@ -24,7 +24,7 @@ impl ServiceNotifier {
                 let mut ticks = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
                 loop {
                     ticks.tick().await;
-                    if runtime.failure().is_none() {
+                    if runtime.info().failure().is_none() {
                         notify(NotifyState::Watchdog);
                     }
                 }

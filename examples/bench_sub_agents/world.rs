@@ -146,7 +146,7 @@ impl BenchRuntime {
             .home(home.path().join("home"))
             .project_dir(home.path())
             .config(config)
-            .register_provider("default", model.clone())
+            .model("default", model.clone())
             .build()
             .await?;
         Ok(Self { runtime, model, _home: home })
@@ -175,7 +175,7 @@ impl BenchRuntime {
             }
             false
         };
-        while self.runtime.tree().is_some_and(has_sessions) {
+        while self.runtime.tree().snapshot().is_some_and(has_sessions) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -186,7 +186,7 @@ impl BenchRuntime {
             usize::from(actor.run.as_ref().is_some_and(|run| run.passive))
                 + actor.children.iter().map(passive).sum::<usize>()
         }
-        while self.runtime.tree().as_ref().map_or(0, passive) < count {
+        while self.runtime.tree().snapshot().as_ref().map_or(0, passive) < count {
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
@@ -194,7 +194,7 @@ impl BenchRuntime {
     /// Returns the permits and slots in use. It must be empty if no run is active.
     pub(crate) fn permits_in_use(&self) -> Vec<String> {
         let mut left = Vec::new();
-        if let Some(root) = self.runtime.tree() {
+        if let Some(root) = self.runtime.tree().snapshot() {
             collect(&root, &mut left);
         }
         left
@@ -202,7 +202,7 @@ impl BenchRuntime {
 
     pub(crate) async fn close(self) -> Result<(), Failed> {
         self.runtime.close().await;
-        match self.runtime.live_count() {
+        match self.runtime.tree().live_count() {
             0 => Ok(()),
             left => Err(format!("{left} actors, runs or tasks are alive after closing").into()),
         }

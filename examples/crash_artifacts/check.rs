@@ -102,14 +102,14 @@ pub(crate) async fn all(
     artifacts.extend(reader.artifacts(&ArtifactScope::User { uid: "local".to_owned() })?);
     let (mut found, mut paths) = (BTreeMap::new(), BTreeSet::new());
     for artifact in artifacts {
-        let one = replay(runtime.home(), reader, artifact, &mut paths, &mut wrong)?;
+        let one = replay(runtime.info().home(), reader, artifact, &mut paths, &mut wrong)?;
         counts.versions += reader.versions(&one.artifact.artifact_id)?.len();
         counts.edits += one.edits.len();
         compare_with_library(runtime, &one, &mut wrong).await;
         found.insert(one.artifact.artifact_id.clone(), one);
     }
     for folder in ["sessions", "users"] {
-        walk(runtime.home(), &runtime.home().join(folder), &paths, &mut wrong)?;
+        walk(runtime.info().home(), &runtime.info().home().join(folder), &paths, &mut wrong)?;
     }
     acknowledged(&found, ledger, &mut wrong);
     let events = histories(reader, &mut wrong)?;
@@ -200,7 +200,7 @@ async fn compare_with_library(runtime: &Runtime, found: &CheckedArtifact, wrong:
         ArtifactScope::User { uid } => (SessionId::new("any"), uid.clone()),
     };
     let place = ArtifactOwner { session_id, uid };
-    let loaded = match runtime.artifact(&place, &artifact.key(), None).await {
+    let loaded = match runtime.artifacts().load(&place, &artifact.key(), None).await {
         Ok(loaded) => loaded.bytes().await,
         Err(error) => Err(error),
     };

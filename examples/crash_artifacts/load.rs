@@ -51,11 +51,11 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     for number in 0..SESSIONS {
         // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
-        if runtime.session(&id).await.is_err() {
+        if runtime.sessions().get(&id).await.is_err() {
             let spec = NewSessionSpec { session_id: Some(id.to_string()), ..NewSessionSpec::default() };
-            runtime.create_session(spec).await?;
+            runtime.sessions().create(spec).await?;
         }
-        let place = runtime.artifact_owner(&id).await?;
+        let place = runtime.artifacts().owner(&id).await?;
         tokio::spawn(watch(runtime.clone(), id));
         tokio::spawn(runs(runtime.clone(), place.clone(), Random::new(random.next())));
         tokio::spawn(client(runtime.clone(), place, Random::new(random.next())));
@@ -65,7 +65,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
 
 /// Reports the events of a session.
 async fn watch(runtime: Runtime, session: SessionId) {
-    let mut events = runtime.session_events(&session, 0);
+    let mut events = runtime.sessions().events(&session, 0);
     while let Some(Ok(item)) = events.next().await {
         if let StreamItem::Event(record) = item
             && (matches!(record.event, Event::Artifact(_))
@@ -138,7 +138,7 @@ async fn upload(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -
         _ => Content::Stream(Box::pin(futures::stream::iter(pieces))),
     };
     Report::Saving.write();
-    let artifact = runtime.upload_artifact(place, &name, "application/octet-stream", content).await?;
+    let artifact = runtime.artifacts().upload(place, &name, "application/octet-stream", content).await?;
     Report::saved(&artifact, &bytes).write();
     Ok(())
 }
@@ -162,7 +162,7 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
     };
     let request =
         EditRequest { key, change, source: ArtifactSource::Api, provenance: Default::default(), effect: None };
-    let edited = runtime.artifact_service().edit(place, request).await?;
+    let edited = runtime.artifacts().service().edit(place, request).await?;
     if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
         Report::saved(&edited.artifact, text.as_bytes()).write();
     }
@@ -171,14 +171,14 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
 
 /// Deletes an artifact by its id, since its name could refer to another artifact by then.
 async fn delete(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
-    let all: Vec<Artifact> = runtime.artifacts(place).await?;
+    let all: Vec<Artifact> = runtime.artifacts().list(place).await?;
     if (all.len() as u64) < 12 + random.below(12) {
         return Ok(());
     }
     let chosen = &all[random.below(all.len() as u64) as usize];
     let (artifact_id, prefix) = (&chosen.artifact_id, if chosen.key().starts_with("user:") { "user:" } else { "" });
     Report::Deleting { artifact_id: artifact_id.clone() }.write();
-    runtime.delete_artifact(place, &format!("{prefix}{artifact_id}")).await?;
+    runtime.artifacts().delete(place, &format!("{prefix}{artifact_id}")).await?;
     Report::Deleted { artifact_id: artifact_id.clone() }.write();
     Ok(())
 }

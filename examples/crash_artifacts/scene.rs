@@ -35,9 +35,9 @@ pub(crate) fn builder(home: &Path, model: Arc<BusyModel>) -> RuntimeBuilder {
         .home(home)
         .project_dir(home)
         .config(config)
-        .register_provider("default", model)
-        .register_tool(Arc::new(Produce::new()))
-        .register_tool(Arc::new(Chatter::new()))
+        .model("default", model)
+        .tool(Arc::new(Produce::new()))
+        .tool(Arc::new(Chatter::new()))
 }
 
 /// Returns bytes determined by a seed; they are letters, so that they are also text.

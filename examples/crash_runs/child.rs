@@ -29,7 +29,7 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
         run.wait().await?;
     }
     let root = watching.await??;
-    let outcome = runtime.outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
+    let outcome = runtime.traces().outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
     runtime.close().await;
     if counts {
         Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.hit_count(point))).collect())
@@ -42,8 +42,8 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
 /// Starts the job, or finds its active run. Returns `None` if the job is over.
 async fn start_or_find(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
     loop {
-        match runtime.session(&scene::session()).await {
-            Ok(_) => return Ok(runtime.active(&scene::root())),
+        match runtime.sessions().get(&scene::session()).await {
+            Ok(_) => return Ok(runtime.traces().active_run(&scene::root())),
             Err(error) if error.code == ErrorCode::SessionNotFound => {}
             Err(error) => return Err(error.into()),
         }
@@ -58,7 +58,7 @@ async fn start_or_find(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
 
 /// Reports every event from the first one until the job has ended. Returns the run of the job.
 async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
-    let mut events = runtime.session_events(&scene::session(), 0);
+    let mut events = runtime.sessions().events(&scene::session(), 0);
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {
             let (trace, event_id) = (record.trace_id.clone(), record.event_id);

@@ -75,12 +75,12 @@ pub(crate) fn builder(stage: &CycleDir<'_>, base_url: &str, slots: usize) -> Run
         .home(stage.home())
         .project_dir(stage.project())
         .config(config)
-        .register_tool(Arc::new(EffectTool::new(EFFECT, false, stage.effects())))
-        .register_tool(Arc::new(EffectTool::new(NOTE, true, stage.effects())));
+        .tool(Arc::new(EffectTool::new(EFFECT, false, stage.effects())))
+        .tool(Arc::new(EffectTool::new(NOTE, true, stage.effects())));
     // Child runs need the tools with effects as well.
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
-            builder = builder.register_preset(soong::protocol::Preset { allowed_tools: None, ..preset });
+            builder = builder.preset(soong::protocol::Preset { allowed_tools: None, ..preset });
         }
     }
     builder

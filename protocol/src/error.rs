@@ -147,6 +147,62 @@ codes! {
     ActorCrashed = "actor_crashed",
 }
 
+impl ErrorCode {
+    /// Returns the status with which an HTTP server reports this error.
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::ValidationError
+            | Self::ToolNotAvailable
+            | Self::UnsupportedCapability
+            | Self::OutsideAllowedRoots
+            | Self::TextNotFound
+            | Self::AmbiguousEdit
+            | Self::PatchApplyFailed
+            | Self::PromptTooLong => 400,
+            Self::TraceNotFound
+            | Self::RunNotFound
+            | Self::SessionNotFound
+            | Self::ArtifactNotFound
+            | Self::VersionNotFound
+            | Self::GoalNotFound
+            | Self::QuestionNotFound
+            | Self::PermissionNotFound
+            | Self::SkillNotFound
+            | Self::ActorNotFound
+            | Self::RouteNotFound
+            | Self::FileNotFound => 404,
+            Self::Unauthorized => 401,
+            Self::Forbidden | Self::ForbiddenOrigin | Self::ForbiddenHost | Self::PermissionDenied => 403,
+            Self::SessionActive
+            | Self::ArtifactExists
+            | Self::NothingRunning
+            | Self::AlreadyDecided
+            | Self::ChildLimitExceeded
+            | Self::BudgetExceeded
+            | Self::PathConflict
+            | Self::Cancelled
+            | Self::AmbiguousMatch
+            | Self::NoMatch
+            | Self::MatchTooDifferent
+            | Self::MatchBudgetExceeded => 409,
+            Self::CursorUnknown => 410,
+            Self::PayloadTooLarge => 413,
+            Self::UnsupportedMedia => 415,
+            Self::Overloaded | Self::ProviderRateLimited => 429,
+            Self::ProviderError | Self::ProviderAuthFailed | Self::ModelAnswerTooLarge | Self::MaxOutputTokens => 502,
+            Self::StorageError | Self::HomeLocked | Self::Closing | Self::RuntimeFailed => 503,
+            Self::ProviderTimeout | Self::Timeout => 504,
+            Self::ConfigError
+            | Self::InternalError
+            | Self::ActorCrashed
+            | Self::Interrupted
+            | Self::Skipped
+            | Self::ChildResultSchemaValidationFailed
+            | Self::ResultSchemaValidationFailed => 500,
+        }
+    }
+}
+
 impl std::fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())

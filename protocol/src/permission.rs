@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{PermissionId, RunId, SessionId, Timestamp, TraceId};
+use crate::{ErrorCode, ErrorInfo, PermissionId, RunId, SessionId, Timestamp, TraceId};
 
 /// Scope of a permission. A permission for the session covers later calls of the same tool with an equal scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -201,6 +201,19 @@ pub struct Permission {
     /// Time at which the request was decided or withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
+}
+
+impl Permission {
+    /// Parses the arguments of the call.
+    ///
+    /// # Errors
+    /// `validation_error` if they do not fit `T`.
+    pub fn arguments_as<T: DeserializeOwned>(&self) -> Result<T, ErrorInfo> {
+        serde_json::from_str(&self.arguments).map_err(|error| {
+            let message = format!("the arguments of {} do not match: {error}", self.tool);
+            ErrorInfo::new(ErrorCode::ValidationError, message)
+        })
+    }
 }
 
 /// A decision about a permission request.

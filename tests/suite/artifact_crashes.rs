@@ -88,7 +88,7 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> T
     let hook = move |_, is_committed: bool| {
         if is_committed != before && left > 0 {
             left -= 1;
-            slot.wait().inject_crash(actor).unwrap();
+            slot.wait().tree().inject_crash(actor).unwrap();
         }
         Ok(())
     };
@@ -150,7 +150,7 @@ async fn crashes_between_edits_lose_no_edit() {
         let run = begin(&world, "s", &steps).await;
         for n in 1..=4 {
             gate.reached(n + if actor == "session:s" { n - 1 } else { 0 }).await;
-            world.runtime().inject_crash(actor).unwrap();
+            world.runtime().tree().inject_crash(actor).unwrap();
             if actor == "session:s" {
                 // A crash of the session also restarts its run, which reaches the gate again.
                 gate.reached(2 * n).await;
@@ -172,9 +172,9 @@ async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
     gate.reached(1).await;
     for n in 1..=6 {
         // The tree shows a restart slightly before the actor accepts messages.
-        wait_until("it can be reached", || world.runtime().inject_crash("working_set:s").is_ok()).await;
+        wait_until("it can be reached", || world.runtime().tree().inject_crash("working_set:s").is_ok()).await;
         wait_until("it is back, or given up", || {
-            let tree = serde_json::to_value(world.runtime().tree()).unwrap().to_string();
+            let tree = serde_json::to_value(world.runtime().tree().snapshot()).unwrap().to_string();
             let set = tree.split("\"actor_id\":\"working_set:s\"").nth(1);
             match n {
                 6 => set.is_none(),
@@ -224,7 +224,7 @@ async fn idle_working_set_is_passivated_and_reloads_its_text() {
 
 /// Returns the results of the run's tool calls as the model reads them.
 async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
     messages.into_iter().filter(|message| message.tool_call_id.is_some()).map(|message| message.content).collect()
 }
 
@@ -281,8 +281,8 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
             builder.config(config)
         };
         world.reopen_with(prompt_driven_model() as Arc<dyn Model>, ending).await;
-        assert_eq!(world.runtime().interrupted_runs().ended, 1);
-        let stored_run = world.runtime().run(run.run_id()).await.unwrap();
+        assert_eq!(world.runtime().info().interrupted_runs().ended.len(), 1);
+        let stored_run = world.runtime().traces().run(run.run_id()).await.unwrap();
         assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
         let events = stored(world.runtime(), run.trace_id()).await;
         assert_eq!(edits(&events, "doc").len(), nth);

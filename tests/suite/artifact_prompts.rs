@@ -95,7 +95,8 @@ async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
     run(&world, "s", &[]).await;
     world
         .runtime()
-        .upload_artifact(&local_owner("s"), "facts.txt", "text/plain", "from the user".into())
+        .artifacts()
+        .upload(&local_owner("s"), "facts.txt", "text/plain", "from the user".into())
         .await
         .unwrap();
     asked.lock().unwrap().clear();
@@ -182,8 +183,7 @@ impl Tool for Parrot {
 async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     let mut config = quick_config();
     (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 225);
-    let world =
-        TestRuntime::with(prompt_driven_model(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(config).tool(Parrot::tool())).await;
     let here = local_owner("s");
     let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
     for (wish, whole) in [
@@ -195,7 +195,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
         (json!({"line": "line # of it", "lines": 400}), Some(long.clone())),
     ] {
         let (run, outcome) = run(&world, "s", &[json!(["parrot", wish])]).await;
-        let all: Vec<Artifact> = world.runtime().artifacts(&here).await.unwrap();
+        let all: Vec<Artifact> = world.runtime().artifacts().list(&here).await.unwrap();
         let mine = all.iter().find(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id()));
         let Some(whole) = whole else {
             assert!(mine.is_none(), "{wish}");
@@ -216,9 +216,17 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
         }
     }
     // A stored output is read by lines, and a page of it is not stored again.
-    let id =
-        world.runtime().artifacts(&here).await.unwrap().into_iter().find(|one| one.size > 4_000).unwrap().artifact_id;
-    let before = world.runtime().artifacts(&here).await.unwrap().len();
+    let id = world
+        .runtime()
+        .artifacts()
+        .list(&here)
+        .await
+        .unwrap()
+        .into_iter()
+        .find(|one| one.size > 4_000)
+        .unwrap()
+        .artifact_id;
+    let before = world.runtime().artifacts().list(&here).await.unwrap().len();
     let page = json!(["read_artifact", {"name": id, "offset": 399}]);
     assert_eq!(run(&world, "s", &[page]).await.1.output, "line 399 of it\nline 400 of it\n");
     let (_, outcome) = run(&world, "s", &[read(id.as_str())]).await;
@@ -226,7 +234,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     std::fs::write(world.project().join("large.txt"), format!("{}\n", "y".repeat(90)).repeat(500)).unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["read", {"path": "large.txt"}])]).await;
     assert!(outcome.output.contains("yyy") && !outcome.output.contains("stored as artifact"));
-    assert_eq!(world.runtime().artifacts(&here).await.unwrap().len(), before);
+    assert_eq!(world.runtime().artifacts().list(&here).await.unwrap().len(), before);
     world.finish().await;
 }
 
@@ -251,7 +259,7 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
             config.context.keep_recent_messages = 100;
             builder.config(config)
         };
-        let mut world = TestRuntime::with(model, |builder| showing_all(builder).register_tool(Parrot::tool())).await;
+        let mut world = TestRuntime::with(model, |builder| showing_all(builder).tool(Parrot::tool())).await;
         let mut wish = json!({"line": "the whole page", "once": true});
         if let Some(memory) = memory {
             wish["memory"] = memory.into();
@@ -271,7 +279,7 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
         let seen: Vec<String> = [&heard(&asked)[3..], &heard(&again)].concat();
         assert_eq!(seen.len(), 4);
         assert!(seen.iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
-        let messages = world.runtime().messages(&trace, MessagePath::All).await.unwrap();
+        let messages = world.runtime().traces().messages(&trace, MessagePath::All).await.unwrap();
         let kept = messages.iter().find(|message| message.role == Role::Tool).unwrap();
         assert_eq!((kept.content.as_str(), kept.long_term_memory.as_deref()), ("the whole page", Some(later)));
         assert!(kept.include_output_only_once);
@@ -283,7 +291,7 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_read_once_output_is_shown_to_the_next_run() {
     let (model, asked) = recording_model();
-    let world = TestRuntime::with(model, |builder| builder.register_tool(Parrot::tool())).await;
+    let world = TestRuntime::with(model, |builder| builder.tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
     let start = RunRequest { max_iterations: Some(1), ..RunRequest::new(turns(&[wish])).session("s") };
     let first = world.runtime().start(start).await.unwrap();
@@ -349,7 +357,7 @@ async fn debug_artifacts_are_not_shown_in_prompts() {
     let world = TestRuntime::open(model).await;
     run(&world, "s", &[]).await;
     let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
-    world.runtime().artifact_service().save(&local_owner("s"), wish).await.unwrap();
+    world.runtime().artifacts().service().save(&local_owner("s"), wish).await.unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
     assert_eq!(outcome.output, "no artifacts yet");
     wait_until("it was asked", || asked.lock().unwrap().len() == 3).await;

@@ -48,17 +48,17 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
         assert!(said.contains("[artifact_not_found]"), "{wish}: {said}");
     }
     // … and with the artifact service and the runtime, also by id.
-    let (runtime, service) = (world.runtime(), world.runtime().artifact_service());
+    let (runtime, service) = (world.runtime(), world.runtime().artifacts().service());
     let (ann, bob) = (place_of("a1", "ann"), place_of("b", "bob"));
     let id = listed(&world, &ann, "user:notes").await.artifact_id;
     for key in ["user:notes".to_owned(), id.as_str().to_owned(), format!("user:{id}")] {
         assert!(service.load(&bob, &key, None).await.unwrap().is_none(), "{key}");
         assert!(service.list_versions(&bob, &key).await.unwrap().is_empty(), "{key}");
         assert!(!service.delete(&bob, &key).await.unwrap(), "{key}");
-        let edited = runtime.edit_artifact(&bob, &key, "ann", "bob").await.unwrap_err().code;
+        let edited = runtime.artifacts().edit(&bob, &key, "ann", "bob").await.unwrap_err().code;
         assert!(matches!(edited, ErrorCode::ArtifactNotFound | ErrorCode::ValidationError), "{key}: {edited}");
-        assert_eq!(runtime.artifact(&bob, &key, None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
-        assert_eq!(runtime.export_docx(&bob, &key).await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+        assert_eq!(runtime.artifacts().load(&bob, &key, None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
+        assert_eq!(runtime.artifacts().export_docx(&bob, &key).await.unwrap_err().code, ErrorCode::ArtifactNotFound);
     }
     assert!(service.list_keys(&bob).await.unwrap().is_empty());
     // The other user can use the same name for a separate artifact.
@@ -125,7 +125,7 @@ async fn user_artifact_edit_is_stored_once_despite_run_crashes() {
 async fn repeated_effect_is_applied_once_after_later_writes() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let (first, _) = run(&world, "s", &[create("doc", "0"), create("user:doc", "0")]).await;
-    let (here, service) = (local_owner("s"), world.runtime().artifact_service());
+    let (here, service) = (local_owner("s"), world.runtime().artifacts().service());
     for key in ["doc", "user:doc"] {
         let request = |call: &str| EditRequest {
             key: key.to_owned(),
@@ -203,7 +203,7 @@ async fn no_name_escapes_the_artifact_folders() {
     names.extend([("../../../evil".to_owned(), false), ("/tmp/evil".to_owned(), false), ("a\0b".to_owned(), false)]);
     let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
     run(&world, "s", &[]).await;
-    let (here, service) = (local_owner("s"), world.runtime().artifact_service());
+    let (here, service) = (local_owner("s"), world.runtime().artifacts().service());
     let root = world.home().parent().unwrap().to_owned();
     let before = paths(&root);
     // First through the library; below, by a model in another session.
@@ -252,7 +252,7 @@ async fn no_name_escapes_the_artifact_folders() {
     }
     for (name, _) in names.iter().step_by(7) {
         let uploaded =
-            world.runtime().upload_artifact(&local_owner("s"), name, "text/plain", "x".into()).await.unwrap();
+            world.runtime().artifacts().upload(&local_owner("s"), name, "text/plain", "x".into()).await.unwrap();
         assert!(ArtifactName::parse(uploaded.name.as_deref().unwrap()).is_ok(), "{name:?}");
     }
     let new: Vec<String> = paths(&root).difference(&before).filter(|path| !is_expected(path)).cloned().collect();
@@ -280,9 +280,9 @@ async fn names_are_case_sensitive_and_unicode_normalized() {
     let saved = save(&world, &here, nfd, "three").await;
     assert_eq!((saved.name.as_deref(), saved.current_version), (Some(nfc), 3));
     assert_eq!(versions(&world, &here, nfc).await, [1, 2, 3]);
-    let uploaded = world.runtime().upload_artifact(&here, nfd, "text/plain", "x".into()).await.unwrap();
+    let uploaded = world.runtime().artifacts().upload(&here, nfd, "text/plain", "x".into()).await.unwrap();
     assert_eq!(uploaded.name.as_deref(), Some("Übung_1"));
-    world.runtime().delete_artifact(&here, nfd).await.unwrap();
-    assert!(world.runtime().artifact(&here, nfc, None).await.is_err());
+    world.runtime().artifacts().delete(&here, nfd).await.unwrap();
+    assert!(world.runtime().artifacts().load(&here, nfc, None).await.is_err());
     world.finish().await;
 }

@@ -35,8 +35,8 @@ use crate::support::{
 /// Creates a session without a run, and returns its artifact namespace.
 async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
     let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
-    let made = world.runtime().create_session(wish).await.unwrap();
-    world.runtime().artifact_owner(&made.session_id).await.unwrap()
+    let made = world.runtime().sessions().create(wish).await.unwrap();
+    world.runtime().artifacts().owner(&made.session_id).await.unwrap()
 }
 
 /// Returns all files below a folder.
@@ -65,7 +65,7 @@ fn artifact_files(world: &TestRuntime) -> BTreeSet<PathBuf> {
 async fn registry_keeps_the_given_metadata() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     let mut wish = Save::new("data", "application/json", "{\"a\": 1}");
     wish.title = "Numbers".into();
     wish.source = ArtifactSource::Api;
@@ -78,7 +78,7 @@ async fn registry_keeps_the_given_metadata() {
     unnamed.key = None;
     let captured = service.save(&here, unnamed).await.unwrap();
     save(&world, &here, "user:data", "another's").await;
-    let all = world.runtime().artifacts(&here).await.unwrap();
+    let all = world.runtime().artifacts().list(&here).await.unwrap();
     assert_eq!(all.iter().map(Artifact::key).collect::<Vec<_>>(), ["data", captured.artifact_id.as_str(), "user:data"]);
     let kept = &all[0];
     assert_eq!(*kept, saved);
@@ -107,7 +107,7 @@ async fn files_are_stored_by_id_and_version_without_leftovers() {
     let here = session(&world, "s", "ann").await;
     let source = world.project().join("made.bin");
     std::fs::write(&source, [1, 2, 3]).unwrap();
-    let (service, big) = (world.runtime().artifact_service(), vec![7_u8; 3_000_000]);
+    let (service, big) = (world.runtime().artifacts().service(), vec![7_u8; 3_000_000]);
     let pieces: Vec<_> = big.chunks(100_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     let stream = Content::Stream(futures::stream::iter(pieces).boxed());
     let mut want = BTreeSet::new();
@@ -137,7 +137,7 @@ async fn failed_save_leaves_no_file_and_uses_no_version_number() {
     config.artifacts.max_blob_bytes = 2_000;
     let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(config)).await;
     let here = session(&world, "s", "local").await;
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     save(&world, &here, "doc", "kept").await;
     let large = world.project().join("large");
     std::fs::write(&large, vec![0; 3_000]).unwrap();
@@ -177,7 +177,7 @@ async fn sixteen_concurrent_saves_create_sixteen_versions() {
     session(&world, "s", "local").await;
     let saves: Vec<_> = (0..16)
         .map(|n| {
-            let service = world.runtime().artifact_service();
+            let service = world.runtime().artifacts().service();
             tokio::spawn(async move {
                 let here = local_owner("s");
                 service.save(&here, Save::new("doc", "text/plain", format!("text {n}"))).await.unwrap().current_version
@@ -213,14 +213,16 @@ async fn upload_is_named_after_its_file_and_numbered_if_taken() {
         ("user:notes.md", "user_notes.md"),
         ("报告 2026.md", "报告 2026.md"),
     ] {
-        let uploaded = world.runtime().upload_artifact(&here, filename, "application/pdf", "x".into()).await.unwrap();
+        let uploaded =
+            world.runtime().artifacts().upload(&here, filename, "application/pdf", "x".into()).await.unwrap();
         assert_eq!(uploaded.name.as_deref(), Some(want), "{filename:?}");
         assert_eq!((uploaded.source, uploaded.current_version), (ArtifactSource::UserUpload, 1));
         assert!(matches!(uploaded.scope, ArtifactScope::Session { .. }), "{filename:?}");
     }
     assert_eq!(artifact_files(&world).len(), 9, "each is stored at once");
     for n in 3..=104 {
-        let again = world.runtime().upload_artifact(&here, "report.pdf", "application/pdf", "x".into()).await.unwrap();
+        let again =
+            world.runtime().artifacts().upload(&here, "report.pdf", "application/pdf", "x".into()).await.unwrap();
         assert_eq!(again.name, Some(format!("report_{n}.pdf")));
     }
     world.finish().await;
@@ -233,32 +235,32 @@ async fn export_contains_the_stored_version_not_pending_edits() {
     let (here, runtime) = (local_owner("s"), world.runtime());
     let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
     gate.reached(1).await;
-    assert_eq!(runtime.export_docx(&here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
+    assert_eq!(runtime.artifacts().export_docx(&here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
     save(&world, &here, "doc", "# Stored\n\nA [link](https://example.com).").await;
-    let stored = runtime.export_docx(&here, "doc").await.unwrap();
-    runtime.edit_artifact(&here, "doc", "Stored", "Other").await.unwrap();
-    let other = runtime.export_docx(&here, "doc").await.unwrap();
+    let stored = runtime.artifacts().export_docx(&here, "doc").await.unwrap();
+    runtime.artifacts().edit(&here, "doc", "Stored", "Other").await.unwrap();
+    let other = runtime.artifacts().export_docx(&here, "doc").await.unwrap();
     assert!(stored.starts_with(b"PK") && stored != other);
     gate.pass();
     with_timeout(run.wait()).await.unwrap();
     let run = begin(&world, "s", &[update("doc", "Other", "Edited"), pause()]).await;
     gate.reached(2).await;
     assert!(text(&world, &here, "doc").await.starts_with("# Edited"));
-    assert_eq!(runtime.export_docx(&here, "doc").await.unwrap(), other, "the edit is no version yet");
+    assert_eq!(runtime.artifacts().export_docx(&here, "doc").await.unwrap(), other, "the edit is no version yet");
     gate.pass();
     with_timeout(run.wait()).await.unwrap();
-    assert_ne!(runtime.export_docx(&here, "doc").await.unwrap(), other);
+    assert_ne!(runtime.artifacts().export_docx(&here, "doc").await.unwrap(), other);
     let png = Save::new("picture", "image/png", vec![0_u8]);
-    runtime.artifact_service().save(&here, png).await.unwrap();
-    assert_eq!(runtime.export_docx(&here, "picture").await.unwrap_err().code, ErrorCode::UnsupportedMedia);
-    assert_eq!(runtime.export_docx(&here, "none").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+    runtime.artifacts().service().save(&here, png).await.unwrap();
+    assert_eq!(runtime.artifacts().export_docx(&here, "picture").await.unwrap_err().code, ErrorCode::UnsupportedMedia);
+    assert_eq!(runtime.artifacts().export_docx(&here, "none").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
     world.finish().await;
 }
 
 /// Stores a debug artifact.
 async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
     let wish = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
-    world.runtime().artifact_service().save(here, wish).await.unwrap();
+    world.runtime().artifacts().service().save(here, wish).await.unwrap();
 }
 
 fn names(candidates: &[Candidate]) -> Vec<&str> {
@@ -289,7 +291,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
         (Cleanup { max_bytes: Some(111), include_all: true, ..plain() }, vec!["trace_a", "kept_a"]),
         (Cleanup { session_id: Some(SessionId::new("live")), include_all: true, ..plain() }, vec![]),
     ] {
-        let report = runtime.cleanup_artifacts(wish.clone()).await.unwrap();
+        let report = runtime.artifacts().clean_up(wish.clone()).await.unwrap();
         assert_eq!(names(&report.candidates), want, "{wish:?}");
         assert!(report.dry_run && report.deleted.is_empty() && report.failed.is_empty());
         let is_looked_at = wish.session_id.as_ref().is_none_or(|id| id.as_str() == "live");
@@ -299,14 +301,14 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
         assert!(report.candidates.iter().all(|candidate| !candidate.reason.is_empty() && candidate.bytes > 0));
     }
     assert_eq!(artifact_files(&world), before, "a dry run changes nothing");
-    let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, ..plain() }).await.unwrap();
+    let report = runtime.artifacts().clean_up(Cleanup { dry_run: false, ..plain() }).await.unwrap();
     assert_eq!((names(&report.candidates), report.deleted.len()), (vec!["trace_a", "trace_b"], 2));
     assert_eq!(artifact_files(&world).len(), before.len() - 2);
-    let keys = runtime.artifact_service().list_keys(&local_owner("a")).await.unwrap();
+    let keys = runtime.artifacts().service().list_keys(&local_owner("a")).await.unwrap();
     assert_eq!(keys, ["kept_a", "user:trace"]);
     gate.pass();
     with_timeout(live.wait()).await.unwrap();
-    let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, include_all: true, ..plain() }).await.unwrap();
+    let report = runtime.artifacts().clean_up(Cleanup { dry_run: false, include_all: true, ..plain() }).await.unwrap();
     assert_eq!(report.deleted.len(), 4, "what lived has ended: {:?}", report.candidates);
     assert_eq!(artifact_files(&world).len(), 1, "a user's stay");
     world.finish().await;
@@ -327,7 +329,7 @@ async fn cleanup_reports_a_failed_deletion_and_continues() {
     }
     plan.inject_next(Fault::FailBeforeWrite(StoreError::Io("no space left on device".into())));
     let wish = Cleanup { dry_run: false, ..Cleanup::default() };
-    let report = world.runtime().cleanup_artifacts(wish).await.unwrap();
+    let report = world.runtime().artifacts().clean_up(wish).await.unwrap();
     assert_eq!((report.candidates.len(), report.deleted.len(), report.failed.len()), (3, 2, 1));
     assert_eq!(report.failed[0].artifact_id, report.candidates[0].artifact_id);
     assert_eq!(report.failed[0].error.code, ErrorCode::StorageError);
@@ -346,10 +348,10 @@ async fn deletion_removes_versions_edits_files_and_frees_the_name() {
     let run = begin(&world, "s", &[update("doc", "1", "1 2"), pause(), create("doc", "anew"), pause()]).await;
     gate.reached(1).await;
     let old = listed(&world, &here, "doc").await;
-    runtime.delete_artifact(&here, "doc").await.unwrap();
-    assert_eq!(runtime.delete_artifact(&here, "doc").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
-    assert!(!runtime.artifact_service().delete(&here, "doc").await.unwrap());
-    assert_eq!(runtime.artifact(&here, "doc", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
+    runtime.artifacts().delete(&here, "doc").await.unwrap();
+    assert_eq!(runtime.artifacts().delete(&here, "doc").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+    assert!(!runtime.artifacts().service().delete(&here, "doc").await.unwrap());
+    assert_eq!(runtime.artifacts().load(&here, "doc", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
     assert!(artifact_files(&world).is_empty());
     gate.pass();
     gate.reached(2).await;
@@ -367,7 +369,7 @@ async fn deletion_removes_versions_edits_files_and_frees_the_name() {
 async fn service_follows_its_documented_contract() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     for key in ["zeta", "user:alpha", "beta", "user:zeta", "Alpha"] {
         save(&world, &here, key, "one").await;
     }
@@ -430,7 +432,7 @@ impl Tool for Placeless {
 async fn tool_without_artifact_service_gets_config_error() {
     let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();
     let tool = Placeless(ToolSpec::read("try", "Try", "Tries.", json!({"type": "object"})), Arc::clone(&seen));
-    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.register_tool(Arc::new(tool))).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.tool(Arc::new(tool))).await;
     run(&world, "s", &[json!(["try", {}])]).await;
     assert_eq!(*seen.lock().unwrap(), [ErrorCode::ConfigError; 4]);
     world.finish().await;

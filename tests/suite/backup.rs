@@ -41,7 +41,7 @@ async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     let mut config = Config::default();
     config.runtime.recovery = RecoveryMode::Fail;
     let builder = Runtime::builder().home(dir).project_dir(world.project()).config(config);
-    builder.register_provider("default", prompt_driven_model()).build().await.unwrap()
+    builder.model("default", prompt_driven_model()).build().await.unwrap()
 }
 
 /// Returns the names of the entries of a folder, sorted.
@@ -78,7 +78,7 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
                     runtime.start(RunRequest::new(turns(&growing(&format!("{session}{n}"), 5))).session(session)).await;
                 let run = run.unwrap();
                 let save = Save::new(format!("user:{session}{n}"), "text/plain", format!("{n}").repeat(1_000));
-                runtime.artifact_service().save(&local_owner(session), save).await.unwrap();
+                runtime.artifacts().service().save(&local_owner(session), save).await.unwrap();
                 with_timeout(run.wait()).await.unwrap();
                 if is_done.load(Ordering::Acquire) {
                     return n;
@@ -93,8 +93,8 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     for number in 0..3 {
         // Wait until many events were written since the previous copy.
         loop {
-            let now = runtime.session(&session).await.map_or(0, |session| session.last_session_seq);
-            let has_bytes = runtime.artifact(&local_owner("s"), "user:s0", Some(1)).await.is_ok();
+            let now = runtime.sessions().get(&session).await.map_or(0, |session| session.last_session_seq);
+            let has_bytes = runtime.artifacts().load(&local_owner("s"), "user:s0", Some(1)).await.is_ok();
             if now > seen + 50 && has_bytes {
                 seen = now;
                 break;
@@ -122,10 +122,10 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     let mut read = 0;
     for session in ["s", "t"] {
         check_session(&copy, &SessionId::new(session)).await;
-        for artifact in copy.artifacts(&local_owner(session)).await.unwrap() {
-            for version in copy.artifact_versions(&local_owner(session), &artifact.key()).await.unwrap() {
+        for artifact in copy.artifacts().list(&local_owner(session)).await.unwrap() {
+            for version in copy.artifacts().versions(&local_owner(session), &artifact.key()).await.unwrap() {
                 let loaded =
-                    copy.artifact(&local_owner(session), &artifact.key(), Some(version.version)).await.unwrap();
+                    copy.artifacts().load(&local_owner(session), &artifact.key(), Some(version.version)).await.unwrap();
                 assert_eq!(loaded.text().await.unwrap().len() as u64, version.size, "{}", artifact.key());
                 read += 1;
             }
@@ -269,7 +269,7 @@ async fn active_run_is_ended_in_the_copy_and_keeps_its_edits() {
     let mut world = TestRuntime::open(prompt_driven_model()).await;
     let hanging = begin(&world, "s", &[create("plan", "one"), json!("hang")]).await;
     wait_until("the run is in its second turn", || {
-        let tree = world.runtime().tree().unwrap();
+        let tree = world.runtime().tree().snapshot().unwrap();
         format!("{tree:?}").contains("turn: 2")
     })
     .await;
@@ -279,9 +279,9 @@ async fn active_run_is_ended_in_the_copy_and_keeps_its_edits() {
     hanging.cancel().await.unwrap();
     world.close_runtime().await;
     let copy = open_copy(&world, &dir).await;
-    assert_eq!(copy.interrupted_runs().ended, 1);
+    assert_eq!(copy.info().interrupted_runs().ended.len(), 1);
     // The edit was stored as a row without a version; ending the run stored it as version 1.
-    let plan = copy.artifact(&local_owner("s"), "plan", Some(1)).await.unwrap();
+    let plan = copy.artifacts().load(&local_owner("s"), "plan", Some(1)).await.unwrap();
     assert_eq!(plan.text().await.unwrap(), "one");
     copy.close().await;
     drop(copy);

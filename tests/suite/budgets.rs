@@ -297,9 +297,9 @@ async fn usage_survives_a_restart() {
             with_timeout(next.cancel()).await.unwrap();
         }
         wait_until("it hangs again", || again.in_flight() == 1).await;
-        let handle = world.runtime().handle(run.run_id()).unwrap();
+        let handle = world.runtime().traces().handle(run.run_id()).unwrap();
         let child = run_of(&world, run.run_id()).await;
-        with_timeout(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
+        with_timeout(world.runtime().traces().handle(&child).unwrap().cancel()).await.unwrap();
         let outcome = with_timeout(handle.wait()).await.unwrap();
         assert_eq!((outcome.end_reason, again.calls.load(SeqCst)), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
         assert_eq!(outcome.stats.tree.model_calls, 8, "{taken_up_by}");
@@ -310,7 +310,7 @@ async fn usage_survives_a_restart() {
 
 /// Returns the child of a run that has not ended.
 async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
-    let children = world.runtime().handle(parent).unwrap().children().await.unwrap();
+    let children = world.runtime().traces().handle(parent).unwrap().children().await.unwrap();
     children.into_iter().find(|child| !child.status.is_terminal()).unwrap().run_id
 }
 

@@ -226,25 +226,25 @@ async fn hear(search: &mut Search, run: &RunHandle) {
 /// Searches the results of all query methods of the runtime.
 async fn ask_all(search: &mut Search, runtime: &Runtime) {
     let json = |value: Value| value.to_string();
-    search.look("tree", serde_json::to_string(&runtime.tree()).unwrap());
-    let sessions = runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap();
+    search.look("tree", serde_json::to_string(&runtime.tree().snapshot()).unwrap());
+    let sessions = runtime.sessions().list(soong::SessionFilter::default(), 100, None).await.unwrap();
     search.look("sessions", json(json!(sessions.items)));
-    for trace in runtime.traces(TraceFilter::default(), 100, None).await.unwrap().items {
+    for trace in runtime.traces().list(TraceFilter::default(), 100, None).await.unwrap().items {
         search.look("traces", json(json!(trace)));
-        let messages = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+        let messages = runtime.traces().messages(&trace.trace_id, MessagePath::All).await.unwrap();
         search.look("messages", json(json!(messages)));
-        search.look("goals", json(json!(runtime.goal_tree(&trace.trace_id).await.unwrap())));
+        search.look("goals", json(json!(runtime.traces().goal_tree(&trace.trace_id).await.unwrap())));
     }
     for session in sessions.items {
-        let place = runtime.artifact_owner(&session.session_id).await.unwrap();
-        for artifact in runtime.artifacts(&place).await.unwrap() {
+        let place = runtime.artifacts().owner(&session.session_id).await.unwrap();
+        for artifact in runtime.artifacts().list(&place).await.unwrap() {
             search.look("artifacts", json(json!(artifact)));
-            let text = runtime.artifact(&place, &artifact.key(), None).await.unwrap().text().await;
+            let text = runtime.artifacts().load(&place, &artifact.key(), None).await.unwrap().text().await;
             search.look("texts of artifacts", text.unwrap_or_default());
         }
     }
-    search.look("questions", json(json!(runtime.questions(QuestionFilter::default()).await.unwrap())));
-    search.look("permissions", json(json!(runtime.permissions(PermissionFilter::default()).await.unwrap())));
+    search.look("questions", json(json!(runtime.questions().list(QuestionFilter::default()).await.unwrap())));
+    search.look("permissions", json(json!(runtime.permissions().list(PermissionFilter::default()).await.unwrap())));
 }
 
 /// Stores all secrets through every method of the library, and searches the results.
@@ -260,17 +260,17 @@ async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path
         ("bytewise", Content::Stream(futures::stream::iter(bytes.collect::<Vec<_>>()).boxed())),
         ("file", Content::File(file.clone())),
     ] {
-        let stored = with_timeout(runtime.put_artifact(&here, name, "text/markdown", content)).await.unwrap();
+        let stored = with_timeout(runtime.artifacts().put(&here, name, "text/markdown", content)).await.unwrap();
         search.look("returned artifacts", json!(stored).to_string());
     }
     let upload =
-        runtime.upload_artifact(&here, "upload.json", "application/json", json!({"a": blurt()}).to_string().into());
+        runtime.artifacts().upload(&here, "upload.json", "application/json", json!({"a": blurt()}).to_string().into());
     search.look("returned artifacts", json!(with_timeout(upload).await.unwrap()).to_string());
-    let edited = with_timeout(runtime.edit_artifact(&here, "bytes", "PLAIN_NOTE", &blurt())).await.unwrap();
+    let edited = with_timeout(runtime.artifacts().edit(&here, "bytes", "PLAIN_NOTE", &blurt())).await.unwrap();
     search.look("returned artifacts", format!("{edited:?}"));
     let mut save = Save::new("user:mine", "text/plain", blurt());
     save.title = blurt();
-    let saved = with_timeout(runtime.artifact_service().save(&here, save)).await.unwrap();
+    let saved = with_timeout(runtime.artifacts().service().save(&here, save)).await.unwrap();
     search.look("returned artifacts", json!(saved).to_string());
 }
 
@@ -285,7 +285,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     let mut world = TestRuntime::with(scripted(), |builder: RuntimeBuilder| {
         let builder =
             builder.config(config(&server.base_url(), &script)).environment(environment(&[("PATH", path.as_str())]));
-        Leak::all().into_iter().fold(builder.permissions_by_users(), |builder, tool| builder.register_tool(tool))
+        Leak::all().into_iter().fold(builder.permissions_by_users(), |builder, tool| builder.tool(tool))
     })
     .await;
     let runtime = world.runtime();
@@ -321,15 +321,15 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     let run = runtime.start(RunRequest::new("people").session("people")).await.unwrap();
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     search.look("questions", json!(question).to_string());
-    let answered = runtime.answer_question(&question.question_id, blurt()).await.unwrap();
+    let answered = runtime.questions().answer(&question.question_id, blurt()).await.unwrap();
     search.look("questions", json!(answered).to_string());
     hear(&mut search, &run).await;
     let run = runtime.start(RunRequest::new("leave").session("leave")).await.unwrap();
     for decision in [Decision::AllowOnce, Decision::Deny, Decision::Deny] {
         let waiting = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
         search.look("permissions", json!(waiting).to_string());
-        search.look("tree", serde_json::to_string(&runtime.tree()).unwrap());
-        let decided = runtime.decide_permission(&waiting.permission_id, decision, Some(blurt())).await.unwrap();
+        search.look("tree", serde_json::to_string(&runtime.tree().snapshot()).unwrap());
+        let decided = runtime.permissions().decide(&waiting.permission_id, decision, Some(blurt())).await.unwrap();
         search.look("permissions", json!(decided).to_string());
     }
     hear(&mut search, &run).await;

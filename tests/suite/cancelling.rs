@@ -130,7 +130,7 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
     for child in run.children().await.unwrap() {
         assert!(child.status.is_terminal(), "{place}: {child:?}");
     }
-    assert_eq!(world.runtime().live_runs(), 0, "{place}: a run is alive");
+    assert_eq!(world.runtime().info().live_runs(), 0, "{place}: a run is alive");
     assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "{place}: a model call behind the cancel");
     outcome.status
 }
@@ -347,7 +347,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
             (config.model.retry.initial_backoff_ms, config.model.retry.max_backoff_ms) = (60_000, 60_000);
-            builder.config(config).register_tool(HangOnceTool::new(false, &called))
+            builder.config(config).tool(HangOnceTool::new(false, &called))
         })
         .await;
         // An orchestrator only delegates and has no such tool.
@@ -359,7 +359,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         .await;
         let is_cheap = what == "its model's next try";
         if is_cheap {
-            let waits = || serde_json::to_string(&world.runtime().tree()).unwrap().contains("then try 2");
+            let waits = || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("then try 2");
             wait_until(what, waits).await;
         }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
@@ -379,7 +379,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         }
         let children = run.children().await.unwrap();
         assert!(children.iter().all(|child| child.status.is_terminal()), "{what}: {children:?}");
-        assert_eq!((world.runtime().live_runs(), model.in_flight()), (0, 0), "{what}");
+        assert_eq!((world.runtime().info().live_runs(), model.in_flight()), (0, 0), "{what}");
         assert_eq!(model.calls.load(SeqCst), after, "{what}: a model call behind the cancel");
         check_session(world.runtime(), run.session_id()).await;
         check_free(&world, what).await;

@@ -72,21 +72,21 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
         let spec = ChildSpec { timeout_ms: Some(60_000), ..ChildSpec::new("look") };
         let child = driven.spawn(spec).await.unwrap();
         wait_until("the child thinks again, too", || thinks(4, 2)).await;
-        world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+        world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
         wait_until("it goes on", || thinks(5, 2)).await;
 
         let second = ScriptedModel::new(|_| Turn::say("done"));
         world.reopen_with(second, skewed(&skew)).await;
         for id in [run.run_id(), child.run_id()] {
-            let resumed = world.runtime().handle(id);
+            let resumed = world.runtime().traces().handle(id);
             if let Ok(resumed) = resumed {
                 with_timeout(resumed.wait()).await.unwrap();
             }
-            let ended = world.runtime().run(id).await.unwrap();
+            let ended = world.runtime().traces().run(id).await.unwrap();
             assert_eq!((ended.status, ended.end_reason), (RunStatus::Completed, Some(EndReason::Completed)), "{what}");
             assert!(ended.usage.duration_ms < 60_000, "{what}: {} ms", ended.usage.duration_ms);
         }
-        let driven = world.runtime().handle(driven.run_id()).unwrap();
+        let driven = world.runtime().traces().handle(driven.run_id()).unwrap();
         driven.finish("done").unwrap();
         with_timeout(driven.wait()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
@@ -104,13 +104,13 @@ async fn duration_before_a_restart_is_kept() {
     let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
     let run = world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
     wait_until("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
-    let before = world.runtime().run(run.run_id()).await.unwrap().usage.duration_ms;
+    let before = world.runtime().traces().run(run.run_id()).await.unwrap().usage.duration_ms;
     assert!(before > 0, "how long it was at work is stored with what it did");
     world.reopen_with(ScriptedModel::new(|_| Turn::say("done")), skewed(&skew)).await;
-    if let Ok(resumed) = world.runtime().handle(run.run_id()) {
+    if let Ok(resumed) = world.runtime().traces().handle(run.run_id()) {
         with_timeout(resumed.wait()).await.unwrap();
     }
-    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    let ended = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert!(ended.usage.duration_ms >= before, "{} ms, and {before} before", ended.usage.duration_ms);
     world.finish().await;
 }
@@ -139,8 +139,8 @@ async fn permission_timeout_ignores_clock_changes() {
     with_timeout(wait_for_permissions(world.runtime(), 1)).await;
     world.reopen_with(model(), build(&skew)).await;
     let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
-    world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
-    let run = world.runtime().handle(&asked.run_id).unwrap();
+    world.runtime().permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+    let run = world.runtime().traces().handle(&asked.run_id).unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     assert!(world.project().join("new.txt").exists(), "it was not refused for the time that it waited");
     world.finish().await;

@@ -130,21 +130,21 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     assert_eq!(done.len(), COMPACTIONS);
     assert!(done.iter().all(|(.., before, after)| after < before), "{done:?}");
     // The transcript is complete, and no message was rewritten.
-    let all = world.runtime().messages(&trace, MessagePath::All).await.unwrap();
+    let all = world.runtime().traces().messages(&trace, MessagePath::All).await.unwrap();
     let sequences: Vec<u64> = all.iter().map(|message| message.sequence).collect();
     assert_eq!(sequences, (1..=all.len() as u64).collect::<Vec<_>>());
     let texts = all.iter().filter(|message| message.role == Role::Tool && message.content.contains("word299")).count();
     assert!(texts > COMPACTIONS, "each output is there: {texts}");
     // The main path: the system prompt, the last summary, the request, and the later messages.
-    let path = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
+    let path = world.runtime().traces().messages(&trace, MessagePath::Main).await.unwrap();
     assert_eq!(
         (path[0].role, path[1].sequence, path[2].content.as_str()),
         (Role::System, done[COMPACTIONS - 1].0, "the job, whose every word counts")
     );
     assert!(path.len() < 20, "{}", path.len());
     // A switch back to a covered message follows the original parent links.
-    world.runtime().switch_head(run.session_id(), 5).await.unwrap();
-    let back = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
+    world.runtime().sessions().switch_head(run.session_id(), 5).await.unwrap();
+    let back = world.runtime().traces().messages(&trace, MessagePath::Main).await.unwrap();
     assert_eq!(back.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6][..back.len()]);
     world.finish().await;
 }
@@ -188,9 +188,9 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
         assert_eq!((failed, compactions(&events)), (asked.load(SeqCst), vec![]));
         assert!((1..6).contains(&failed), "not in every turn: {failed}");
-        let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
         assert!(path.iter().all(|message| message.covers.is_none()));
-        assert_eq!(path.len() as u64, world.runtime().trace(run.trace_id()).await.unwrap().total_messages);
+        assert_eq!(path.len() as u64, world.runtime().traces().get(run.trace_id()).await.unwrap().total_messages);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -222,7 +222,7 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
         let events = stored(world.runtime(), run.trace_id()).await;
         let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
         assert_eq!((failed, compactions(&events).len()), (1, 1));
-        let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
         let summary = &path.iter().find(|message| message.covers.is_some()).unwrap().content;
         assert!(summary.contains(second), "{summary}");
         assert_eq!(summary.contains("does not have the sections"), second != SUMMARY);
@@ -315,7 +315,7 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));
     assert_eq!(refused.load(SeqCst), 1);
-    let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
     assert!(path.iter().all(|message| message.covers.is_none()));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -351,7 +351,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
         assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
         world.reopen_with(model(), small(4_000)).await;
     }
-    let path = world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
+    let path = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
     assert!(path.iter().filter(|message| message.covers.is_some()).count() == 1);
     check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
     world.finish().await;

@@ -124,7 +124,7 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
-    let (mut own, mut session) = (parent.events().unwrap(), world.runtime().session_events(parent.session_id(), 0));
+    let (mut own, mut session) = (parent.events().unwrap(), world.runtime().sessions().events(parent.session_id(), 0));
     wait_until("both ask the model", || model.in_flight() == 2).await;
     plan.inject_always(damaged());
     told.notify_waiters();
@@ -141,7 +141,7 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
         until_lost(&mut session, run).await;
     }
     until_lost(&mut children[1].events().unwrap(), children[1].run_id()).await;
-    wait_until("nothing is left of them", || world.runtime().live_runs() == 0).await;
+    wait_until("nothing is left of them", || world.runtime().info().live_runs() == 0).await;
     says_why(&with_timeout(world.runtime().start(RunRequest::new("another"))).await.unwrap_err());
     world.finish().await;
 }
@@ -162,7 +162,7 @@ async fn unreadable_database_ends_active_runs() {
         };
         assert!(is_alive(&world, &id), "{id}");
         match crashed {
-            Some(_) => world.runtime().inject_crash(&id).unwrap(),
+            Some(_) => world.runtime().tree().inject_crash(&id).unwrap(),
             None => told.notify_waiters(),
         }
         match with_timeout(run.wait()).await {
@@ -173,7 +173,7 @@ async fn unreadable_database_ends_active_runs() {
             }
         }
         let _ = with_timeout(queued.wait()).await;
-        wait_until("nothing is left of them", || world.runtime().live_runs() == 0).await;
+        wait_until("nothing is left of them", || world.runtime().info().live_runs() == 0).await;
         world.finish().await;
     }
 }

@@ -57,15 +57,15 @@ fn folder(home: &Path, session: &str) -> std::path::PathBuf {
 async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str> {
     let (key, root) = (id(session), TraceId::new(session));
     let filter = TraceFilter { session_id: Some(key.clone()), ..TraceFilter::default() };
-    let listed = runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items;
-    let mine = runtime.artifacts(&local_owner(session)).await.unwrap();
+    let listed = runtime.sessions().list(soong::SessionFilter::default(), 100, None).await.unwrap().items;
+    let mine = runtime.artifacts().list(&local_owner(session)).await.unwrap();
     [
-        ("session", runtime.session(&key).await.is_ok()),
+        ("session", runtime.sessions().get(&key).await.is_ok()),
         ("list", listed.iter().any(|one| one.session_id == key)),
-        ("trace", runtime.trace(&root).await.is_ok()),
-        ("traces", !runtime.traces(filter, 100, None).await.unwrap().items.is_empty()),
-        ("messages", !runtime.messages(&root, MessagePath::All).await.unwrap().is_empty()),
-        ("events", !runtime.replay(&root, 0, 9).await.unwrap().is_empty()),
+        ("trace", runtime.traces().get(&root).await.is_ok()),
+        ("traces", !runtime.traces().list(filter, 100, None).await.unwrap().items.is_empty()),
+        ("messages", !runtime.traces().messages(&root, MessagePath::All).await.unwrap().is_empty()),
+        ("events", !runtime.traces().replay(&root, 0, 9).await.unwrap().is_empty()),
         ("artifacts", mine.iter().any(|artifact| !artifact.key().starts_with("user:"))),
         ("files", folder(home, session).exists()),
         ("files aside", folder(home, &format!(".deleted/{session}")).exists()),
@@ -79,7 +79,7 @@ async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str
 const WHOLE: [&str; 8] = ["session", "list", "trace", "traces", "messages", "events", "artifacts", "files"];
 
 async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
-    runtime.artifact(&local_owner(session), key, None).await.unwrap().text().await.unwrap()
+    runtime.artifacts().load(&local_owner(session), key, None).await.unwrap().text().await.unwrap()
 }
 
 /// (SES-4)
@@ -89,16 +89,16 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
     fill(runtime, "t").await;
-    let service = runtime.artifact_service();
+    let service = runtime.artifacts().service();
     service.save(&local_owner("s"), Save::new("data", "text/csv", "a,b\n".to_owned())).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-    let (trace, session) = (runtime.follow_trace(&TraceId::new("s"), 0), runtime.session_events(&id("s"), 0));
+    let (trace, session) = (runtime.traces().follow(&TraceId::new("s"), 0), runtime.sessions().events(&id("s"), 0));
     let watched = [tokio::spawn(read_to_end(trace)), tokio::spawn(read_to_end(session))];
-    let other = runtime.session_events(&id("t"), 0);
-    let runs = runtime.sub_traces(&TraceId::new("s")).await.unwrap().len();
+    let other = runtime.sessions().events(&id("t"), 0);
+    let runs = runtime.traces().sub_traces(&TraceId::new("s")).await.unwrap().len();
     assert_eq!(runs, 2);
 
-    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, [""; 0]);
     for stream in watched {
         with_timeout(stream).await.unwrap();
@@ -108,19 +108,19 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
     assert_eq!(text(runtime, "t", "user:notes").await, "of the user", "made by a run of the deleted session");
     check_session(runtime, &id("t")).await;
     drop(other);
-    let error = runtime.delete_session(&id("s")).await.unwrap_err();
+    let error = runtime.sessions().delete(&id("s")).await.unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::SessionNotFound, false));
 
     // The id can be used again, and the new session starts empty.
     let run = runtime.start(RunRequest::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let messages = runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    let messages = runtime.traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
     assert_eq!(messages[1].content, "anew");
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     check_session(runtime, &id("s")).await;
     // A session that never had a run can be deleted as well.
-    runtime.create_session(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
-    with_timeout(runtime.delete_session(&id("p"))).await.unwrap();
+    runtime.sessions().create(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
+    with_timeout(runtime.sessions().delete(&id("p"))).await.unwrap();
     assert_eq!(left(runtime, &home, "p").await, [""; 0]);
     world.finish().await;
 }
@@ -133,14 +133,14 @@ async fn session_with_active_or_queued_run_is_not_deleted() {
     let first = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     let second = runtime.start(RunRequest::new("second").session("s")).await.unwrap();
     for what in ["one at work, one queued", "one at work"] {
-        let error = with_timeout(runtime.delete_session(&id("s"))).await.unwrap_err();
+        let error = with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{what}");
-        assert!(runtime.session(&id("s")).await.unwrap().live_runs > 0, "{what}");
+        assert!(runtime.sessions().get(&id("s")).await.unwrap().live_runs > 0, "{what}");
         with_timeout(second.cancel()).await.unwrap();
     }
     with_timeout(first.cancel()).await.unwrap();
     with_timeout(first.wait()).await.unwrap();
-    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
     world.finish().await;
 }
 
@@ -149,21 +149,21 @@ async fn failed_file_removal_keeps_the_session_complete() {
     let world = TestRuntime::open(artist()).await;
     let (runtime, home) = (world.runtime(), world.home());
     fill(runtime, "s").await;
-    let before = runtime.session(&id("s")).await.unwrap();
+    let before = runtime.sessions().get(&id("s")).await.unwrap();
     // A file has the name of the folder for deleted sessions.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
-    let error = with_timeout(runtime.delete_session(&id("s"))).await.unwrap_err();
+    let error = with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::StorageError);
     assert_eq!(error.details["files"][0]["path"], "sessions/s", "{error:?}");
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-    assert_eq!(runtime.session(&id("s")).await.unwrap(), before);
+    assert_eq!(runtime.sessions().get(&id("s")).await.unwrap(), before);
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     let again = runtime.start(RunRequest::new("go on").session("s")).await.unwrap();
     with_timeout(again.wait()).await.unwrap();
     check_session(runtime, &id("s")).await;
 
     std::fs::remove_file(folder(&home, ".deleted")).unwrap();
-    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, [""; 0]);
     world.finish().await;
 }
@@ -203,14 +203,14 @@ async fn long_session_is_deleted_in_batches_between_other_commits() {
     plan.block_commits();
     let deletion = tokio::spawn({
         let runtime = runtime.clone();
-        async move { runtime.delete_session(&id("s")).await }
+        async move { runtime.sessions().delete(&id("s")).await }
     });
     wait_until("it begins", || plan.commits() > before).await;
     let others = tokio::spawn({
         let runtime = runtime.clone();
         async move {
             let run = runtime.start(RunRequest::new("y").session("t")).await.unwrap();
-            (with_timeout(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
+            (with_timeout(run.wait()).await.unwrap(), runtime.sessions().get(&id("s")).await.is_ok())
         }
     });
     plan.unblock_commits();
@@ -244,12 +244,12 @@ async fn session_is_complete_or_deleted_if_any_commit_fails() {
                 plan.commits() + nth,
                 if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
             );
-            match with_timeout(runtime.delete_session(&id("s"))).await {
+            match with_timeout(runtime.sessions().delete(&id("s"))).await {
                 Ok(()) => {}
                 Err(error) => {
                     assert!(nth == 1 && !unclear && error.code == ErrorCode::StorageError, "{nth} {unclear}: {error}");
                     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-                    with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
+                    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
                 }
             }
             assert_eq!(left(runtime, &home, "s").await, [""; 0], "commit {nth} unclear={unclear}");
@@ -271,7 +271,7 @@ async fn next_owner_finishes_an_interrupted_deletion() {
             plan.inject_at(plan.commits() + written + nth, Fault::FailBeforeWrite(StoreError::Io("pulled out".into())));
         }
         let cut_off = plan.commits() + written;
-        let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });
+        let deletion = tokio::spawn(async move { runtime.sessions().delete(&id("s")).await });
         wait_until("it comes so far", || plan.commits() > cut_off).await;
         let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
         let stage = if written == 1 { DeletionStage::Files } else { DeletionStage::Rows };
@@ -331,7 +331,7 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
         });
         let deletes = (0..2).map(|_| {
             let runtime = runtime.clone();
-            tokio::spawn(async move { runtime.delete_session(&id("s")).await })
+            tokio::spawn(async move { runtime.sessions().delete(&id("s")).await })
         });
         // Alternate which operations start first.
         let (starts, deletes): (Vec<_>, Vec<_>) = match round % 2 {
@@ -361,7 +361,7 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
             assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed, "round {round}");
         }
         started += runs.len();
-        match runtime.session(&id("s")).await {
+        match runtime.sessions().get(&id("s")).await {
             Ok(session) => {
                 assert_eq!(session.live_runs, 0, "round {round}");
                 check_session(runtime, &id("s")).await;
@@ -369,7 +369,10 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
             Err(_) => {
                 assert_eq!(left(runtime, &home, "s").await, [""; 0], "round {round}");
                 for run in &runs {
-                    assert!(runtime.run(run.run_id()).await.is_err(), "round {round}: a run without a session");
+                    assert!(
+                        runtime.traces().run(run.run_id()).await.is_err(),
+                        "round {round}: a run without a session"
+                    );
                 }
             }
         }
@@ -383,9 +386,9 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     for round in 0..40 {
-        runtime.create_session(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
+        runtime.sessions().create(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
         let saves = (0..4).map(|n| {
-            let service = runtime.artifact_service();
+            let service = runtime.artifacts().service();
             tokio::spawn(async move {
                 let save = Save::new(format!("a{n}"), "text/plain", format!("text of {round}"));
                 service.save(&local_owner("s"), save).await
@@ -395,7 +398,7 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
         for _ in 0..round {
             tokio::task::yield_now().await;
         }
-        with_timeout(runtime.delete_session(&id("s"))).await.unwrap();
+        with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
         for save in saves {
             if let Err(error) = with_timeout(save).await.unwrap() {
                 // The save failed before its file was written, or when the file was to be registered.
@@ -438,17 +441,17 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
     // Sessions are ordered by time in milliseconds.
     let begun = std::time::Instant::now();
     wait_until("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
-    runtime.create_session(spec("empty")).await.unwrap();
+    runtime.sessions().create(spec("empty")).await.unwrap();
     let busy = runtime.start(RunRequest::new("hang").session("busy")).await.unwrap();
     let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
     let ids = |sessions: &[Session]| -> Vec<String> {
         sessions.iter().map(|session| session.session_id.to_string()).collect()
     };
-    let report = runtime.cleanup_sessions(wish(Duration::from_secs(3_600), false)).await.unwrap();
+    let report = runtime.sessions().clean_up(wish(Duration::from_secs(3_600), false)).await.unwrap();
     assert_eq!(report, SessionCleanupReport::default(), "nothing is that old");
     // Retry until the clock has advanced by a millisecond.
     let report = loop {
-        let report = runtime.cleanup_sessions(wish(Duration::ZERO, true)).await.unwrap();
+        let report = runtime.sessions().clean_up(wish(Duration::ZERO, true)).await.unwrap();
         if report.candidates.len() == 3 && report.busy.len() == 1 {
             break report;
         }
@@ -459,11 +462,11 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
         (["kept", "gone", "empty"].map(String::from).to_vec(), vec![id("busy")])
     );
     assert!(report.dry_run && report.deleted.is_empty());
-    assert_eq!(runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items.len(), 4);
+    assert_eq!(runtime.sessions().list(soong::SessionFilter::default(), 100, None).await.unwrap().items.len(), 4);
 
     // A file has the name of the folder to which `kept`, the only session with files, would be moved.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
-    let report = with_timeout(runtime.cleanup_sessions(wish(Duration::ZERO, false))).await.unwrap();
+    let report = with_timeout(runtime.sessions().clean_up(wish(Duration::ZERO, false))).await.unwrap();
     assert_eq!(ids(&report.candidates), ["kept", "gone", "empty"]);
     let failed: Vec<_> = report.failed.iter().map(|one| (one.session_id.as_str(), one.error.code)).collect();
     let deleted: Vec<_> = report.deleted.iter().map(SessionId::as_str).collect();

@@ -73,13 +73,13 @@ async fn four_edits_are_stored_as_one_version_numbered_4() {
     check_flush_ends(&events);
     assert_eq!(versions(&world, &here, "plan").await, [4]);
     assert_eq!(text_at(&world, &here, "plan", 4).await, "all");
-    let version = world.runtime().artifact_service().get_version(&here, "plan", 4).await.unwrap().unwrap();
+    let version = world.runtime().artifacts().service().get_version(&here, "plan", 4).await.unwrap().unwrap();
     assert_eq!(version.update_type, UpdateType::Create, "the edit that changed most counts");
     let changes = [("\"one\" two", "ONE two"), ("three", "THREE"), ("ONE two THRXE", "all")];
     assert_eq!(version.changes, changes.map(|(old, new)| (old.to_owned(), new.to_owned())));
     let from = &version.provenance;
     assert_eq!((from.run_id.as_ref(), from.trace_id.as_ref()), (Some(run.run_id()), Some(run.trace_id())));
-    let messages = world.runtime().messages(run.trace_id(), MessagePath::All).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), MessagePath::All).await.unwrap();
     let asked = messages.iter().find(|message| Some(message.sequence) == from.message_sequence).unwrap();
     assert_eq!(Some(&asked.tool_calls[0].id), from.tool_call_id.as_ref());
     assert!(asked.tool_calls[0].arguments.contains("THRXE"));
@@ -101,7 +101,7 @@ async fn version_numbers_are_sparse_and_keep_the_update_type() {
     assert_eq!(versions(&world, &here, "doc").await, [1, 4]);
     run(&world, "s", &[update("doc", "“never mind”", "x"), update("doc", "0 1 2 4", "fuzzy")]).await;
     run(&world, "s", &[update("doc", "fuzzy", "a"), rewrite("doc", "b"), update("doc", "b", "c")]).await;
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     let kept = service.list_versions(&here, "doc").await.unwrap();
     let kinds: Vec<_> = kept.iter().map(|version| (version.version, version.update_type)).collect();
     let want =
@@ -139,7 +139,7 @@ async fn creating_an_existing_name_fails_and_results_are_escaped() {
     }
     assert!(flushes(&events_of(&world, &again).await).is_empty());
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "x");
-    assert_eq!(world.runtime().artifacts(&local_owner("s")).await.unwrap().len(), 1);
+    assert_eq!(world.runtime().artifacts().list(&local_owner("s")).await.unwrap().len(), 1);
     check_session(world.runtime(), made.session_id()).await;
     world.finish().await;
 }
@@ -160,7 +160,7 @@ async fn every_run_end_flushes_before_the_terminal_event() {
         let run = world.runtime().start(start).await.unwrap();
         if status == RunStatus::Cancelled {
             wait_until("it has made its edits", || {
-                serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"turn\":4")
+                serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("\"turn\":4")
             })
             .await;
             if end == Some(pause()) {
@@ -327,12 +327,12 @@ async fn external_write_first_stores_the_edits_of_the_run() {
         match way {
             "save" => assert_eq!(save(&world, &here, "doc", "0 1 2 client").await.current_version, 4),
             "edit" => {
-                let edited = with_timeout(runtime.edit_artifact(&here, "doc", "1 2", "1 2 client")).await.unwrap();
+                let edited = with_timeout(runtime.artifacts().edit(&here, "doc", "1 2", "1 2 client")).await.unwrap();
                 assert_eq!((edited.artifact.current_version, edited.layer), (4, Some(MatchLayer::Exact)));
             }
             _ => {
                 let upload =
-                    with_timeout(runtime.upload_artifact(&here, "doc", "text/plain", "0 1 2 client".into())).await;
+                    with_timeout(runtime.artifacts().upload(&here, "doc", "text/plain", "0 1 2 client".into())).await;
                 // The name is taken, so the upload becomes another artifact (ART-11), and the document is not
                 // changed.
                 assert_eq!(upload.unwrap().name.as_deref(), Some("doc_1"));
@@ -377,7 +377,7 @@ async fn saves_between_edits_keep_their_content() {
                 let pieces: Vec<_> = text.as_bytes().chunks(70_000).map(|piece| Ok(piece.to_vec().into())).collect();
                 let stream = Content::Stream(Box::pin(futures::stream::iter(pieces)));
                 let content = if n % 2 == 0 { text.clone().into() } else { stream };
-                match runtime.put_artifact(&here, "doc", "text/markdown", content).await {
+                match runtime.artifacts().put(&here, "doc", "text/markdown", content).await {
                     Ok(artifact) => saved.push((artifact.current_version, text)),
                     Err(error) => assert_eq!(error.code, ErrorCode::SessionNotFound, "{error}"),
                 }
@@ -410,18 +410,18 @@ async fn reads_during_a_run_show_edits_but_versions_stored_text() {
     run(&world, "s", &[create("doc", "0")]).await;
     let run = begin(&world, "s", &[update("doc", "0", "one\ntwo\nthree"), create("new", "n"), pause()]).await;
     gate.reached(1).await;
-    let (runtime, service) = (world.runtime(), world.runtime().artifact_service());
+    let (runtime, service) = (world.runtime(), world.runtime().artifacts().service());
     let artifact = listed(&world, &here, "doc").await;
     assert_eq!((artifact.current_version, artifact.stored_version, artifact.dirty, artifact.size), (2, 1, true, 13));
     assert_eq!(text(&world, &here, "doc").await, "one\ntwo\nthree");
     assert_eq!(text_at(&world, &here, "doc", 1).await, "0");
     assert_eq!(versions(&world, &here, "doc").await, [1]);
     assert_eq!(versions(&world, &here, "new").await, [] as [u64; 0]);
-    let error = runtime.artifact(&here, "doc", Some(2)).await.err().unwrap();
+    let error = runtime.artifacts().load(&here, "doc", Some(2)).await.err().unwrap();
     assert_eq!(error.code, ErrorCode::VersionNotFound);
     assert!(error.message.ends_with("there is: 1"), "{error}");
     assert!(service.load(&here, "doc", Some(2)).await.unwrap().is_none());
-    assert_eq!(runtime.artifact(&here, "none", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
+    assert_eq!(runtime.artifacts().load(&here, "none", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
     gate.pass();
     with_timeout(run.wait()).await.unwrap();
     assert_eq!(versions(&world, &here, "doc").await, [1, 2]);

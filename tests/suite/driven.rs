@@ -45,7 +45,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     let mut world = left_behind().await;
     let second = ScriptedModel::new(|request| Turn::say(format!("{} late", task_of(request))));
     world.reopen_with(second.clone(), impatient).await;
-    let undriven = world.runtime().resumed_driven_runs();
+    let undriven = world.runtime().info().resumed_driven_runs();
     let [run] = &undriven[..] else { panic!("{undriven:?}") };
     for (names, part) in [(&["ended"][..], "2 children already"), (&["ended", "other"], "another task")] {
         let error = run.children_or_spawn(tasks(names)).await.unwrap_err();
@@ -59,7 +59,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     }
     assert_eq!(said, ["early", "works late", "new late"]);
     assert_eq!(second.calls.load(SeqCst), 2, "what had ended is not repeated");
-    assert!(world.runtime().resumed_driven_runs().is_empty(), "it has a driver");
+    assert!(world.runtime().info().resumed_driven_runs().is_empty(), "it has a driver");
     run.finish("all done").unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "all done");
     check_session(world.runtime(), run.session_id()).await;
@@ -72,9 +72,9 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     let mut world = left_behind().await;
     let second = ScriptedModel::new(|_| Turn::say("late"));
     world.reopen_with(second.clone(), impatient).await;
-    let id = world.runtime().resumed_driven_runs()[0].run_id().clone();
-    wait_until("it has ended", || world.runtime().handle(&id).is_err()).await;
-    let ended = world.runtime().run(&id).await.unwrap();
+    let id = world.runtime().info().resumed_driven_runs()[0].run_id().clone();
+    wait_until("it has ended", || world.runtime().traces().handle(&id).is_err()).await;
+    let ended = world.runtime().traces().run(&id).await.unwrap();
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
     assert!(ended.error.unwrap().message.contains("no program has driven the run"));
     check_session(world.runtime(), &ended.session_id).await;
@@ -85,7 +85,7 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     // A driven run with a handle keeps waiting while one without a handle ends.
     let held = world.runtime().start(RunRequest::driven("drive").session("t")).await.unwrap();
     let dropped = world.runtime().start(RunRequest::driven("drive").session("u")).await.unwrap().run_id().clone();
-    wait_until("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
+    wait_until("the one without a handle has ended", || world.runtime().traces().handle(&dropped).is_err()).await;
     assert_eq!(held.status().await.unwrap(), RunStatus::Running);
     held.finish("done").unwrap();
     with_timeout(held.wait()).await.unwrap();
@@ -108,11 +108,11 @@ async fn driver_check_does_not_count_as_progress() {
     for session in ["t", "u"] {
         let dropped =
             world.runtime().start(RunRequest::driven("drive").session(session)).await.unwrap().run_id().clone();
-        wait_until("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
-        seen.push(last_progress(&world.runtime().tree().unwrap(), &run_id));
+        wait_until("the one without a handle has ended", || world.runtime().traces().handle(&dropped).is_err()).await;
+        seen.push(last_progress(&world.runtime().tree().snapshot().unwrap(), &run_id));
     }
     assert!(seen[0].is_some() && seen[0] == seen[1], "{seen:?}");
-    world.runtime().handle(&run_id).unwrap().cancel().await.unwrap();
+    world.runtime().traces().handle(&run_id).unwrap().cancel().await.unwrap();
     world.finish().await;
 }
 

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, FutureExt};
+use futures::{
+    StreamExt,
+    future::{BoxFuture, FutureExt},
+};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, Environment, ErrorCode, RunRequest, Runtime,
-    protocol::{Event, RunStatus, ToolEvent, ToolSpec, TraceId},
-    tool::{Tool, ToolContext, ToolResult},
+    ChildSpec, Environment, ErrorCode, RunFilter, RunOutcome, RunRequest, Runtime,
+    model::Completion,
+    protocol::{Decision, Delta, Event, RunStatus, ToolEvent, ToolSpec, TraceId},
+    schemars::{self, JsonSchema},
+    tool::{self, Tool, ToolContext, ToolResult},
 };
 
 use crate::support::{
@@ -20,23 +26,23 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
-    let live = with_timeout(read_to_end(runtime.trace_events(run.trace_id(), 0))).await;
+    let live = with_timeout(read_to_end(runtime.traces().events(run.trace_id(), 0))).await;
     assert_eq!(kinds(&live).last(), Some(&"run_completed"));
     let last = live.last().unwrap().event_id;
     for (since, want) in [(0, live.len()), (last - 1, 1), (last, 0)] {
         assert_eq!(
-            with_timeout(read_to_end(runtime.trace_events(run.trace_id(), since))).await.len(),
+            with_timeout(read_to_end(runtime.traces().events(run.trace_id(), since))).await.len(),
             want,
             "since {since}"
         );
     }
     // The next run of the trace appears in a stream that follows the trace, and in a stream that is opened while the
     // run is active.
-    let mut following = runtime.follow_trace(run.trace_id(), last);
+    let mut following = runtime.traces().follow(run.trace_id(), last);
     let second = runtime.start(RunRequest::new("y").session("s")).await.unwrap();
     assert!(with_timeout(following.next()).await.unwrap().is_ok());
     with_timeout(second.wait()).await.unwrap();
-    let rest = with_timeout(read_to_end(runtime.trace_events(run.trace_id(), last))).await;
+    let rest = with_timeout(read_to_end(runtime.traces().events(run.trace_id(), last))).await;
     assert!(rest.iter().all(|event| event.run_id.as_ref() == Some(second.run_id())) && rest.len() > 1);
     drop(following);
     world.finish().await;
@@ -45,7 +51,7 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
 #[tokio::test]
 async fn a_stream_of_an_unknown_trace_is_an_error() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
-    let mut stream = world.runtime().trace_events(&TraceId::new("nobody"), 0);
+    let mut stream = world.runtime().traces().events(&TraceId::new("nobody"), 0);
     assert_eq!(with_timeout(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
     assert!(with_timeout(stream.next()).await.is_none());
     drop(stream);
@@ -100,7 +106,7 @@ async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
         _ => Turn::say(last_of(request)),
     });
     let environment = Environment::of([("DB_PASSWORD", "s3cret-0123456789")]);
-    let world = TestRuntime::with(model, |builder| builder.register_tool(tool).environment(environment)).await;
+    let world = TestRuntime::with(model, |builder| builder.tool(tool).environment(environment)).await;
     let run = world.runtime().start("x").await.unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(
@@ -127,7 +133,8 @@ async fn crash_of_a_queued_child_reports_nothing_running() {
     let children = parent.spawn_all(["a", "b"].map(ChildSpec::new)).await.unwrap();
     let queued = || {
         let ids = children.iter().map(|child| format!("run:{}", child.run_id()));
-        ids.filter(|id| runtime.inject_crash(id).is_err_and(|error| error.code == ErrorCode::NothingRunning)).count()
+        ids.filter(|id| runtime.tree().inject_crash(id).is_err_and(|error| error.code == ErrorCode::NothingRunning))
+            .count()
             == 1
     };
     wait_until("one is queued", queued).await;
@@ -143,7 +150,7 @@ async fn home_config_is_used_only_after_load_config() {
     let builder = || Runtime::builder().home(home.path()).project_dir(home.path()).offline().allow("write");
     let turns = async |builder: soong::RuntimeBuilder| {
         let runtime = builder.build().await?;
-        let config = runtime.config().clone();
+        let config = runtime.info().config().clone();
         runtime.close().await;
         Ok::<_, soong::ErrorInfo>((config.runtime.max_turns, config.permissions.allow))
     };
@@ -160,4 +167,118 @@ async fn home_config_is_used_only_after_load_config() {
     std::fs::write(home.path().join("config.toml"), "[runtime]\nmax_turn = 7\n").unwrap();
     let error = turns(builder().load_config()).await.unwrap_err();
     assert!(error.message.contains("config.toml:2: `runtime.max_turn`"), "{error}");
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Report {
+    files: u32,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_text_or_typed_and_failures_are_errors() {
+    let model = ScriptedModel::new(|request| match last_of(request).split_whitespace().next() {
+        Some("count") => Turn::say(r#"{"files": 3}"#),
+        Some("fail") => Turn::say("not JSON"),
+        _ => Turn::say("done"),
+    });
+    let world = TestRuntime::open(model).await;
+    let runtime = world.runtime();
+    assert_eq!(with_timeout(runtime.start("x").await.unwrap().answer()).await.unwrap(), "done");
+    assert_eq!(with_timeout(runtime.ask_as::<Report>("count")).await.unwrap(), Report { files: 3 });
+    let refused = with_timeout(runtime.ask_as::<Report>("fail")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ResultSchemaValidationFailed);
+    let failed = runtime.start(RunRequest::new("fail").expect(json!({"type": "object"}))).await.unwrap();
+    assert_eq!(with_timeout(failed.answer()).await.unwrap_err().code, ErrorCode::ResultSchemaValidationFailed);
+    let parent = runtime.start(RunRequest::driven("two counts")).await.unwrap();
+    let children = parent.spawn_all([ChildSpec::new("count a"), ChildSpec::new("say b")]).await.unwrap();
+    let typed = with_timeout(children.join_as::<Report>()).await;
+    assert_eq!(typed[0].as_ref().unwrap(), &Report { files: 3 });
+    assert_eq!(typed[1].as_ref().unwrap_err().code, ErrorCode::ValidationError);
+    parent.finish("counted").unwrap();
+    let outcome = with_timeout(parent.wait()).await.unwrap();
+    let json = serde_json::to_string(&*outcome).unwrap();
+    assert_eq!(serde_json::from_str::<RunOutcome>(&json).unwrap(), *outcome);
+    drop((children, parent, failed));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_stream_yields_each_answer_once() {
+    let text = |text: &str| Delta::Text { text: text.to_owned() };
+    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+        // The last piece is not streamed: it comes with the stored answer.
+        0 => Turn::Whole(
+            vec![text("one "), Delta::Reasoning { text: "hidden".to_owned() }, text("two ")],
+            Box::new(Completion::text("one two three")),
+        ),
+        _ => Turn::say("unused"),
+    });
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start("x").await.unwrap();
+    let pieces: Vec<String> =
+        with_timeout(run.text_stream().unwrap().map(Result::unwrap).collect::<Vec<String>>()).await;
+    assert_eq!(pieces.concat(), "one two three");
+    assert!(run.text_stream().is_err(), "the stream of a run is taken once");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_are_selected_by_session_trace_and_parent() {
+    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("…"))).await;
+    let runtime = world.runtime();
+    let first = runtime.start(RunRequest::new("x").session("a")).await.unwrap();
+    let queued = runtime.start(RunRequest::new("y").session("a")).await.unwrap();
+    let parent = runtime.start(RunRequest::driven("z").session("b")).await.unwrap();
+    let child = parent.spawn("work").await.unwrap();
+    let ids = |filter: RunFilter| runtime.runs(filter).iter().map(|run| run.run_id().clone()).collect::<Vec<_>>();
+    let id = |run: &soong::RunHandle| run.run_id().clone();
+    assert_eq!(ids(RunFilter::active()), [id(&first), id(&queued), id(&parent), id(&child)]);
+    assert_eq!(ids(RunFilter::active().session(first.session_id())), [id(&first), id(&queued)]);
+    assert_eq!(ids(RunFilter::active().trace(child.trace_id())), [id(&child)]);
+    assert_eq!(ids(RunFilter::active().without_children()), [id(&first), id(&queued), id(&parent)]);
+    with_timeout(runtime.sessions().cancel_all()).await.unwrap();
+    assert!(ids(RunFilter::active()).is_empty());
+    drop((first, queued, parent, child));
+    world.finish().await;
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct ReadFile {
+    path: String,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_use_the_question_mark_and_handlers_read_arguments() {
+    let read = tool::function("slurp", "Reads a file.", |context: ToolContext, ReadFile { path }| async move {
+        Ok(std::fs::read_to_string(context.project_dir.join(path))?)
+    })
+    .dangerous()
+    .build();
+    let model = ScriptedModel::new(|request| match assistant_count(request) {
+        turn @ 0..=2 => Turn::call("slurp", json!({ "path": (["a.txt", "missing.txt", "secret.txt"][turn]) })),
+        _ => Turn::say("done"),
+    });
+    let world = TestRuntime::with(model, |builder| {
+        builder.without_builtin_tools().tool(read).on_permission(|request| async move {
+            match request.arguments_as::<ReadFile>() {
+                Ok(ReadFile { path }) if path != "secret.txt" => Decision::AllowOnce,
+                _ => Decision::Deny,
+            }
+        })
+    })
+    .await;
+    let runtime = world.runtime();
+    let run = runtime.start("x").await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let messages = runtime.traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let results: Vec<&str> = messages
+        .iter()
+        .filter(|message| message.tool_call_id.is_some())
+        .map(|message| message.content.as_str())
+        .collect();
+    assert!(results[0].contains("alpha"), "{results:?}");
+    assert!(results[1].contains("internal_error") && results[1].contains("No such file"), "{results:?}");
+    assert!(results[2].contains("permission_denied"), "{results:?}");
+    assert!(runtime.info().tools().iter().all(|spec| spec.name != "bash"), "built-in tools are left out");
+    world.finish().await;
 }

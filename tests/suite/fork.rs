@@ -39,13 +39,13 @@ async fn write(world: &TestRuntime, session: &str, calls: &[Value]) {
 }
 
 async fn fork(world: &TestRuntime, source: &str, wish: Fork) -> String {
-    let made = world.runtime().fork_session(&id(source), wish).await.unwrap();
+    let made = world.runtime().sessions().fork(&id(source), wish).await.unwrap();
     made.session_id.to_string()
 }
 
 /// Returns the messages of a path without their trace ids, so that copies can be compared.
 async fn read(runtime: &Runtime, session: &str, path: MessagePath) -> Vec<Message> {
-    let messages = runtime.messages(&TraceId::new(session), path).await.unwrap();
+    let messages = runtime.traces().messages(&TraceId::new(session), path).await.unwrap();
     messages.into_iter().map(|message| Message { trace_id: TraceId::new("any"), ..message }).collect()
 }
 
@@ -58,16 +58,16 @@ async fn everything(world: &TestRuntime, session: &str) -> (Trace, Vec<Message>,
     let (runtime, trace) = (world.runtime(), TraceId::new(session));
     let told = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
     (
-        runtime.trace(&trace).await.unwrap(),
-        runtime.messages(&trace, MessagePath::All).await.unwrap(),
+        runtime.traces().get(&trace).await.unwrap(),
+        runtime.traces().messages(&trace, MessagePath::All).await.unwrap(),
         stored(runtime, &trace).await.iter().map(told).collect(),
-        runtime.goal_tree(&trace).await.unwrap(),
-        runtime.artifacts(&local_owner(session)).await.unwrap(),
+        runtime.traces().goal_tree(&trace).await.unwrap(),
+        runtime.artifacts().list(&local_owner(session)).await.unwrap(),
     )
 }
 
 async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
-    let all = world.runtime().artifacts(&local_owner(session)).await.unwrap();
+    let all = world.runtime().artifacts().list(&local_owner(session)).await.unwrap();
     all.into_iter()
         .filter(|one| matches!(one.scope, ArtifactScope::Session { .. }))
         .filter_map(|one| one.name)
@@ -97,16 +97,16 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     // A fork at a message with calls includes their last result (MSG-3).
     for (wanted, lands, goals) in [(5, 5, 1), (3, 4, 1), (9, 9, 2), (2, 2, 0)] {
         let name = format!("f{wanted}");
-        let made = world.runtime().fork_session(&id("s"), at(wanted, &name)).await.unwrap();
+        let made = world.runtime().sessions().fork(&id("s"), at(wanted, &name)).await.unwrap();
         assert_eq!((made.session_id.as_str(), made.name.as_deref()), (name.as_str(), Some("one")));
         assert_eq!(sequences(&world, &name).await, (1..=lands).collect::<Vec<u64>>());
         assert_eq!(
             read(world.runtime(), &name, MessagePath::All).await,
             read(world.runtime(), "s", MessagePath::To(lands)).await
         );
-        let trace = world.runtime().trace(&TraceId::new(name.as_str())).await.unwrap();
+        let trace = world.runtime().traces().get(&TraceId::new(name.as_str())).await.unwrap();
         assert_eq!((trace.total_messages, trace.total_tokens, trace.head_sequence), (lands, 0, lands));
-        let tree = world.runtime().goal_tree(&TraceId::new(name.as_str())).await.unwrap();
+        let tree = world.runtime().traces().goal_tree(&TraceId::new(name.as_str())).await.unwrap();
         assert_eq!((tree.goals.len(), tree.current_id), (goals, None), "{wanted}");
         let events = stored(world.runtime(), &TraceId::new(name.as_str())).await;
         assert!(matches!(&events[0].event, Event::Run(RunEvent::SessionForked { source, at, .. })
@@ -121,9 +121,9 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     let run = world.runtime().start(RunRequest::new("three").session("f5")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "shown 7");
     assert_eq!(sequences(&world, "f5").await, (1..=9).collect::<Vec<u64>>());
-    check_messages(&world.runtime().messages(&TraceId::new("f5"), MessagePath::Main).await.unwrap());
+    check_messages(&world.runtime().traces().messages(&TraceId::new("f5"), MessagePath::Main).await.unwrap());
     let ids: Vec<String> = {
-        let tree = world.runtime().goal_tree(&TraceId::new("f5")).await.unwrap();
+        let tree = world.runtime().traces().goal_tree(&TraceId::new("f5")).await.unwrap();
         tree.goals.iter().map(|goal| goal.id.to_string()).collect()
     };
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
@@ -143,7 +143,7 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
     let image = Save::new("image", "image/png", bytes.clone());
     // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
     write(&world, "s", &[create("doc", "one"), update("doc", "one", "two")]).await;
-    world.runtime().artifact_service().save(&local_owner("s"), image).await.unwrap();
+    world.runtime().artifacts().service().save(&local_owner("s"), image).await.unwrap();
     write(&world, "s", &[update("doc", "two", "three"), create("late", "x")]).await;
     save(&world, &local_owner("s"), "image", "other bytes").await;
     save(&world, &local_owner("s"), "upload", "mine").await;
@@ -161,12 +161,12 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
         assert_eq!(names(&world, &name).await, with, "{wanted}");
         let Some(doc) = doc else { continue };
         assert_eq!(text(&world, &local_owner(&name), "doc").await, doc);
-        let copy = world.runtime().artifact(&local_owner(&name), old.as_str(), None).await.unwrap();
+        let copy = world.runtime().artifacts().load(&local_owner(&name), old.as_str(), None).await.unwrap();
         assert_eq!((copy.version, copy.artifact.dirty, copy.artifact.stored_version), (1, false, 1));
         assert_ne!(copy.artifact.artifact_id, old);
         assert_eq!(copy.text().await.unwrap(), doc, "the id in the conversation finds the copy");
     }
-    let loaded = world.runtime().artifact(&local_owner("f9"), "image", None).await.unwrap();
+    let loaded = world.runtime().artifacts().load(&local_owner("f9"), "image", None).await.unwrap();
     assert_eq!(loaded.content_type, "image/png");
     assert_eq!(loaded.bytes().await.unwrap(), bytes);
     // Without a position, and if no run is active, artifacts are copied in their current state.
@@ -177,20 +177,20 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
     // A fork of a fork, at any copied message. The ids of both sources find the document of the new copy.
     fork(&world, "f6", at(4, "g")).await;
     assert_eq!(text(&world, &local_owner("g"), "doc").await, "two", "as the fork has it");
-    let between = world.runtime().artifact(&local_owner("f6"), "doc", None).await.unwrap().artifact.artifact_id;
+    let between = world.runtime().artifacts().load(&local_owner("f6"), "doc", None).await.unwrap().artifact.artifact_id;
     for known in [&old, &between] {
         assert_eq!(text(&world, &local_owner("g"), known.as_str()).await, "two");
     }
     // Rewinding a fork to before its first own message restores the documents to their state at the fork.
     write(&world, "f6", &[update("doc", "two", "four"), create("own", "y")]).await;
     assert_eq!(names(&world, "f6").await, ["doc", "own"]);
-    let switched = world.runtime().switch_head(&id("f6"), 2).await.unwrap();
+    let switched = world.runtime().sessions().switch_head(&id("f6"), 2).await.unwrap();
     assert_eq!((switched.sequence, switched.restored.len()), (2, 2));
     assert_eq!((text(&world, &local_owner("f6"), "doc").await.as_str(), names(&world, "f6").await.len()), ("two", 1));
     // The same in a fork that has had no run.
-    assert_eq!(world.runtime().switch_head(&id("g"), 2).await.unwrap().from_sequence, 4);
+    assert_eq!(world.runtime().sessions().switch_head(&id("g"), 2).await.unwrap().from_sequence, 4);
     assert_eq!(text(&world, &local_owner("g"), "doc").await, "two");
-    assert_eq!(world.runtime().switch_head(&id("g"), 4).await.unwrap().from_sequence, 2);
+    assert_eq!(world.runtime().sessions().switch_head(&id("g"), 4).await.unwrap().from_sequence, 2);
     write(&world, "g", &[update("doc", "two", "five")]).await;
     assert_eq!(text(&world, &local_owner("g"), "doc").await, "five");
     world.finish().await;
@@ -202,7 +202,7 @@ async fn a_fork_outlives_its_source() {
     write(&world, "s", &[create("doc", "one")]).await;
     fork(&world, "s", at(5, "f")).await;
     let before = everything(&world, "f").await;
-    world.runtime().delete_session(&id("s")).await.unwrap();
+    world.runtime().sessions().delete(&id("s")).await.unwrap();
     assert_eq!(everything(&world, "f").await, before);
     assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
     write(&world, "f", &[update("doc", "one", "two")]).await;
@@ -211,7 +211,7 @@ async fn a_fork_outlives_its_source() {
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "two");
     // A copy without its source also knows that its last message has no answer.
     fork(&world, "f", at(2, "g")).await;
-    world.runtime().delete_session(&id("f")).await.unwrap();
+    world.runtime().sessions().delete(&id("f")).await.unwrap();
     let run = world.runtime().start(RunRequest::resume("g")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
@@ -229,13 +229,13 @@ async fn active_session_can_be_forked_without_its_active_runs() {
     let now = fork(&world, "s", Fork::default()).await;
     assert_eq!(sequences(&world, "f").await, [1, 2, 3, 4]);
     assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
-    let session = world.runtime().session(&id(&now)).await.unwrap();
+    let session = world.runtime().sessions().get(&id(&now)).await.unwrap();
     assert_eq!(session.live_runs, 0);
-    assert!(world.runtime().active(&TraceId::new(now.as_str())).is_none());
+    assert!(world.runtime().traces().active_run(&TraceId::new(now.as_str())).is_none());
     // The copy is complete nevertheless: the call that is open in the source counts as interrupted in the copy
     // (MSG-6).
     write(&world, &now, &[create("own", "x")]).await;
-    check_messages(&world.runtime().messages(&TraceId::new(now.as_str()), MessagePath::Main).await.unwrap());
+    check_messages(&world.runtime().traces().messages(&TraceId::new(now.as_str()), MessagePath::Main).await.unwrap());
     gate.pass();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     with_timeout(queued.wait()).await.unwrap();
@@ -260,9 +260,9 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     .await;
     let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    let below = world.runtime().sub_traces(run.trace_id()).await.unwrap();
+    let below = world.runtime().traces().sub_traces(run.trace_id()).await.unwrap();
     assert_eq!(below.len(), 1);
-    let head = world.runtime().trace(run.trace_id()).await.unwrap().head_sequence;
+    let head = world.runtime().traces().get(run.trace_id()).await.unwrap().head_sequence;
     fork(&world, "s", at(head, "f")).await;
     fork(&world, "f", at(head, "g")).await;
     fork(&world, "s", at(2, "early")).await;
@@ -270,29 +270,29 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     let linked = |session: &'static str| {
         let runtime = runtime.clone();
         async move {
-            let all = runtime.sub_traces(&TraceId::new(session)).await.unwrap();
+            let all = runtime.traces().sub_traces(&TraceId::new(session)).await.unwrap();
             all.into_iter().map(|trace| trace.trace_id).collect::<Vec<_>>()
         }
     };
     let child = below[0].trace_id.clone();
     assert_eq!((linked("f").await, linked("g").await), (vec![child.clone()], vec![child.clone()]));
     assert!(linked("early").await.is_empty(), "it was not there yet");
-    let source = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
-    let tree = world.runtime().goal_tree(&TraceId::new("g")).await.unwrap();
+    let source = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(&TraceId::new("g")).await.unwrap();
     assert_eq!(tree.goals.len(), source.goals.len());
     for (copy, goal) in tree.goals.iter().zip(&source.goals) {
         assert_eq!((&copy.sub_trace_ids, copy.cumulative_stats), (&goal.sub_trace_ids, goal.cumulative_stats));
     }
     assert!(outcome.stats.tree.total_tokens > 0);
-    assert_eq!(world.runtime().trace(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
+    assert_eq!(world.runtime().traces().get(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
     // The sub-agent belongs to another session.
     let run = world.runtime().start(RunRequest::new(format!("go on with {child}")).session("g")).await.unwrap();
     let said = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(said.contains("is no sub-agent of this trace"), "{said}");
-    assert_eq!(world.runtime().trace(&child).await.unwrap().total_messages, below[0].total_messages);
+    assert_eq!(world.runtime().traces().get(&child).await.unwrap().total_messages, below[0].total_messages);
     // The fork keeps the mode of the source.
-    assert_eq!(world.runtime().run(run.run_id()).await.unwrap().mode, RunMode::Orchestrator);
-    world.runtime().delete_session(&id("s")).await.unwrap();
+    assert_eq!(world.runtime().traces().run(run.run_id()).await.unwrap().mode, RunMode::Orchestrator);
+    world.runtime().sessions().delete(&id("s")).await.unwrap();
     assert!(linked("f").await.is_empty());
     drop(runtime);
     world.finish().await;
@@ -303,7 +303,7 @@ async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
     let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     write(&world, "s", &[create("doc", "one")]).await;
     write(&world, "s", &[json!(["goal", {"add": ["kept"]}]), update("doc", "one", "two")]).await;
-    let end = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
+    let end = world.runtime().traces().get(&TraceId::new("s")).await.unwrap().head_sequence;
     let there = everything(&world, "s").await;
     let run = world
         .runtime()
@@ -316,7 +316,7 @@ async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
     assert_eq!(sequences(&world, "f").await, (1..=end).collect::<Vec<u64>>());
     assert_eq!(text(&world, &local_owner("f"), "doc").await, "two");
     let goals = |tree: &GoalTree| -> Vec<String> { tree.goals.iter().map(|goal| goal.description.clone()).collect() };
-    let tree = world.runtime().goal_tree(&TraceId::new("f")).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(&TraceId::new("f")).await.unwrap();
     assert_eq!(goals(&tree), goals(&there.3));
     world.finish().await;
 }
@@ -336,14 +336,14 @@ async fn next_owner_removes_the_files_of_a_failed_fork() {
     let mut world =
         TestRuntime::with(prompt_driven_model(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
     write(&world, "s", &[create("doc", "one")]).await;
-    let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
+    let refused = world.runtime().sessions().fork(&id("s"), at(5, "f")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
     // As long as the disk fails, it is unknown whether the fork was recorded, so the copied bytes are kept.
     let copied = || world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count);
     assert_eq!(copied(), 1);
     world.reopen(prompt_driven_model()).await;
     assert_eq!(world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count), 0);
-    assert!(world.runtime().session(&id("f")).await.is_err());
+    assert!(world.runtime().sessions().get(&id("f")).await.is_err());
     fork(&world, "s", at(5, "f")).await;
     assert_eq!(text(&world, &local_owner("f"), "doc").await, "one");
     world.finish().await;
@@ -356,7 +356,8 @@ async fn invalid_fork_leaves_nothing() {
     write(&world, "t", &[]).await;
     world
         .runtime()
-        .create_session(soong::NewSessionSpec { session_id: Some("empty".into()), ..Default::default() })
+        .sessions()
+        .create(soong::NewSessionSpec { session_id: Some("empty".into()), ..Default::default() })
         .await
         .unwrap();
     let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };
@@ -369,25 +370,25 @@ async fn invalid_fork_leaves_nothing() {
         ("s", named("a/b"), ErrorCode::ValidationError, "a/b"),
         ("empty", named("f"), ErrorCode::ValidationError, "has no messages yet"),
     ] {
-        let refused = world.runtime().fork_session(&id(source), wish).await.unwrap_err();
+        let refused = world.runtime().sessions().fork(&id(source), wish).await.unwrap_err();
         assert!(refused.code == code && refused.message.contains(says), "{refused}");
     }
-    assert!(world.runtime().session(&id("f")).await.is_err());
+    assert!(world.runtime().sessions().get(&id("f")).await.is_err());
     // Two concurrent forks with the same id: one of them succeeds.
     let (source, runtime) = (id("s"), world.runtime());
     let (one, other) =
-        tokio::join!(runtime.fork_session(&source, named("f")), runtime.fork_session(&source, named("f")));
+        tokio::join!(runtime.sessions().fork(&source, named("f")), runtime.sessions().fork(&source, named("f")));
     assert_eq!([one, other].iter().filter(|made| made.is_ok()).count(), 1);
     // A missing file is reported, and nothing is created.
-    let artifact = world.runtime().artifacts(&local_owner("s")).await.unwrap().remove(0);
+    let artifact = world.runtime().artifacts().list(&local_owner("s")).await.unwrap().remove(0);
     std::fs::remove_dir_all(world.home().join("sessions/s/artifacts").join(artifact.artifact_id.as_str())).unwrap();
-    let broken = world.runtime().fork_session(&id("s"), named("g")).await.unwrap_err();
+    let broken = world.runtime().sessions().fork(&id("s"), named("g")).await.unwrap_err();
     assert_eq!(broken.code, ErrorCode::StorageError, "{broken}");
-    assert!(world.runtime().session(&id("g")).await.is_err());
+    assert!(world.runtime().sessions().get(&id("g")).await.is_err());
     let left = |session: &str| {
         world.home().join("sessions").join(session).join("artifacts").read_dir().map_or(0, Iterator::count)
     };
     assert_eq!((left("g"), left("f")), (0, 1), "no bytes without rows");
-    let _: ArtifactOwner = world.runtime().artifact_owner(&id("f")).await.unwrap();
+    let _: ArtifactOwner = world.runtime().artifacts().owner(&id("f")).await.unwrap();
     world.finish().await;
 }

@@ -201,7 +201,7 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
-        serde_json::to_string(&runtime.tree()).unwrap()
+        serde_json::to_string(&runtime.tree().snapshot()).unwrap()
     };
     let (first, second, tree) = tokio::join!(session("first"), session("second"), look);
     clock.stop();

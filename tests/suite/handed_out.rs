@@ -39,7 +39,7 @@ fn go_on(results: &[GivenMessage]) -> RunRequest {
 }
 
 async fn path(world: &TestRuntime) -> Vec<Message> {
-    world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap()
+    world.runtime().traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,7 @@ async fn calls_are_returned_and_results_resume_the_conversation() {
 
     // A later process knows the returned calls as well.
     world.reopen_with(caller(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
-    let stored = world.runtime().outcome(run.run_id()).await.unwrap().unwrap();
+    let stored = world.runtime().traces().outcome(run.run_id()).await.unwrap().unwrap();
     assert_eq!(stored.tool_calls, outcome.tool_calls);
 
     for (messages, part) in [

@@ -170,7 +170,7 @@ impl History {
     }
 
     async fn messages(&self, path: MessagePath) -> Vec<Message> {
-        self.world.runtime().messages(&TraceId::new("s"), path).await.unwrap_or_default()
+        self.world.runtime().traces().messages(&TraceId::new("s"), path).await.unwrap_or_default()
     }
 
     async fn run(&self, start: RunRequest) {
@@ -190,7 +190,7 @@ impl History {
 
     /// Waits for the end of a resumed run, and reopens the home.
     async fn settle(&mut self) {
-        if let Some(run) = self.world.runtime().active(&TraceId::new("s")) {
+        if let Some(run) = self.world.runtime().traces().active_run(&TraceId::new("s")) {
             with_timeout(run.wait()).await.unwrap();
         }
         self.reopen().await;
@@ -213,9 +213,9 @@ impl History {
             Op::Switch { part } => {
                 let all = self.messages(MessagePath::All).await;
                 let Some(message) = pick(&all, *part) else { return };
-                match self.world.runtime().switch_head(&SessionId::new("s"), message).await {
+                match self.world.runtime().sessions().switch_head(&SessionId::new("s"), message).await {
                     Ok(switched) => {
-                        let trace = self.world.runtime().trace(&id).await.unwrap();
+                        let trace = self.world.runtime().traces().get(&id).await.unwrap();
                         assert_eq!(trace.head_sequence, switched.sequence);
                     }
                     Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
@@ -225,7 +225,7 @@ impl History {
                 self.tell(steps, u64::from(*after));
                 let Ok(run) = self.world.runtime().start(Self::start()).await else { return };
                 let runtime = self.world.runtime().clone();
-                let is_over = || runtime.active(&id).is_none();
+                let is_over = || runtime.traces().active_run(&id).is_none();
                 wait_until("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
                 drop((run, runtime));
                 // The remaining steps and the interrupted run are left to the next process.
@@ -250,7 +250,7 @@ impl History {
 
     async fn check(&self) {
         assert_eq!(*self.script.problems.lock().unwrap(), Vec::<String>::new());
-        let Ok(trace) = self.world.runtime().trace(&TraceId::new("s")).await else { return };
+        let Ok(trace) = self.world.runtime().traces().get(&TraceId::new("s")).await else { return };
         let all = self.messages(MessagePath::All).await;
         let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
         assert_eq!(by_sequence.len(), all.len(), "sequences are unique");
@@ -268,13 +268,13 @@ impl History {
     async fn check_stats(&self) {
         let runtime = self.world.runtime();
         let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
-        let traces = runtime.traces(filter, 100, None).await.unwrap();
+        let traces = runtime.traces().list(filter, 100, None).await.unwrap();
         assert!(traces.next_cursor.is_none(), "the test looks at all of them");
         let (mut told_tree, mut told_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
         for trace in traces.items {
             let mut since = 0;
             loop {
-                let page = runtime.replay(&trace.trace_id, since, 500).await.unwrap();
+                let page = runtime.traces().replay(&trace.trace_id, since, 500).await.unwrap();
                 let Some(last) = page.last() else { break };
                 since = last.event_id;
                 for record in &page {
@@ -365,13 +365,16 @@ async fn live_through(ops: &[Op]) {
     // Nothing is repaired or recorded twice.
     let last = |world: &TestRuntime| {
         let runtime = world.runtime().clone();
-        async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }
+        async move {
+            runtime.traces().get(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok()
+        }
     };
     let before = last(&history.world).await;
     history.reopen().await;
     history.reopen().await;
     assert_eq!(last(&history.world).await, before);
-    let runs = history.world.runtime().session(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
+    let runs =
+        history.world.runtime().sessions().get(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
     assert_eq!(runs, 0);
     history.world.finish().await;
 }

@@ -71,12 +71,13 @@ async fn next_owner_ends_interrupted_runs_children_first() {
     let waiting = tokio::spawn(async move { run.wait().await });
     world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
     assert_eq!(with_timeout(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().interrupted_runs(), InterruptedRuns { ended: 22, ..InterruptedRuns::default() });
+    let InterruptedRuns { resumed, ended, unchanged } = world.runtime().info().interrupted_runs();
+    assert_eq!((resumed.len(), ended.len(), unchanged.len()), (0, 22, 0));
     let runs = stored(world.runtime(), &trace).await;
     assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
-    let ended = world.runtime().run(queued.run_id()).await.unwrap();
+    let ended = world.runtime().traces().run(queued.run_id()).await.unwrap();
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
-    let trace = world.runtime().trace(&trace).await.unwrap();
+    let trace = world.runtime().traces().get(&trace).await.unwrap();
     assert_eq!(trace.status, TraceStatus::Failed);
     check_session(world.runtime(), &session).await;
     drop(queued);
@@ -91,11 +92,7 @@ async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let model: Arc<dyn soong::model::Model> = ScriptedModel::new(|_| Turn::Hang("x"));
-        Runtime::builder()
-            .home(dir.path().join("home"))
-            .project_dir(dir.path())
-            .register_provider("default", model)
-            .build()
+        Runtime::builder().home(dir.path().join("home")).project_dir(dir.path()).model("default", model).build()
     };
     let runtime = open().await.unwrap();
     let run = runtime.start("x").await.unwrap();
@@ -108,13 +105,13 @@ async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
             Err(error) => assert_eq!(error.code, ErrorCode::HomeLocked, "{error}"),
         }
     };
-    assert_eq!(runtime.interrupted_runs().resumed, 1);
+    assert_eq!(runtime.info().interrupted_runs().resumed.len(), 1);
     let second = runtime.clone();
-    assert!(!second.is_closing());
+    assert!(!second.info().is_closing());
     with_timeout(futures::future::join(runtime.close(), second.close())).await;
-    assert!(runtime.is_closing() && second.is_closing());
+    assert!(runtime.info().is_closing() && second.info().is_closing());
     assert_eq!(runtime.start("y").await.unwrap_err().code, ErrorCode::Closing);
-    let mut stream = runtime.trace_events(run.trace_id(), 1_000);
+    let mut stream = runtime.traces().events(run.trace_id(), 1_000);
     assert!(with_timeout(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
     with_timeout(open()).await.unwrap().close().await;
 }

@@ -22,7 +22,7 @@ async fn world(model: Arc<ScriptedModel>, tool: &Arc<StampTool>, hooks: Value) -
     std::fs::create_dir(dir.path().join("home")).unwrap();
     let file = json!({"version": 1, "hooks": hooks}).to_string();
     std::fs::write(dir.path().join("home/hooks.json"), file).unwrap();
-    TestRuntime::open_in(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
+    TestRuntime::open_in(dir, model, |builder| builder.tool(tool.clone()).load_config()).await
 }
 
 fn command(command: &str) -> Value {
@@ -124,7 +124,7 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     start.system_prompt = Some(format!("PROJECT={}", project.display()));
     let run = world.runtime().start(start).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
     let told: Vec<&str> = messages.iter().filter(|m| m.tool_call_id.is_some()).map(|m| m.content.as_str()).collect();
     assert_eq!(told.len(), 20, "{told:#?}");
     for outcome in &told {
@@ -153,7 +153,7 @@ async fn hooks_apply_to_calls_that_the_run_handles_itself() {
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("`agent` was not run, a hook refused it: alone"), "{output}");
     assert!(run.children().await.unwrap().is_empty());
-    let goals = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    let goals = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
     assert_eq!(goals.goals[0].description, "look", "what no hook refuses is done");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

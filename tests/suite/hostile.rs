@@ -183,7 +183,7 @@ async fn world(scene: &Scene, desk: &Desk, leave: Leave) -> TestRuntime {
     let browse = Arc::new(Browse(spec, Arc::clone(desk)));
     let build = |builder: RuntimeBuilder| {
         let builder = builder.home(scene.home()).project_dir(scene.project()).config(config).environment(environment);
-        let builder = builder.register_tool(browse);
+        let builder = builder.tool(browse);
         match leave {
             Leave::Nobody => builder.permissions_by_users(),
             Leave::Policy => builder.permission_handler(Arc::new(OnlyOut(scene.project().join("out")))),
@@ -216,10 +216,11 @@ async fn follow(
             let place = ArtifactOwner { session_id: SessionId::new(session.as_str()), uid: "local".into() };
             world
                 .runtime()
-                .create_session(soong::NewSessionSpec { session_id: Some(session.clone()), ..Default::default() })
+                .sessions()
+                .create(soong::NewSessionSpec { session_id: Some(session.clone()), ..Default::default() })
                 .await
                 .unwrap();
-            world.runtime().put_artifact(&place, ORDERS, "text/markdown", text.into()).await.unwrap();
+            world.runtime().artifacts().put(&place, ORDERS, "text/markdown", text.into()).await.unwrap();
         }
         Channel::Child | Channel::Page => {}
     }
@@ -301,7 +302,7 @@ async fn heard(run: &RunHandle) -> String {
 }
 
 async fn messages(runtime: &Runtime, run: &RunHandle) -> Vec<Message> {
-    runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap()
+    runtime.traces().messages(run.trace_id(), MessagePath::Main).await.unwrap()
 }
 
 /// Returns the outcomes of the ordered calls: `ok` or the error code.
@@ -332,14 +333,15 @@ async fn last_words(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
 async fn no_canary(name: &str, told: &str, runtime: &Runtime, session: &SessionId) {
     let mut places = vec![("what was told", told.to_owned())];
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
-    for trace in runtime.traces(filter, 100, None).await.unwrap().items {
-        let messages = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+    for trace in runtime.traces().list(filter, 100, None).await.unwrap().items {
+        let messages = runtime.traces().messages(&trace.trace_id, MessagePath::All).await.unwrap();
         places.push(("messages", serde_json::to_string(&messages).unwrap()));
         places.push(("a trace", serde_json::to_string(&trace).unwrap()));
     }
-    let place = runtime.artifact_owner(session).await.unwrap();
-    for artifact in runtime.artifacts(&place).await.unwrap() {
-        let text = with_timeout(runtime.artifact(&place, &artifact.key(), None)).await.unwrap().text().await.unwrap();
+    let place = runtime.artifacts().owner(session).await.unwrap();
+    for artifact in runtime.artifacts().list(&place).await.unwrap() {
+        let text =
+            with_timeout(runtime.artifacts().load(&place, &artifact.key(), None)).await.unwrap().text().await.unwrap();
         places.push(("an artifact", text));
     }
     for (place, text) in places {
@@ -352,7 +354,7 @@ async fn no_canary(name: &str, told: &str, runtime: &Runtime, session: &SessionI
 async fn check_leave(name: &str, scene: &Scene, runtime: &Runtime, session: &SessionId, leave: Leave) {
     let filter = PermissionFilter { session_id: Some(session.clone()), ..PermissionFilter::default() };
     let policy = OnlyOut(scene.project().join("out"));
-    for asked in runtime.permissions(filter).await.unwrap() {
+    for asked in runtime.permissions().list(filter).await.unwrap() {
         let may = match leave {
             Leave::Nobody => panic!("{name}: somebody was asked: {asked:?}"),
             Leave::Policy => policy.allows(&asked),
@@ -366,7 +368,7 @@ async fn check_leave(name: &str, scene: &Scene, runtime: &Runtime, session: &Ses
 /// Checks that no run has more children than allowed, and that no child has children.
 async fn check_children(name: &str, runtime: &Runtime, session: &SessionId) {
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
-    let traces = runtime.traces(filter, 1_000, None).await.unwrap().items;
+    let traces = runtime.traces().list(filter, 1_000, None).await.unwrap().items;
     for trace in &traces {
         let children = traces.iter().filter(|other| other.parent_trace_id.as_ref() == Some(&trace.trace_id)).count();
         assert!(children <= MOST_CHILDREN, "{name}: {children} children");

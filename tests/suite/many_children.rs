@@ -68,7 +68,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
-    assert_eq!(runtime.live_runs(), 0);
+    assert_eq!(runtime.info().live_runs(), 0);
     // The usage of every answered call counts.
     let answered = (1 + branches + all) as u64;
     let used = (outcome.stats.tree.prompt_tokens, outcome.stats.tree.completion_tokens);
@@ -76,11 +76,11 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let (mut seen, mut cursor) = (0, None);
     loop {
         let of_session = TraceFilter { session_id: Some(SessionId::new("s")), ..Default::default() };
-        let page = runtime.traces(of_session, 100, cursor).await.unwrap();
+        let page = runtime.traces().list(of_session, 100, cursor).await.unwrap();
         for trace in &page.items {
             assert_eq!(trace.status, TraceStatus::Stopped, "{}", trace.trace_id);
             if trace.task == "leaf" {
-                let messages = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+                let messages = runtime.traces().messages(&trace.trace_id, MessagePath::All).await.unwrap();
                 assert!(messages.iter().any(|one| one.partial && one.content == "half"), "{}", trace.trace_id);
                 seen += 1;
             }
@@ -92,7 +92,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     }
     assert_eq!(seen, all);
     check_session(runtime, &SessionId::new("s")).await;
-    let root = || runtime.tree().unwrap();
+    let root = || runtime.tree().snapshot().unwrap();
     wait_until("permits and slots are back", || left_over(&root()).is_empty()).await;
     world.finish().await;
 }
@@ -140,11 +140,11 @@ async fn ten_thousand_short_children_leak_no_permit_and_no_actor() {
         assert!(ended.iter().all(|status| *status == RunStatus::Completed), "cycle {cycle}: {ended:?}");
         parent.finish("all done").unwrap();
         with_timeout(parent.wait()).await.unwrap();
-        assert_eq!(runtime.live_runs(), 0, "cycle {cycle}");
-        wait_until("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;
+        assert_eq!(runtime.info().live_runs(), 0, "cycle {cycle}");
+        wait_until("permits and slots are back", || left_over(&runtime.tree().snapshot().unwrap()).is_empty()).await;
         // The session's actors start in the first cycle, and later cycles add none.
-        let before = *alive.get_or_insert_with(|| runtime.live_count());
-        wait_until("nothing more is alive than after the first", || runtime.live_count() <= before).await;
+        let before = *alive.get_or_insert_with(|| runtime.tree().live_count());
+        wait_until("nothing more is alive than after the first", || runtime.tree().live_count() <= before).await;
     }
     world.finish().await;
 }

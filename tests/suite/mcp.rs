@@ -107,7 +107,7 @@ fn view_of(runtime: &Runtime, kind: ActorKind, id: &str) -> Option<ActorView> {
         let own = view.kind == kind && view.id == id;
         own.then(|| view.clone()).or_else(|| view.children.iter().find_map(|child| find(child, kind, id)))
     }
-    runtime.tree().and_then(|tree| find(&tree, kind, id))
+    runtime.tree().snapshot().and_then(|tree| find(&tree, kind, id))
 }
 
 fn offered(request: &ModelRequest) -> Vec<&str> {
@@ -256,13 +256,13 @@ async fn server_actor_and_supervisor_restart_after_a_crash() {
         || server_view(runtime, "demo").is_some_and(|view| view.state == "running") && log.processes().len() == 1;
     for (number, actor) in [(2, "mcp_server:demo"), (3, "mcp_supervisor:0")] {
         wait_until("the server is there", is_there).await;
-        runtime.inject_crash(actor).unwrap();
+        runtime.tree().inject_crash(actor).unwrap();
         wait_until("the server is started anew", || log.count("initialize") == number).await;
         wait_until("the server is there again", is_there).await;
         let outcome = with_timeout(runtime.start("go").await.unwrap().wait()).await.unwrap();
         assert_eq!(outcome.output, "42", "{actor}");
     }
-    assert!(runtime.inject_crash("mcp_server:other").is_err());
+    assert!(runtime.tree().inject_crash("mcp_server:other").is_err());
     world.finish().await;
     assert_eq!(log.processes(), Vec::<u32>::new());
 }
@@ -340,7 +340,7 @@ async fn supervisor_over_crash_limit_affects_nothing_else() {
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     let has_given_up = || {
-        let _ = runtime.inject_crash("mcp_supervisor:0"); // the supervisor may be restarting or stopped
+        let _ = runtime.tree().inject_crash("mcp_supervisor:0"); // the supervisor may be restarting or stopped
         server_view(runtime, "demo").unwrap().state == "failed"
     };
     wait_until("it is given up", has_given_up).await;
@@ -441,9 +441,8 @@ async fn request_and_preset_may_name_tools_of_unavailable_server() {
     let mut gone = program();
     gone.command = Some("/no/such/program".to_owned());
     let environment = log.environment("good");
-    let build = |builder: RuntimeBuilder| {
-        builder.config(config([("demo", gone)])).environment(environment).register_preset(mine)
-    };
+    let build =
+        |builder: RuntimeBuilder| builder.config(config([("demo", gone)])).environment(environment).preset(mine);
     let world = TestRuntime::with(model, build).await;
     let tools = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let start = RunRequest {
@@ -475,5 +474,5 @@ async fn dropped_runtime_leaves_no_server_process() {
 fn builder(home: &Path, model: Arc<dyn Model>, config: Config, environment: Environment) -> RuntimeBuilder {
     let project = home.parent().unwrap();
     let builder = Runtime::builder().home(home).project_dir(project).config(config).environment(environment);
-    builder.register_provider("default", model)
+    builder.model("default", model)
 }

@@ -93,7 +93,7 @@ fn injected(events: &[Arc<EventRecord>]) -> Vec<&MemoryEvent> {
 }
 
 async fn path(world: &TestRuntime, session: &SessionId) -> Vec<Message> {
-    world.runtime().messages(&TraceId::root(session), MessagePath::Main).await.unwrap()
+    world.runtime().traces().messages(&TraceId::root(session), MessagePath::Main).await.unwrap()
 }
 
 /// (MEM-3)
@@ -112,7 +112,7 @@ async fn new_conversation_gets_matching_experiences_once() {
     assert!(usage.is_some_and(|usage| usage.prompt_tokens > 0));
     let order: Vec<&str> = kinds(&events).into_iter().take(4).collect();
     assert_eq!(order, ["loop_started", "experiences_injected", "message_added", "message_added"]);
-    let stored = world.runtime().run(run.run_id()).await.unwrap();
+    let stored = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(stored.usage.model_calls, 2, "it is paid for");
     assert!(stored.usage.total_tokens > usage.unwrap().prompt_tokens);
 
@@ -182,7 +182,7 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     let world = world(BOOK, tag, Config::default()).await;
     let run = world.runtime().start("Fix it.").await.unwrap();
     wait_until("it is looked for experiences", || asked.load(SeqCst) == 1).await;
-    world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+    world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{TOLD}"));
     let events = read_to_end(run.events().unwrap()).await;
     let [MemoryEvent::Injected { error: Some(error), usage: Some(_), .. }, MemoryEvent::Injected { error: None, .. }] =
@@ -197,7 +197,7 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     wait_until("it is looked again", || asked.load(SeqCst) == 3).await;
     with_timeout(run.cancel()).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
-    let stored = world.runtime().run(run.run_id()).await.unwrap();
+    let stored = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert!(
         stored.usage.model_calls == 1 && stored.usage.prompt_tokens > 0,
         "what was cut off is paid for: {stored:?}"
@@ -239,12 +239,12 @@ async fn experiences_survive_session_deletion_and_cleanup() {
     let world = world(BOOK, tags, Config::default()).await;
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
+    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
     let run = world.runtime().start(RunRequest::new("Fix it.").session("t")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     // Retry until the clock has advanced by a millisecond.
     let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
-    while with_timeout(world.runtime().cleanup_sessions(wish())).await.unwrap().deleted.is_empty() {
+    while with_timeout(world.runtime().sessions().clean_up(wish())).await.unwrap().deleted.is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(book(&world), BOOK);
@@ -270,7 +270,7 @@ fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -
 }
 
 async fn whole(world: &TestRuntime, session: &str) -> Vec<Message> {
-    world.runtime().messages(&TraceId::new(session), MessagePath::All).await.unwrap()
+    world.runtime().traces().messages(&TraceId::new(session), MessagePath::All).await.unwrap()
 }
 
 /// (MEM-4)
@@ -288,8 +288,8 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     let (runtime, id, trace) = (world.runtime(), SessionId::new("s"), TraceId::new("s"));
     let run = runtime.start(RunRequest::new("Fix it.").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let (before, path_before) = (runtime.trace(&trace).await.unwrap(), path(&world, &id).await);
-    let goals = runtime.goal_tree(&trace).await.unwrap();
+    let (before, path_before) = (runtime.traces().get(&trace).await.unwrap(), path(&world, &id).await);
+    let goals = runtime.traces().goal_tree(&trace).await.unwrap();
 
     let look = runtime.start(RunRequest::reflect("s", Some("the tests".to_owned()))).await.unwrap();
     let events = read_to_end(look.events().unwrap()).await;
@@ -323,7 +323,7 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         "{added}"
     );
 
-    let after = runtime.trace(&trace).await.unwrap();
+    let after = runtime.traces().get(&trace).await.unwrap();
     assert_eq!(
         (after.head_sequence, after.status, &after.result_summary),
         (before.head_sequence, before.status, &before.result_summary)
@@ -332,18 +332,18 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         (after.agent_type, after.run_mode, after.completed_at),
         (before.agent_type, before.run_mode, before.completed_at)
     );
-    assert_eq!(runtime.goal_tree(&trace).await.unwrap(), goals);
+    assert_eq!(runtime.traces().goal_tree(&trace).await.unwrap(), goals);
     assert_eq!(path(&world, &id).await, path_before);
     let side: Vec<Message> = whole(&world, "s").await.into_iter().filter(|message| message.side_branch).collect();
     assert_eq!(side.iter().map(|message| message.role).collect::<Vec<_>>(), [Role::User, Role::Assistant]);
     assert_eq!(side[0].parent_sequence, Some(before.head_sequence));
-    assert!(runtime.run(look.run_id()).await.unwrap().usage.total_tokens > 0, "it is booked");
-    assert!(runtime.switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
+    assert!(runtime.traces().run(look.run_id()).await.unwrap().usage.total_tokens > 0, "it is booked");
+    assert!(runtime.sessions().switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
 
     // The conversation continues at its old head and in its mode. A reflection on both experiences adds no third one.
     let next = runtime.start(RunRequest::new("And now?").session("s")).await.unwrap();
     assert_eq!(with_timeout(next.wait()).await.unwrap().output, "3 heard");
-    assert_eq!(runtime.run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
+    assert_eq!(runtime.traces().run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
     assert!(path(&world, &id).await.iter().all(|message| !message.side_branch));
     let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(
@@ -395,7 +395,7 @@ async fn invalid_reflection_is_retried_once_then_discarded() {
         let outcome = with_timeout(look.wait()).await.unwrap();
         assert_eq!(outcome.status, if fits { RunStatus::Completed } else { RunStatus::Failed }, "{:?}", outcome.error);
         assert_eq!(book(&world) == BOOK, !fits);
-        let trace = world.runtime().trace(&TraceId::new("s")).await.unwrap();
+        let trace = world.runtime().traces().get(&TraceId::new("s")).await.unwrap();
         assert_eq!((trace.status.as_str(), trace.error_message), ("completed", None), "it says nothing of the trace");
         check_session(world.runtime(), &SessionId::new("s")).await;
         world.finish().await;
@@ -481,7 +481,7 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
     let waits = runtime.start(RunRequest::new("Never.").session("s")).await.unwrap();
     with_timeout(waits.cancel()).await.unwrap();
     with_timeout(again.cancel()).await.unwrap();
-    assert_ne!(runtime.trace(&trace).await.unwrap().status.as_str(), "running");
+    assert_ne!(runtime.traces().get(&trace).await.unwrap().status.as_str(), "running");
     hangs.store(false, SeqCst);
     with_timeout(runtime.start(RunRequest::reflect("s", None)).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &SessionId::new("s")).await;
@@ -502,7 +502,7 @@ async fn interrupted_reflection_resumes_only_for_its_user() {
     world.reopen_with(model, |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
     let foreign = RunRequest { uid: Some("other".to_owned()), ..RunRequest::reflect("s", None) };
     assert_eq!(world.runtime().start(foreign).await.map(|_| ()).unwrap_err().code, ErrorCode::SessionNotFound);
-    assert!(world.runtime().active(&TraceId::new("s")).is_none(), "it was taken up");
+    assert!(world.runtime().traces().active_run(&TraceId::new("s")).is_none(), "it was taken up");
     let own = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(own.run_id(), &run_id);
     assert_eq!(with_timeout(own.wait()).await.unwrap().status, RunStatus::Completed);
@@ -525,7 +525,7 @@ async fn experiences_of_other_users_are_not_shown() {
             world.runtime().start(RunRequest { uid: Some(uid.into()), ..RunRequest::new("Fix it.") }).await.unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
     }
-    assert_eq!(world.runtime().memory("bob").read().unwrap().experiences().len(), 3);
+    assert_eq!(world.runtime().memory().file("bob").read().unwrap().experiences().len(), 3);
     assert!(!world.home().join("users/eve").exists());
     world.finish().await;
 }

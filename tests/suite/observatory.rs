@@ -78,10 +78,10 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     let mut world =
         TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(config)).await;
     let runtime = world.runtime();
-    let (mut quick, mut slow) = (runtime.watch_tree(), runtime.watch_tree());
+    let (mut quick, mut slow) = (runtime.tree().watch(), runtime.tree().watch());
     let (mut known, mut late) = (Known::default(), Known::default());
     assert!(known.hear(&mut quick).await && late.hear(&mut slow).await);
-    assert_eq!(known.actors, flat(runtime.tree().unwrap()), "the first is a picture of all");
+    assert_eq!(known.actors, flat(runtime.tree().snapshot().unwrap()), "the first is a picture of all");
     {
         let mut work = std::pin::pin!(async {
             for session in 0..50 {
@@ -106,12 +106,12 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     driven(runtime, "last").await;
     for (known, watch) in [(&mut known, &mut quick), (&mut late, &mut slow)] {
         for _ in 0..1_000 {
-            if known.actors == flat(runtime.tree().unwrap()) {
+            if known.actors == flat(runtime.tree().snapshot().unwrap()) {
                 break;
             }
             assert!(known.hear(watch).await);
         }
-        assert_eq!(known.actors, flat(runtime.tree().unwrap()));
+        assert_eq!(known.actors, flat(runtime.tree().snapshot().unwrap()));
     }
     world.close_runtime().await;
     while known.hear(&mut quick).await {}
@@ -120,7 +120,7 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
 }
 
 fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
-    flat(runtime.tree()?).into_values().find(|view| view.kind == kind)
+    flat(runtime.tree().snapshot()?).into_values().find(|view| view.kind == kind)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
         _ => Turn::say("done"),
     });
     let tool = StampTool::new();
-    let world = TestRuntime::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_users()).await;
+    let world = TestRuntime::with(model, |builder| builder.tool(tool.clone()).permissions_by_users()).await;
     let runtime = world.runtime();
     let budget = Budget { tokens: Some(9_000_000), model_calls: Some(10), ..Budget::default() };
     let run = runtime.start(RunRequest::new("look").budget(budget)).await.unwrap();
@@ -142,7 +142,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
     .await;
     let view = actor(runtime, ActorKind::Run).unwrap();
     let shown = view.run.clone().unwrap();
-    let recorded = runtime.run(&RunId::new(view.id.as_str())).await.unwrap();
+    let recorded = runtime.traces().run(&RunId::new(view.id.as_str())).await.unwrap();
     assert_eq!((shown.turn, shown.tokens, shown.cost), (recorded.turn, recorded.usage.total_tokens, recorded.cost));
     let shares: Vec<(BudgetDimension, &str, &str)> =
         shown.budget.iter().map(|share| (share.dimension, share.used.as_str(), share.limit.as_str())).collect();
@@ -154,7 +154,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
     assert_eq!((gateway.in_flight, gateway.waiting, gateway.sent), (0, 0, 2));
     assert!(gateway.max_concurrency > 0 && gateway.retry_after.is_none() && !gateway.is_down);
 
-    runtime.decide_permission(&asked[0].permission_id, Decision::AllowOnce, None).await.unwrap();
+    runtime.permissions().decide(&asked[0].permission_id, Decision::AllowOnce, None).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let events = crate::support::world::read_to_end(run.events().unwrap()).await;
     assert!(events.iter().filter_map(|event| event.run_seq).max().unwrap() > shown.events, "it went on");
@@ -178,18 +178,18 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
         runs.push(runtime.start(RunRequest::new(task)).await.unwrap());
     }
     let questions = wait_for_questions(runtime, runs.len()).await;
-    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     assert!(known.hear(&mut watch).await);
     runs[2].cancel().await.unwrap();
     for question in questions.iter().filter(|question| question.run_id != *runs[2].run_id()) {
-        runtime.answer_question(&question.question_id, "yes").await.unwrap();
+        runtime.questions().answer(&question.question_id, "yes").await.unwrap();
     }
     while known.ends.len() < runs.len() {
         assert!(with_timeout(known.hear(&mut watch)).await);
     }
     for (run, status) in runs.iter().zip([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled]) {
         let end = known.ends.iter().find(|end| end.run_id == *run.run_id()).unwrap();
-        let recorded = runtime.run(run.run_id()).await.unwrap();
+        let recorded = runtime.traces().run(run.run_id()).await.unwrap();
         assert_eq!((end.status, end.error.is_some()), (status, status == RunStatus::Failed));
         assert_eq!((end.status, &end.error), (recorded.status, &recorded.error));
         assert_eq!((Some(end.completed_at), end.turn), (recorded.completed_at, recorded.turn));
@@ -204,7 +204,7 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
 async fn actor_that_ends_right_after_the_snapshot_is_removed() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
-    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     let run = runtime.start(RunRequest::driven("work")).await.unwrap();
     let actor = format!("run:{}", run.run_id());
     assert!(known.hear(&mut watch).await && known.actors.contains_key(&actor));
@@ -231,7 +231,7 @@ async fn unchanged_tree_sends_no_updates() {
     wait_until("the model is asked", || model.in_flight() == 1).await;
     // It waits for a permit, and checks every second whether it has one.
     let other = runtime.start(RunRequest::new("look as well")).await.unwrap();
-    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     // The updates that follow from the start arrive first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
         tokio::time::timeout(Duration::from_secs(60), known.hear(watch)).await.is_err()
@@ -273,9 +273,9 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     let before = now();
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(now(), before);
-    runtime.answer_question(&question.question_id, "red").await.unwrap();
+    runtime.questions().answer(&question.question_id, "red").await.unwrap();
     wait_until("the model is asked", || model.in_flight() == 1).await;
-    let (mut watch, mut known, before) = (runtime.watch_tree(), Known::default(), now());
+    let (mut watch, mut known, before) = (runtime.tree().watch(), Known::default(), now());
     while !known.actors.values().any(|view| view.kind == ActorKind::Run && used(view) >= before + 20) {
         assert!(known.hear(&mut watch).await, "it is told while nothing else happens");
     }

@@ -62,7 +62,7 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
         assert!(child.trace_id.as_str().starts_with(&format!("{}@explore-{:03}-", run.trace_id(), place + 1)));
         assert_eq!((child.depth, child.settings.agent_type.as_str()), (1, "explore"));
     }
-    let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
     assert_eq!(tree.goals[0].sub_trace_ids.len(), 3);
     assert!(tree.goals[0].summary.as_deref().unwrap().starts_with("3 of 3 sub-agents completed"));
     check_session(world.runtime(), run.session_id()).await;
@@ -280,7 +280,7 @@ async fn goals_follow_the_goal_tool() {
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
     let goals: Vec<_> = tree.goals.iter().map(|goal| (goal.number.as_str(), goal.status)).collect();
     assert_eq!(goals, [("1", GoalStatus::Completed), ("2", GoalStatus::Abandoned)]);
     assert_eq!(tree.current_id, None);
@@ -340,7 +340,7 @@ async fn run_waits_for_children_added_by_a_program() {
     second.notify_one();
     assert_eq!(with_timeout(child.wait()).await.unwrap().output, "child's");
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "parent's");
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     assert!(messages.iter().all(|message| message.role != Role::Tool), "its result is not in the conversation");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -368,10 +368,8 @@ async fn child_that_ends_immediately_is_joined() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_can_use_a_different_model() {
     let model = ScriptedModel::new(|_| Turn::say("default"));
-    let world = TestRuntime::with(model, |builder| {
-        builder.register_provider("small", ScriptedModel::new(|_| Turn::say("small")))
-    })
-    .await;
+    let world =
+        TestRuntime::with(model, |builder| builder.model("small", ScriptedModel::new(|_| Turn::say("small")))).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let spec = ChildSpec { model: Some("small".into()), ..ChildSpec::new("x") };
     let child = parent.spawn(spec).await.unwrap();

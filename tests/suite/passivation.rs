@@ -48,7 +48,7 @@ fn passive(runtime: &Runtime) -> HashMap<String, bool> {
         actor.children.iter().for_each(|child| collect(child, found));
     }
     let mut found = HashMap::new();
-    collect(&runtime.tree().unwrap(), &mut found);
+    collect(&runtime.tree().snapshot().unwrap(), &mut found);
     found
 }
 
@@ -61,7 +61,7 @@ async fn all_leave(runtime: &Runtime, count: usize) {
 }
 
 async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
-    runtime.answer_question(&question.question_id, answer).await.unwrap();
+    runtime.questions().answer(&question.question_id, answer).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,16 +72,16 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let run = runtime.start(RunRequest::new("ask").session("s")).await.unwrap();
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     all_leave(runtime, 1).await;
-    let tree = serde_json::to_string(&runtime.tree()).unwrap();
+    let tree = serde_json::to_string(&runtime.tree().snapshot()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
-    assert!(runtime.awaits_input(run.session_id()), "it waits for people, and for nothing else");
+    assert!(runtime.sessions().awaits_input(run.session_id()), "it waits for people, and for nothing else");
     let refused =
         runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
     assert!(refused.message.contains("waits for an answer"), "{refused}");
     // Another run of the session is queued, as if the first run had an actor.
     let next = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
-    assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);
+    assert_eq!(runtime.traces().run(next.run_id()).await.unwrap().status, RunStatus::Queued);
     answer(runtime, &question, "red").await;
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard red");
     assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
@@ -107,11 +107,11 @@ async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     all_leave(runtime, 4).await;
     answer(runtime, &questions[1], "blue").await;
     let second = questions[1].run_id.clone();
-    while runtime.run(&second).await.unwrap().status != RunStatus::Completed {
+    while runtime.traces().run(&second).await.unwrap().status != RunStatus::Completed {
         tokio::task::yield_now().await;
     }
     all_leave(runtime, 3).await;
-    assert!(runtime.awaits_input(run.session_id()));
+    assert!(runtime.sessions().awaits_input(run.session_id()));
     answer(runtime, &questions[0], "red").await;
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("heard red") && outcome.output.contains("heard blue"), "{}", outcome.output);
@@ -130,22 +130,23 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     with_timeout(cancelled.cancel()).await.unwrap();
     assert_eq!(with_timeout(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
     for question in questions.iter().filter(|question| question.session_id == *cancelled.session_id()) {
-        let question = world.runtime().question(&question.question_id).await.unwrap();
+        let question = world.runtime().questions().get(&question.question_id).await.unwrap();
         assert_eq!(question.status, QuestionStatus::Withdrawn);
     }
     check_session(world.runtime(), cancelled.session_id()).await;
     for actor in ["sub_agent_supervisor:parked", "run_supervisor:parked", "session:parked"] {
         all_leave(world.runtime(), 4).await;
-        world.runtime().inject_crash(actor).unwrap();
-        let restarts =
-            || serde_json::to_string(&world.runtime().tree()).unwrap().contains("its session's actor crashed");
+        world.runtime().tree().inject_crash(actor).unwrap();
+        let restarts = || {
+            serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("its session's actor crashed")
+        };
         wait_until("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
     }
     all_leave(world.runtime(), 4).await;
     world.reopen_with(asking(), |builder| builder.config(impatient())).await;
     let open: Vec<Question> = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     assert!(open.iter().all(|question| questions.contains(question)), "they are not asked again");
-    let again = world.runtime().handle(parked.run_id()).unwrap();
+    let again = world.runtime().traces().handle(parked.run_id()).unwrap();
     for question in &open {
         answer(world.runtime(), question, "green").await;
     }
@@ -218,7 +219,7 @@ async fn goal_summary_counts_children_ended_during_passivation() {
         // Both children end together, before their parent is reactivated.
         go.notify_waiters();
         with_timeout(run.wait()).await.unwrap();
-        let tree = runtime.goal_tree(run.trace_id()).await.unwrap();
+        let tree = runtime.traces().goal_tree(run.trace_id()).await.unwrap();
         let summary = tree.goals[0].summary.as_deref().unwrap_or_default();
         assert!(summary.starts_with("2 of 2 sub-agents completed"), "{summary}");
         check_session(runtime, run.session_id()).await;
@@ -237,7 +238,7 @@ async fn inputs_during_passivation_are_not_lost() {
         while own.len() < 2 {
             tokio::task::yield_now().await;
             let filter = soong::QuestionFilter { session_id: Some(run.session_id().clone()), ..Default::default() };
-            own = runtime.questions(filter).await.unwrap();
+            own = runtime.questions().list(filter).await.unwrap();
         }
         // A moment during or around the passivation of an actor.
         tokio::time::sleep(Duration::from_micros(round * 397 % 45_000)).await;
@@ -248,7 +249,7 @@ async fn inputs_during_passivation_are_not_lost() {
             }
             1 => {
                 answer(runtime, &own[0], "red").await;
-                let other = runtime.handle(&own[1].run_id).unwrap();
+                let other = runtime.traces().handle(&own[1].run_id).unwrap();
                 with_timeout(other.cancel()).await.unwrap();
                 1
             }

@@ -29,7 +29,7 @@ fn asking() -> Arc<ScriptedModel> {
 }
 
 async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {
-    runtime.run(run).await.unwrap().status
+    runtime.traces().run(run).await.unwrap().status
 }
 
 /// (SUB-9)
@@ -41,18 +41,21 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
     assert_eq!((question.question.as_str(), question.to.as_deref()), ("which colour?", Some("Ada")));
     assert_eq!((&question.run_id, question.trace_id.as_str()), (run.run_id(), "s"));
-    let person = runtime.trace(run.trace_id()).await.unwrap().context.collaborators.remove(0);
+    let person = runtime.traces().get(run.trace_id()).await.unwrap().context.collaborators.remove(0);
     assert_eq!(person.line(), "- Ada [human, waiting]: which colour?");
-    let tree = serde_json::to_string(&runtime.tree()).unwrap();
+    let tree = serde_json::to_string(&runtime.tree().snapshot()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\""), "{tree}");
-    assert_eq!(runtime.answer_question(&question.question_id, " ").await.unwrap_err().code, ErrorCode::ValidationError);
-    let answered = runtime.answer_question(&question.question_id, "red").await.unwrap();
+    assert_eq!(
+        runtime.questions().answer(&question.question_id, " ").await.unwrap_err().code,
+        ErrorCode::ValidationError
+    );
+    let answered = runtime.questions().answer(&question.question_id, "red").await.unwrap();
     assert_eq!((answered.status, answered.answer.as_deref()), (QuestionStatus::Answered, Some("red")));
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard red");
-    let late = runtime.answer_question(&question.question_id, "blue").await.unwrap_err();
+    let late = runtime.questions().answer(&question.question_id, "blue").await.unwrap_err();
     assert_eq!(late.code, ErrorCode::AlreadyDecided);
     assert!(late.message.contains("red"), "{late}");
-    let unknown = runtime.answer_question(&QuestionId::new("nobody"), "x").await.unwrap_err();
+    let unknown = runtime.questions().answer(&QuestionId::new("nobody"), "x").await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::QuestionNotFound);
     let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
@@ -61,7 +64,7 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
     let order = ["tool_started", "question_asked", "run_waiting", "question_answered", "tool_completed", "run_resumed"];
     let places: Vec<usize> = order.iter().map(|kind| place(kind)).collect();
     assert!(places.is_sorted(), "{kinds:?}");
-    let person = runtime.trace(run.trace_id()).await.unwrap().context.collaborators.remove(0);
+    let person = runtime.traces().get(run.trace_id()).await.unwrap().context.collaborators.remove(0);
     assert_eq!((person.kind, person.status), (CollaboratorKind::Human, CollaboratorStatus::Completed));
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -76,9 +79,9 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
         let run = world.runtime().start(RunRequest::new("paint it").session("s")).await.unwrap();
         let question = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
         let (run_id, id) = (run.run_id().clone(), question.question_id.clone());
-        world.runtime().inject_crash(&format!("run:{run_id}")).unwrap();
+        world.runtime().tree().inject_crash(&format!("run:{run_id}")).unwrap();
         wait_until("it comes back", || {
-            serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"restarts\":1")
+            serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("\"restarts\":1")
         })
         .await;
         assert_eq!(
@@ -89,15 +92,15 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
         if answered_while_away {
             // No process executes the run, so the answer is stored until the run is resumed.
             world.reopen_with(model.clone(), |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
-            world.runtime().answer_question(&id, "red").await.unwrap();
+            world.runtime().questions().answer(&id, "red").await.unwrap();
             assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Interrupted);
-            let resumed = world.runtime().resume(&question.session_id).await.unwrap().unwrap();
+            let resumed = world.runtime().sessions().resume(&question.session_id).await.unwrap().unwrap();
             assert_eq!(with_timeout(resumed.wait()).await.unwrap().output, "heard red");
         } else {
             world.reopen(model.clone()).await;
             assert_eq!(with_timeout(wait_for_questions(world.runtime(), 1)).await[0].question_id, id);
-            let handle = world.runtime().handle(&run_id).unwrap();
-            world.runtime().answer_question(&id, "red").await.unwrap();
+            let handle = world.runtime().traces().handle(&run_id).unwrap();
+            world.runtime().questions().answer(&id, "red").await.unwrap();
             assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "heard red");
         }
         assert_eq!(model.calls.load(SeqCst), 2, "the model is asked once before, and once behind the answer");
@@ -115,7 +118,7 @@ async fn first_of_many_answers_counts() {
     let id = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
     let answers = (0..20).map(|n| {
         let (runtime, id) = (runtime.clone(), id.clone());
-        async move { runtime.answer_question(&id, format!("answer {n}")).await }
+        async move { runtime.questions().answer(&id, format!("answer {n}")).await }
     });
     let taken: Vec<_> = futures::future::join_all(answers).await.into_iter().filter_map(Result::ok).collect();
     assert_eq!(taken.len(), 1);
@@ -143,7 +146,7 @@ async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
     assert_ne!(questions[0].question_id, questions[1].question_id);
     for (question, answer) in questions.iter().zip(["first", "second"]).rev() {
         assert_eq!(status(runtime, run.run_id()).await, RunStatus::Waiting, "one answer is not enough");
-        runtime.answer_question(&question.question_id, answer).await.unwrap();
+        runtime.questions().answer(&question.question_id, answer).await.unwrap();
     }
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     let told: Vec<&str> = output.split('|').collect();
@@ -163,8 +166,8 @@ async fn cancelling_withdraws_the_question() {
     let id = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
     with_timeout(run.cancel()).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
-    assert_eq!(runtime.question(&id).await.unwrap().status, QuestionStatus::Withdrawn);
-    assert_eq!(runtime.answer_question(&id, "red").await.unwrap_err().code, ErrorCode::AlreadyDecided);
+    assert_eq!(runtime.questions().get(&id).await.unwrap().status, QuestionStatus::Withdrawn);
+    assert_eq!(runtime.questions().answer(&id, "red").await.unwrap_err().code, ErrorCode::AlreadyDecided);
     check_session(runtime, run.session_id()).await;
     world.finish().await;
 }
@@ -196,12 +199,12 @@ async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
     while status(runtime, &works).await != RunStatus::Completed {
         tokio::task::yield_now().await;
     }
-    let parent = runtime.trace(&TraceId::root(run.session_id())).await.unwrap();
+    let parent = runtime.traces().get(&TraceId::root(run.session_id())).await.unwrap();
     let waits = |name: &&soong::protocol::Collaborator| name.trace_id.as_ref() == Some(&question.trace_id);
     let child = parent.context.collaborators.iter().find(waits).unwrap();
     assert_eq!(child.status, CollaboratorStatus::Waiting, "{child:?}");
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
-    runtime.answer_question(&question.question_id, "yes").await.unwrap();
+    runtime.questions().answer(&question.question_id, "yes").await.unwrap();
     let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     assert_eq!(result["results"][0]["summary"], "heard yes");
     check_session(runtime, run.session_id()).await;
@@ -225,11 +228,11 @@ async fn child_question_survives_a_process_restart() {
     world.reopen(model()).await;
     let questions = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     assert_eq!(questions, before);
-    let handle = world.runtime().handle(run.run_id()).unwrap();
+    let handle = world.runtime().traces().handle(run.run_id()).unwrap();
     for question in &questions {
         // The answer contains the short trace id, so that each result can be matched to its child.
         let answer = question.trace_id.last_segment().to_owned();
-        world.runtime().answer_question(&question.question_id, answer).await.unwrap();
+        world.runtime().questions().answer(&question.question_id, answer).await.unwrap();
     }
     let result: Value = serde_json::from_str(&with_timeout(handle.wait()).await.unwrap().output).unwrap();
     for one in result["results"].as_array().unwrap() {

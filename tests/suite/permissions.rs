@@ -40,7 +40,7 @@ async fn world(
     tool: &Arc<StampTool>,
     build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
 ) -> TestRuntime {
-    TestRuntime::with(model, |builder| build(builder.register_tool(tool.clone()))).await
+    TestRuntime::with(model, |builder| build(builder.tool(tool.clone()))).await
 }
 
 fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
@@ -48,7 +48,7 @@ fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
 }
 
 async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
-    runtime.permission(id).await.unwrap()
+    runtime.permissions().get(id).await.unwrap()
 }
 
 /// Handler that decides with a function, and counts its requests.
@@ -82,7 +82,7 @@ async fn call_is_denied_immediately_without_an_approver() {
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("[skipped]"), "what follows a refused write is skipped (TOOL-3): {outcome:?}");
     assert_eq!(tool.done(), [""; 0]);
-    assert_eq!(world.runtime().permissions(PermissionFilter::default()).await.unwrap(), []);
+    assert_eq!(world.runtime().permissions().list(PermissionFilter::default()).await.unwrap(), []);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -98,15 +98,16 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
     assert_eq!(asked.demand.scope, Scope::Directory { path: "/folder/a".into() });
     assert_eq!(serde_json::from_str::<Value>(&asked.arguments).unwrap(), stamp("one", "a"));
     assert_eq!((asked.chain.len(), &asked.chain[0].run_id), (1, run.run_id()));
-    assert!(runtime.awaits_input(run.session_id()), "it waits for people, and for nothing else");
-    assert!(serde_json::to_string(&runtime.tree()).unwrap().contains("\"activity\":\"a permission\""));
+    assert!(runtime.sessions().awaits_input(run.session_id()), "it waits for people, and for nothing else");
+    assert!(serde_json::to_string(&runtime.tree().snapshot()).unwrap().contains("\"activity\":\"a permission\""));
     assert_eq!(tool.done(), [""; 0]);
-    let allowed = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+    let allowed = runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
     assert_eq!((allowed.status, allowed.by.as_deref()), (PermissionStatus::Allowed, Some("api")));
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
-    let again = runtime.decide_permission(&asked.permission_id, Decision::Deny, None).await.unwrap_err();
+    let again = runtime.permissions().decide(&asked.permission_id, Decision::Deny, None).await.unwrap_err();
     assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
-    let unknown = runtime.decide_permission(&PermissionId::new("nobody"), Decision::AllowOnce, None).await.unwrap_err();
+    let unknown =
+        runtime.permissions().decide(&PermissionId::new("nobody"), Decision::AllowOnce, None).await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::PermissionNotFound);
     let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
@@ -133,7 +134,7 @@ async fn denial_has_a_reason_and_the_run_continues() {
     let run = world.runtime().start("stamp").await.unwrap();
     let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
     let reason = Some("not on a Sunday".to_owned());
-    world.runtime().decide_permission(&asked.permission_id, Decision::Deny, reason).await.unwrap();
+    world.runtime().permissions().decide(&asked.permission_id, Decision::Deny, reason).await.unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
     let events = read_to_end(run.events().unwrap()).await;
@@ -211,7 +212,7 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
     let mut world = world(model.clone(), &tool, by_people).await;
     let allow = async |runtime: &Runtime, decision: Decision| {
         let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
-        runtime.decide_permission(&asked.permission_id, decision, None).await.unwrap().demand.target
+        runtime.permissions().decide(&asked.permission_id, decision, None).await.unwrap().demand.target
     };
     let first = world.runtime().start(RunRequest::new("stamp").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::AllowForSession).await, "/folder/a/f");
@@ -223,7 +224,7 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
     }
     with_timeout(second.wait()).await.unwrap();
     // Permissions for a session are kept in memory only.
-    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
+    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
     let third = world.runtime().start(RunRequest::new("again").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
     third.cancel().await.unwrap();
@@ -250,14 +251,14 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
         assert_eq!((chain, &permission.chain[0].run_id), (vec!["default", "default"], run.run_id()), "{permission:?}");
         assert_eq!(permission.chain[1].run_id, permission.run_id);
     }
-    runtime.decide_permission(&asked[1].permission_id, Decision::AllowForSession, None).await.unwrap();
+    runtime.permissions().decide(&asked[1].permission_id, Decision::AllowForSession, None).await.unwrap();
     let hard = with_timeout(wait_for_permissions(runtime, 3)).await;
     assert!(hard.iter().all(|permission| permission.demand.is_sensitive), "{hard:?}");
     let by = permission(runtime, &asked[0].permission_id).await.by;
     assert_eq!(by.as_deref(), Some("rule"));
     for permission in hard {
         // Each sensitive call needs a separate decision, even if one is allowed for the session.
-        runtime.decide_permission(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
+        runtime.permissions().decide(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
     }
     with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done().len(), 6);
@@ -324,25 +325,25 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
         let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
         let run_id = run.run_id().clone();
         let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
-        world.runtime().inject_crash(&format!("run:{run_id}")).unwrap();
-        let tree = || serde_json::to_string(&world.runtime().tree()).unwrap();
+        world.runtime().tree().inject_crash(&format!("run:{run_id}")).unwrap();
+        let tree = || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap();
         wait_until("it comes back", || tree().contains("\"restarts\":1")).await;
         assert_eq!(
             with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id,
             id,
             "it is not asked for again"
         );
-        let build = |builder: RuntimeBuilder| by_people(builder.register_tool(tool.clone()));
+        let build = |builder: RuntimeBuilder| by_people(builder.tool(tool.clone()));
         let handle = if answered_while_away {
             world.reopen_with(model.clone(), |builder| build(builder.recover(soong::RecoveryPolicy::Nothing))).await;
-            world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
+            world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
             assert_eq!(tool.done(), [""; 0], "nobody has the run at work");
-            world.runtime().resume(run.session_id()).await.unwrap().unwrap()
+            world.runtime().sessions().resume(run.session_id()).await.unwrap().unwrap()
         } else {
             world.reopen_with(model.clone(), build).await;
             assert_eq!(with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id, id);
-            world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
-            world.runtime().handle(&run_id).unwrap()
+            world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+            world.runtime().traces().handle(&run_id).unwrap()
         };
         assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped one");
         assert_eq!((tool.done(), model.calls.load(SeqCst)), (vec!["one".to_owned()], 2));
@@ -362,7 +363,7 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
             let (tool, asked) = (tool.clone(), asked.clone());
             move |builder: RuntimeBuilder| {
                 let yes = |_: &Permission| Ok(Decision::AllowOnce.into());
-                builder.register_tool(tool).permission_handler(Arc::new(Deciding(yes, asked)))
+                builder.tool(tool).permission_handler(Arc::new(Deciding(yes, asked)))
             }
         };
         let mut world = TestRuntime::with(model.clone(), by_program()).await;
@@ -370,9 +371,9 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
         wait_until("it has begun", || tool.done().len() == 1).await;
         match restarts {
             true => world.reopen_with(model, by_program()).await,
-            false => world.runtime().inject_crash(&format!("run:{run_id}")).unwrap(),
+            false => world.runtime().tree().inject_crash(&format!("run:{run_id}")).unwrap(),
         }
-        let run = world.runtime().handle(&run_id).unwrap();
+        let run = world.runtime().traces().handle(&run_id).unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
         assert_eq!((tool.done(), asked.load(SeqCst)), (vec!["one".to_owned(), "one".to_owned()], 1));
         check_session(world.runtime(), run.session_id()).await;
@@ -391,9 +392,9 @@ async fn calls_after_a_pending_request_run_after_a_restart() {
     let mut world = world(model.clone(), &tool, by_people).await;
     let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
     let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
-    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
-    world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
-    let handle = world.runtime().handle(run.run_id()).unwrap();
+    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
+    world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+    let handle = world.runtime().traces().handle(run.run_id()).unwrap();
     assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped two", "it is known not to have begun");
     assert_eq!(tool.done(), ["one", "two"]);
     world.finish().await;
@@ -406,7 +407,7 @@ async fn permission_is_bound_to_the_accessed_resource() {
     let run = world.runtime().start("stamp").await.unwrap();
     let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
     *tool.folder.lock().unwrap() = "/elsewhere".to_owned();
-    world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+    world.runtime().permissions().decide(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("not what was allowed"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
@@ -435,10 +436,10 @@ async fn permission_is_bound_to_the_exact_arguments() {
     let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
     world.close_runtime().await;
     assert!(forge(&world.home(), "harmless", "poisoned") > 0);
-    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
+    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
     assert!(permission(world.runtime(), &id).await.arguments.contains("poisoned"), "the forgery took");
-    world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
-    let handle = world.runtime().handle(run.run_id()).unwrap();
+    world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+    let handle = world.runtime().traces().handle(run.run_id()).unwrap();
     let output = with_timeout(handle.wait()).await.unwrap().output.clone();
     assert!(output.contains("not what was allowed"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
@@ -456,7 +457,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
         let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
         let before = tool.done().len();
         let (decided, ()) =
-            tokio::join!(runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None), async {
+            tokio::join!(runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None), async {
                 run.cancel().await.unwrap();
             });
         let effects = tool.done().len() - before;
@@ -465,7 +466,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
         let status = with_timeout(run.wait()).await.unwrap().status;
         assert!(matches!(status, RunStatus::Cancelled | RunStatus::Completed), "{status:?}");
         // A later decision is rejected as already decided, and has no effect.
-        let late = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
+        let late = runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
         assert_eq!(late.code, ErrorCode::AlreadyDecided);
         assert_eq!(tool.done().len() - before, effects);
     }
@@ -484,7 +485,7 @@ async fn remember_never_limits_permission_to_one_call() {
     let run = world.runtime().start("stamp").await.unwrap();
     for _ in 0..2 {
         let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
-        world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+        world.runtime().permissions().decide(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
     }
     with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done(), ["one", "two"]);
@@ -504,7 +505,7 @@ async fn very_large_timeout_denies_nothing() {
         let world = world(stamping(&[("one", "a")]), &tool, build).await;
         let run = world.runtime().start("stamp").await.unwrap();
         let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
-        world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+        world.runtime().permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
         world.finish().await;
     }

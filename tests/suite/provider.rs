@@ -82,7 +82,7 @@ async fn transient_failures_are_retried_and_reported() {
         assert!(kinds(&events).contains(&"model_retrying"), "{name}: {:?}", kinds(&events));
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
-        assert_eq!(runtime.live_count(), 0, "{name}");
+        assert_eq!(runtime.tree().live_count(), 0, "{name}");
     }
 }
 
@@ -129,13 +129,13 @@ async fn permanent_failures_end_the_run_with_their_reason() {
         );
         assert_eq!(server.requests().len(), requests, "{name}");
         assert!(!error.message.contains("Bearer"), "{error}");
-        let messages = runtime.messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+        let messages = runtime.traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
         let keeps_text = matches!(name, "cut after text" | "cut at its limit");
         assert_eq!(messages.iter().any(|message| message.partial), keeps_text, "{name}");
         assert_eq!(outcome.output.contains("half"), keeps_text, "{name}: {}", outcome.output);
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
-        assert_eq!(runtime.live_count(), 0, "{name}");
+        assert_eq!(runtime.tree().live_count(), 0, "{name}");
     }
 }
 
@@ -160,7 +160,7 @@ async fn model_can_correct_an_oversized_answer() {
     assert!(kinds(&events).contains(&"model_retrying") && !kinds(&events).contains(&"tool_started"), "{events:?}");
     check_session(&runtime, run.session_id()).await;
     runtime.close().await;
-    assert_eq!(runtime.live_count(), 0);
+    assert_eq!(runtime.tree().live_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,7 +230,7 @@ async fn cancelling_a_hung_call_is_fast_and_closes_the_connection() {
     assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::AbortedStreaming);
     with_timeout(server.until_hung_up(1)).await;
     runtime.close().await;
-    assert_eq!(runtime.live_count(), 0);
+    assert_eq!(runtime.tree().live_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,7 +249,7 @@ async fn missing_api_key_is_reported_before_a_run_is_accepted() {
     for word in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "offline"] {
         assert!(error.message.contains(word), "{error}");
     }
-    assert!(runtime.sessions(soong::SessionFilter::default(), 10, None).await.unwrap().items.is_empty());
+    assert!(runtime.sessions().list(soong::SessionFilter::default(), 10, None).await.unwrap().items.is_empty());
     let mut offline = RunRequest::new("what is in here?");
     offline.model = Some("offline".into());
     let run = runtime.start(offline).await.unwrap();
@@ -301,7 +301,7 @@ async fn broken_arguments_do_not_poison_the_session() {
             assert_eq!(arguments(request), std::slice::from_ref(&wire), "{broken}");
         }
         // The stored message keeps the arguments as the model wrote them.
-        let messages = runtime.messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+        let messages = runtime.traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
         let call = messages.iter().find_map(|message| message.tool_calls.first()).unwrap();
         assert_eq!(call.arguments, broken);
         runtime.close().await;

@@ -8,7 +8,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use soong::{
-    InterruptedRuns, RecoveryPolicy, RunHandle, RunRequest, RuntimeBuilder,
+    RecoveryPolicy, RunHandle, RunRequest, RuntimeBuilder,
     protocol::{
         Config, EndReason, ErrorCode, Event, EventRecord, ModelEvent, Role, Run, RunEvent, RunMode, RunStatus,
         SessionId, TraceId,
@@ -36,7 +36,7 @@ fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
 
 /// Returns the resumed run, found by its trace.
 fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
-    world.runtime().active(run.trace_id()).expect("it goes on")
+    world.runtime().traces().active_run(run.trace_id()).expect("it goes on")
 }
 
 /// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.
@@ -67,7 +67,12 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     // There are fewer slots than there were active children.
     let second = exploring(24, |_| Turn::say("late"));
     world.reopen_with(second.clone(), narrow(2)).await;
-    assert_eq!(world.runtime().interrupted_runs().resumed, 1 + 22 + 1, "{:?}", world.runtime().interrupted_runs());
+    assert_eq!(
+        world.runtime().info().interrupted_runs().resumed.len(),
+        1 + 22 + 1,
+        "{:?}",
+        world.runtime().info().interrupted_runs()
+    );
     let same = resumed(&world, &run);
     assert_eq!(same.run_id(), run.run_id());
     assert_eq!(with_timeout(same.wait()).await.unwrap().output, "got 24");
@@ -81,11 +86,14 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     assert_eq!((kind(&events, "sub_trace_started"), kind(&events, "sub_trace_completed")), (24, 24));
     assert_eq!(kind(&events, "run_recovered"), 1);
     // The queued run follows, in its order.
-    let last = world.runtime().handle(queued.run_id()).map(|run| async move { run.wait().await });
+    let last = world.runtime().traces().handle(queued.run_id()).map(|run| async move { run.wait().await });
     if let Ok(last) = last {
         with_timeout(last).await.unwrap();
     }
-    let runs = [world.runtime().run(run.run_id()).await.unwrap(), world.runtime().run(queued.run_id()).await.unwrap()];
+    let runs = [
+        world.runtime().traces().run(run.run_id()).await.unwrap(),
+        world.runtime().traces().run(queued.run_id()).await.unwrap(),
+    ];
     assert!(runs[0].completed_at <= runs[1].started_at && runs[1].status == RunStatus::Completed);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -100,10 +108,10 @@ async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
             0 => Turn::call("hang", json!({})),
             _ => Turn::say(last_of(request).to_owned()),
         };
-        let mut world = TestRuntime::with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
+        let mut world = TestRuntime::with(ScriptedModel::new(script), |builder| builder.tool(tool())).await;
         let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
         wait_until("the tool is at work", || begun.load(SeqCst) == 1).await;
-        world.reopen_with(ScriptedModel::new(script), |builder| builder.register_tool(tool())).await;
+        world.reopen_with(ScriptedModel::new(script), |builder| builder.tool(tool())).await;
         let run = resumed(&world, &run);
         let outcome = with_timeout(run.wait()).await.unwrap();
         let said = outcome.output.contains("Error [interrupted]");
@@ -137,7 +145,7 @@ async fn interrupted_model_call_is_charged_its_maximum_usage() {
     });
     let booked = booked.expect("the call is booked");
     assert!(booked.estimated && booked.prompt_tokens > 0 && booked.completion_tokens == 4096, "{booked:?}");
-    let record = world.runtime().run(run.run_id()).await.unwrap();
+    let record = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(record.usage.total_tokens, booked.prompt_tokens + booked.completion_tokens + 15);
     assert_eq!(outcome.stats.own.total_tokens, record.usage.total_tokens, "the state says what the row says");
     assert_eq!(record.turn, 1, "it is the same turn");
@@ -158,7 +166,7 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     wait_until("the children think", || first.in_flight() == 3).await;
-    let mut stream = world.runtime().trace_events(run.trace_id(), 0);
+    let mut stream = world.runtime().traces().events(run.trace_id(), 0);
     // The cancel request is recorded. Then the disk rejects every write, and the process ends.
     let cancelling = {
         let run = run.clone();
@@ -169,18 +177,18 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
         "full".into(),
     )));
     drop(stream);
-    let before = world.runtime().run(run.run_id()).await.unwrap();
+    let before = world.runtime().traces().run(run.run_id()).await.unwrap();
     let second = exploring(3, |_| Turn::say("late"));
     world.reopen(second.clone()).await;
     let _ = cancelling.await;
     if !before.status.is_terminal() {
         assert!(before.cancel_requested);
     }
-    if let Some(run) = world.runtime().active(run.trace_id()) {
+    if let Some(run) = world.runtime().traces().active_run(run.trace_id()) {
         with_timeout(run.wait()).await.unwrap();
     }
     assert_eq!(second.calls.load(SeqCst), 0, "nobody is asked anything");
-    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    let ended = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(ended.status, RunStatus::Cancelled);
     for child in run.children().await.unwrap_or_default() {
         assert!(child.status.is_terminal());
@@ -199,14 +207,18 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     let nobody = |builder: RuntimeBuilder| builder.recover(RecoveryPolicy::Session(SessionId::new("a")));
     let model = ScriptedModel::new(|request| Turn::say(format!("{} messages", request.messages.len())));
     world.reopen_with(model.clone(), nobody).await;
-    let found = world.runtime().interrupted_runs();
-    assert_eq!(found, InterruptedRuns { resumed: 1, unchanged: 3, ..InterruptedRuns::default() });
+    let found = world.runtime().info().interrupted_runs();
+    assert_eq!((found.resumed.len(), found.ended.len(), found.unchanged.len()), (1, 0, 3));
     let runtime = world.runtime();
-    if let Some(run) = runtime.active(&TraceId::new("a")) {
+    if let Some(run) = runtime.traces().active_run(&TraceId::new("a")) {
         with_timeout(run.wait()).await.unwrap();
     }
-    assert!(runtime.active(&TraceId::new("b")).is_none());
-    assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
+    assert!(runtime.traces().active_run(&TraceId::new("b")).is_none());
+    assert_eq!(
+        runtime.traces().run(left[1].run_id()).await.unwrap().status,
+        RunStatus::Interrupted,
+        "nobody has touched it"
+    );
 
     // Resuming without a message resumes the interrupted run.
     let gone_on = runtime.start(RunRequest::resume("b")).await.unwrap();
@@ -215,15 +227,15 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     // A new message is queued after the interrupted run.
     let next = runtime.start(RunRequest::new("second").session("c")).await.unwrap();
     assert_eq!(with_timeout(next.wait()).await.unwrap().output, "3 messages");
-    let before = runtime.run(left[2].run_id()).await.unwrap();
+    let before = runtime.traces().run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
     // Ending an interrupted run makes no model call, for this run or any other.
     let calls = model.calls.load(SeqCst);
-    let ended = runtime.cancel_interrupted(&TraceId::new("d")).await.unwrap();
+    let ended = runtime.traces().cancel_interrupted(&TraceId::new("d")).await.unwrap();
     assert_eq!(&ended.run_id, left[3].run_id());
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::Cancelled)));
-    assert_eq!((model.calls.load(SeqCst), runtime.live_runs()), (calls, 0));
-    let nothing = runtime.cancel_interrupted(&TraceId::new("d")).await.unwrap_err();
+    assert_eq!((model.calls.load(SeqCst), runtime.info().live_runs()), (calls, 0));
+    let nothing = runtime.traces().cancel_interrupted(&TraceId::new("d")).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::NothingRunning);
     for session in ["a", "b", "c", "d"] {
         check_session(runtime, &SessionId::new(session)).await;
@@ -257,14 +269,14 @@ async fn runs_complete_despite_repeated_restarts() {
             }
         });
         world.reopen(model.clone()).await;
-        let Some(run) = world.runtime().active(run.trace_id()) else { break };
+        let Some(run) = world.runtime().traces().active_run(run.trace_id()) else { break };
         let hangs = || model.in_flight() > 0 && left.load(SeqCst) == 0 && model.calls.load(SeqCst) > round % 3 + 1;
-        let ended = || world.runtime().active(run.trace_id()).is_none();
+        let ended = || world.runtime().traces().active_run(run.trace_id()).is_none();
         wait_until("it neither hangs nor ends", || hangs() || ended()).await;
     }
-    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    let ended = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!((ended.status, ended.turn), (RunStatus::Completed, 4));
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     assert_eq!(messages.iter().filter(|message| message.role == Role::Tool).count(), 3);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -281,20 +293,20 @@ async fn interrupted_branch_ends_alone_and_the_rest_resumes_later() {
     let child = run.children().await.unwrap().remove(1);
     let second = exploring(3, |_| Turn::say("late"));
     world.reopen_with(second.clone(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
-    let ended = world.runtime().cancel_interrupted(&child.trace_id).await.unwrap();
+    let ended = world.runtime().traces().cancel_interrupted(&child.trace_id).await.unwrap();
     assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
-    assert_eq!((second.calls.load(SeqCst), world.runtime().live_runs()), (0, 0));
+    assert_eq!((second.calls.load(SeqCst), world.runtime().info().live_runs()), (0, 0));
     assert_eq!(
-        world.runtime().run(run.run_id()).await.unwrap().status,
+        world.runtime().traces().run(run.run_id()).await.unwrap().status,
         RunStatus::Interrupted,
         "nobody has touched it"
     );
     // A trace that has ended cannot be ended again, and the attempt affects no other run.
-    let nothing = world.runtime().cancel_interrupted(&child.trace_id).await.unwrap_err();
-    assert_eq!((nothing.code, world.runtime().live_runs()), (ErrorCode::NothingRunning, 0));
-    let same = world.runtime().resume(&SessionId::new("s")).await.unwrap().unwrap();
+    let nothing = world.runtime().traces().cancel_interrupted(&child.trace_id).await.unwrap_err();
+    assert_eq!((nothing.code, world.runtime().info().live_runs()), (ErrorCode::NothingRunning, 0));
+    let same = world.runtime().sessions().resume(&SessionId::new("s")).await.unwrap().unwrap();
     assert_eq!(with_timeout(same.wait()).await.unwrap().output, "got 2");
-    if let Ok(last) = world.runtime().handle(queued.run_id()) {
+    if let Ok(last) = world.runtime().traces().handle(queued.run_id()) {
         with_timeout(last.wait()).await.unwrap();
     }
     check_session(world.runtime(), run.session_id()).await;

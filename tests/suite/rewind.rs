@@ -34,7 +34,7 @@ fn busy() -> Arc<ScriptedModel> {
 }
 
 async fn path(world: &TestRuntime, session: &str) -> Vec<u64> {
-    let messages = world.runtime().messages(&TraceId::new(session), MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(&TraceId::new(session), MessagePath::Main).await.unwrap();
     messages.iter().map(|message| message.sequence).collect()
 }
 
@@ -42,7 +42,7 @@ async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    let messages = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
     check_messages(&messages);
     messages
 }
@@ -63,12 +63,12 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
     let back = ask(&world, RunRequest::new("other").session("s").after(8)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain(23..=29).collect::<Vec<u64>>());
     assert_eq!(back.last().unwrap().content, "answer to other");
-    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all.len(), 29);
     // Ask again: the same question gets another answer.
     ask(&world, RunRequest::resume("s").after(23)).await;
     assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
-    let run = world.runtime().trace(&TraceId::new("s")).await.unwrap();
+    let run = world.runtime().traces().get(&TraceId::new("s")).await.unwrap();
     assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
 
     // Any other request is rejected, and nothing changes.
@@ -88,7 +88,7 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
         assert_eq!(refused.code, ErrorCode::ValidationError, "{why}: {refused}");
     }
     assert_eq!(stored(world.runtime(), &TraceId::new("s")).await.len(), events);
-    assert!(world.runtime().session(&SessionId::new("new")).await.is_err());
+    assert!(world.runtime().sessions().get(&SessionId::new("new")).await.is_err());
     world.finish().await;
 }
 
@@ -130,7 +130,7 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     with_timeout(run.cancel()).await.unwrap();
     ask(&world, RunRequest::new("two").session("s")).await;
     let goals = async || {
-        let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+        let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
         tree.goals.into_iter().map(|goal| (goal.description, goal.status, goal.summary)).collect::<Vec<_>>()
     };
     let some = |text: &str| Some(text.to_owned());
@@ -167,7 +167,7 @@ async fn collaborators_are_rewound_with_the_conversation() {
     let mut world = TestRuntime::with(delegating.clone(), |builder| builder.config(config)).await;
     let trace = TraceId::new("s");
     let known = async |world: &TestRuntime| -> Vec<String> {
-        let stored = world.runtime().trace(&trace).await.unwrap().context.collaborators;
+        let stored = world.runtime().traces().get(&trace).await.unwrap().context.collaborators;
         stored.into_iter().map(|collaborator| collaborator.name).collect()
     };
     let first = ask(&world, RunRequest::new("one").session("s")).await.last().unwrap().sequence;
@@ -188,7 +188,7 @@ async fn collaborators_are_rewound_with_the_conversation() {
     let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));
     assert_eq!((of("two").filter(is_named).count(), of("three").filter(is_named).count()), (1, 0));
     // Another branch has its own collaborators again, also after a restart.
-    world.runtime().switch_head(&SessionId::new("s"), second).await.unwrap();
+    world.runtime().sessions().switch_head(&SessionId::new("s"), second).await.unwrap();
     world.reopen(delegating).await;
     assert_eq!(known(&world).await, both);
     world.finish().await;
@@ -204,10 +204,10 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
     let goals = |tree: &soong::protocol::GoalTree| -> Vec<(String, String)> {
         tree.goals.iter().map(|goal| (goal.id.to_string(), goal.description.clone())).collect()
     };
-    let before = world.runtime().goal_tree(&trace).await.unwrap();
+    let before = world.runtime().traces().goal_tree(&trace).await.unwrap();
     assert_eq!(before.goals.len(), 3, "the mission, and one for each run: {:?}", goals(&before));
     ask(&world, RunRequest::new("three").session("s").after(8)).await;
-    let after = world.runtime().goal_tree(&trace).await.unwrap();
+    let after = world.runtime().traces().goal_tree(&trace).await.unwrap();
     let known: Vec<_> = goals(&after).into_iter().map(|(id, _)| id).collect();
     assert_eq!(known, ["1", "2", "4"], "3 is not given again");
     let events = stored(world.runtime(), &trace).await;
@@ -218,7 +218,7 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
     assert_eq!(snapshot, Some(goals(&before)), "the old tree is told whole");
     // Before any goal: the next goal call creates the mission again.
     ask(&world, RunRequest::new("four").session("s").after(2)).await;
-    let tree = world.runtime().goal_tree(&trace).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(&trace).await.unwrap();
     assert!(tree.goals.iter().all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4), "{:?}", goals(&tree));
     world.finish().await;
 }
@@ -233,14 +233,14 @@ async fn goal_in_progress_becomes_pending_after_a_rewind() {
     }))
     .await;
     ask(&world, RunRequest::new("one").session("s")).await;
-    world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
-    let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+    world.runtime().sessions().switch_head(&SessionId::new("s"), 4).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
     assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Pending], "the second was in progress then");
     assert_eq!((tree.current_id, tree.goals[1].summary.clone()), (None, None));
     // Forward again.
-    world.runtime().switch_head(&SessionId::new("s"), 7).await.unwrap();
-    let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+    world.runtime().sessions().switch_head(&SessionId::new("s"), 7).await.unwrap();
+    let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
     assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Completed]);
     world.finish().await;
@@ -251,7 +251,7 @@ fn here() -> ArtifactOwner {
 }
 
 async fn names(world: &TestRuntime) -> Vec<String> {
-    let all = world.runtime().artifacts(&here()).await.unwrap();
+    let all = world.runtime().artifacts().list(&here()).await.unwrap();
     all.into_iter().filter_map(|artifact| artifact.name).collect()
 }
 
@@ -274,7 +274,7 @@ async fn documents_follow_the_conversation_back_and_forward() {
     assert_eq!(before, [2, 3]);
 
     // Back to the first result, in the middle of a run: the edit before it is kept.
-    let switched = world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
+    let switched = world.runtime().sessions().switch_head(&SessionId::new("s"), 4).await.unwrap();
     assert_eq!(
         (switched.sequence, switched.restored.as_slice()),
         (4, ["doc".to_owned(), "late".to_owned()].as_slice())
@@ -291,9 +291,9 @@ async fn documents_follow_the_conversation_back_and_forward() {
 
     // Forward to the end of the abandoned branch: its documents have their former text again.
     let end = 13;
-    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     assert_eq!(all[end - 1].role, Role::Assistant);
-    world.runtime().switch_head(&SessionId::new("s"), end as u64).await.unwrap();
+    world.runtime().sessions().switch_head(&SessionId::new("s"), end as u64).await.unwrap();
     assert_eq!(text(&world, &here(), "doc").await, "three");
     assert_eq!(text(&world, &here(), "late").await, "x");
     // A run without edits stores the restored text.
@@ -315,7 +315,7 @@ async fn later_writes_by_others_are_kept() {
     write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
     write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
     save(&world, &here(), "doc", "theirs").await;
-    let switched = world.runtime().switch_head(&SessionId::new("s"), 8).await.unwrap();
+    let switched = world.runtime().sessions().switch_head(&SessionId::new("s"), 8).await.unwrap();
     assert_eq!((switched.restored, switched.not_restored), (vec!["mine".to_owned()], vec!["doc".to_owned()]));
     assert_eq!(text(&world, &here(), "doc").await, "theirs");
     assert_eq!(text(&world, &here(), "mine").await, "a");
@@ -334,19 +334,19 @@ async fn head_moves_only_while_no_run_is_active() {
     let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     wait_until("it thinks", || model.in_flight() == 1).await;
     let id = SessionId::new("s");
-    assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
+    assert_eq!(world.runtime().sessions().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
     let back = world.runtime().start(RunRequest::new("x").session("s").after(2)).await.unwrap_err();
     assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
     with_timeout(run.cancel()).await.unwrap();
     // A run cannot continue from a partial message.
-    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let cut = all.iter().find(|message| message.partial).unwrap().sequence;
-    assert_eq!(world.runtime().switch_head(&id, cut).await.unwrap_err().code, ErrorCode::ValidationError);
-    let switched = world.runtime().switch_head(&id, 2).await.unwrap();
+    assert_eq!(world.runtime().sessions().switch_head(&id, cut).await.unwrap_err().code, ErrorCode::ValidationError);
+    let switched = world.runtime().sessions().switch_head(&id, 2).await.unwrap();
     assert_eq!((switched.sequence, switched.from_sequence), (2, 4));
-    assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap().from_sequence, 2, "again changes nothing");
+    assert_eq!(world.runtime().sessions().switch_head(&id, 2).await.unwrap().from_sequence, 2, "again changes nothing");
     assert_eq!(
-        world.runtime().switch_head(&SessionId::new("no"), 2).await.unwrap_err().code,
+        world.runtime().sessions().switch_head(&SessionId::new("no"), 2).await.unwrap_err().code,
         ErrorCode::SessionNotFound
     );
     world.finish().await;
@@ -376,7 +376,7 @@ async fn sub_agent_continues_where_it_stopped() {
     let children = run.children().await.unwrap();
     assert_eq!(children.len(), 2);
     assert_eq!(children[0].trace_id, children[1].trace_id);
-    let trace = world.runtime().trace(&children[0].trace_id).await.unwrap();
+    let trace = world.runtime().traces().get(&children[0].trace_id).await.unwrap();
     assert_eq!(trace.total_messages, 5, "system, two tasks, two answers");
     let own = outcome.stats.tree.total_tokens - outcome.stats.own.total_tokens;
     assert_eq!(trace.total_tokens, own, "what it used adds up");

@@ -115,8 +115,8 @@ async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>
         ("go on", runtime.start(RunRequest::resume("s")).await.map(drop)),
         ("rewind", runtime.start(RunRequest::new("x").session("s").after(2)).await.map(drop)),
         ("rewind and go on", runtime.start(RunRequest::resume("s").after(2)).await.map(drop)),
-        ("switch", runtime.switch_head(&id, 2).await.map(drop)),
-        ("delete", runtime.delete_session(&id).await),
+        ("switch", runtime.sessions().switch_head(&id, 2).await.map(drop)),
+        ("delete", runtime.sessions().delete(&id).await),
     ]
 }
 
@@ -157,10 +157,10 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::resume("s").after(2)] {
         with_timeout(runtime.start(start).await.unwrap().wait()).await.unwrap();
     }
-    runtime.switch_head(&id, 2).await.unwrap();
+    runtime.sessions().switch_head(&id, 2).await.unwrap();
     with_timeout(runtime.start(RunRequest::resume("s")).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &id).await;
-    runtime.delete_session(&id).await.unwrap();
+    runtime.sessions().delete(&id).await.unwrap();
     drop((at_work, waiting));
     world.finish().await;
 }
@@ -225,7 +225,7 @@ async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &Ato
     let start =
         RunRequest { max_iterations: (end == End::LastTurn).then_some(1), ..RunRequest::new("try").session("s") };
     // Subscribes before the run starts, because text that has already been streamed is not sent to new subscribers.
-    let mut events = world.runtime().session_events(&SessionId::new("s"), 0);
+    let mut events = world.runtime().sessions().events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
     match end {
         End::CancelBeforeText => wait_until("it thinks", || model.in_flight() == 1).await,
@@ -246,9 +246,9 @@ async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &Ato
 }
 
 async fn main_path(world: &TestRuntime) -> Vec<Message> {
-    let messages = world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
     check_messages(&messages);
-    let head = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
+    let head = world.runtime().traces().get(&TraceId::new("s")).await.unwrap().head_sequence;
     assert_eq!(messages.last().unwrap().sequence, head, "the path ends at the head");
     messages
 }
@@ -267,10 +267,8 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             });
             let called = Arc::new(AtomicUsize::new(0));
             let (hang, again) = (HangOnceTool::new(false, &called), HangOnceTool::new(false, &called));
-            let mut world = TestRuntime::with(model.clone(), |builder| {
-                builder.config(quick_non_durable_config()).register_tool(hang)
-            })
-            .await;
+            let mut world =
+                TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config()).tool(hang)).await;
             let run = run_to_its_end(&world, &model, &called, end).await;
             let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!((outcome.status, outcome.end_reason), (want.status, want.reason), "{row}");
@@ -278,19 +276,17 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             drop((run, outcome));
             if reopened {
                 world
-                    .reopen_with(model.clone(), |builder| {
-                        builder.config(quick_non_durable_config()).register_tool(again)
-                    })
+                    .reopen_with(model.clone(), |builder| builder.config(quick_non_durable_config()).tool(again))
                     .await;
             }
             let before = main_path(&world).await;
             let head = before.last().unwrap();
             assert_eq!((head.content.lines().next(), head.partial), (Some(want.head), false), "{row}");
-            let whole = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+            let whole = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
             let partial: Vec<&str> =
                 whole.iter().filter(|message| message.partial).map(|message| message.content.as_str()).collect();
             assert_eq!(partial, want.partial.into_iter().collect::<Vec<_>>(), "{row}: it is kept, and marked");
-            let stored = world.runtime().outcome(&run_id).await.unwrap().unwrap();
+            let stored = world.runtime().traces().outcome(&run_id).await.unwrap().unwrap();
             assert_eq!((stored.status, stored.end_reason), (want.status, want.reason), "{row}");
 
             seen.lock().unwrap().clear();

@@ -102,7 +102,7 @@ async fn session_continues_in_another_process() {
     world.reopen(model()).await;
     let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 1");
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
     check_session(world.runtime(), run.session_id()).await;
@@ -146,7 +146,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
         };
         wait(&begin("one").await, RunStatus::Completed, "One.").await;
         let held = if middle == Middle::CancelledInTheQueue { Some(begin("held").await) } else { None };
-        let mut watching = world.runtime().session_events(&session, 0);
+        let mut watching = world.runtime().sessions().events(&session, 0);
         let run = begin("two").await;
         if middle != Middle::Failed {
             wait_until("a model call is under way", || model.in_flight() == 1).await;
@@ -167,7 +167,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
                 world.reopen(model.clone()).await;
             }
             for (run, status, output) in &ended {
-                let outcome = world.runtime().outcome(run).await.unwrap().unwrap();
+                let outcome = world.runtime().traces().outcome(run).await.unwrap().unwrap();
                 let found = (outcome.status, outcome.output.as_str());
                 assert_eq!(found, (*status, *output), "{middle:?}: outcome, reopened: {reopened}");
             }
@@ -198,7 +198,7 @@ async fn session_resumes_only_on_request_and_with_unfinished_work() {
     }
     let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "did: one");
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
     let error = world.runtime().start(RunRequest::resume("s")).await.unwrap_err();
@@ -354,7 +354,7 @@ async fn session_is_still_busy_after_its_crash() {
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
     let run = world.runtime().start(alone.clone()).await.unwrap();
     for _ in 0..4 {
-        world.runtime().inject_crash("session:s").unwrap();
+        world.runtime().tree().inject_crash("session:s").unwrap();
         let error = loop {
             match world.runtime().start(alone.clone()).await {
                 // The session crashed with the request in its mailbox.
@@ -431,7 +431,7 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     let first = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     with_timeout(is_reached.recv()).await.unwrap();
     assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
-    let active = || world.runtime().active(first.trace_id()).map(|run| run.run_id().clone());
+    let active = || world.runtime().traces().active_run(first.trace_id()).map(|run| run.run_id().clone());
     assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
     let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("two").session("s") };
     let second = world.runtime().start(alone).await.unwrap();
@@ -469,7 +469,7 @@ async fn invalid_requests_change_nothing() {
         assert!(error.code == ErrorCode::ValidationError || part == "cannot be used", "{error}");
         assert!(error.message.contains(part), "{error}");
     }
-    let sessions = world.runtime().sessions(soong::SessionFilter::default(), 10, None).await.unwrap();
+    let sessions = world.runtime().sessions().list(soong::SessionFilter::default(), 10, None).await.unwrap();
     assert!(sessions.items.is_empty());
     world.finish().await;
 }

@@ -73,7 +73,7 @@ async fn refuse_a_start(unclear: bool) {
     let id = run.session_id().clone();
     // A run that was recorded without the caller's knowledge ends automatically.
     loop {
-        match world.runtime().session(&id).await.unwrap().live_runs {
+        match world.runtime().sessions().get(&id).await.unwrap().live_runs {
             0 => break,
             _ => tokio::task::yield_now().await,
         }
@@ -97,7 +97,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
         async move { run.cancel().await }
     });
     let start = Instant::now();
-    let shows = |text: &str| serde_json::to_string(&world.runtime().tree()).unwrap().contains(text);
+    let shows = |text: &str| serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains(text);
     crate::support::world::wait_until("it shows that it waits for storage", || shows("\"activity\":\"storage\"")).await;
     assert!(start.elapsed().as_secs() < 30);
     plan.clear();
@@ -135,8 +135,8 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.starts_with("task_plan (version 1, text/markdown, 20 bytes)"), "{}", outcome.output);
     assert_eq!(outcome.artifacts.len(), 1);
-    let place = world.runtime().artifact_owner(run.session_id()).await.unwrap();
-    let service = world.runtime().artifact_service();
+    let place = world.runtime().artifacts().owner(run.session_id()).await.unwrap();
+    let service = world.runtime().artifacts().service();
     let loaded = service.load(&place, "task_plan", None).await.unwrap().unwrap();
     let (artifact, bytes) = (loaded.artifact.clone(), loaded.bytes().await.unwrap());
     assert_eq!((artifact.current_version, bytes.as_ref()), (1, b"- [ ] one\n- [ ] two\n".as_slice()));

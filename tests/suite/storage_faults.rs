@@ -98,7 +98,7 @@ fn session() -> SessionId {
 
 /// Returns the sequence of a run's answer in the conversation.
 async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
-    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let said = format!("{name} done");
     all.iter().rfind(|message| message.content == said).unwrap_or_else(|| panic!("{said:?} is not there")).sequence
 }
@@ -130,7 +130,7 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     refusals
         .insist("save", async || {
             let save = Save::new("data.csv", "text/csv", "a,b\n");
-            runtime.artifact_service().save(&here, save).await
+            runtime.artifacts().service().save(&here, save).await
         })
         .await;
     done(&first, "job").await;
@@ -145,7 +145,7 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     done(&third, "third").await;
     assert_eq!(text(world, &here, "doc").await, "one two three five");
     check_session(runtime, &session()).await;
-    refusals.insist("switch", async || runtime.switch_head(&session(), later).await).await;
+    refusals.insist("switch", async || runtime.sessions().switch_head(&session(), later).await).await;
     assert_eq!(text(world, &here, "doc").await, "one two three four");
     refusals.0
 }
@@ -157,7 +157,7 @@ async fn check_home(mut world: TestRuntime, place_of_fault: &str) {
     assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new(), "{place_of_fault}");
     drop(reader);
     world.reopen_with(job(), |builder| builder.config(quick_non_durable_config())).await;
-    assert_eq!(world.runtime().live_runs(), 0, "{place_of_fault}: everything has ended");
+    assert_eq!(world.runtime().info().live_runs(), 0, "{place_of_fault}: everything has ended");
     let mut files = files_in(&world.home().join("sessions/s/artifacts"));
     for key in ["doc", "data.csv"] {
         let artifact = listed(&world, &local_owner("s"), key).await;
@@ -234,10 +234,10 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
     insist("third", &|| RunRequest::new("third").session("s").after(end)).await;
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three five");
     refuse();
-    let error = with_timeout(runtime.switch_head(&session(), later)).await.unwrap_err();
+    let error = with_timeout(runtime.sessions().switch_head(&session(), later)).await.unwrap_err();
     assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{error}");
     plan.clear();
-    runtime.switch_head(&session(), later).await.unwrap();
+    runtime.sessions().switch_head(&session(), later).await.unwrap();
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three four");
     world.finish().await;
 }
@@ -266,7 +266,7 @@ fn job_result_is_the_same_if_any_file_write_fails() {
 
 /// Returns whether a run shows that it waits for the disk.
 fn waits_for_storage(world: &TestRuntime) -> bool {
-    let tree = serde_json::to_value(world.runtime().tree()).unwrap();
+    let tree = serde_json::to_value(world.runtime().tree().snapshot()).unwrap();
     let mut open = vec![&tree];
     while let Some(actor) = open.pop() {
         if actor["kind"] == "run" && actor["state"] == "waiting" && actor["activity"] == "storage" {
@@ -292,11 +292,12 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         (first..first + 1_000).for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
         let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
         let run = runtime.start(start).await.unwrap();
-        wait_until("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
+        wait_until("it ends, or waits for the disk", || runtime.info().live_runs() == 0 || waits_for_storage(&world))
+            .await;
         let is_reached = plan.commits() >= first;
         if waits_for_storage(&world) {
             waited.fetch_add(1, SeqCst);
-            assert_eq!(runtime.session(&session()).await.unwrap().session_id, session(), "reads go on");
+            assert_eq!(runtime.sessions().get(&session()).await.unwrap().session_id, session(), "reads go on");
             let refused = with_timeout(runtime.start("another")).await.unwrap_err();
             assert_eq!((refused.code, refused.retryable), (ErrorCode::StorageError, true));
             if let Err(error) = with_timeout(run.cancel()).await {
@@ -377,10 +378,10 @@ impl InTheWay {
 async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
     let (runtime, here) = (world.runtime(), local_owner("s"));
     let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
-    let saved = runtime.artifact_service().save(&here, Save::new("saved", "text/plain", "text")).await;
-    let put = runtime.put_artifact(&here, "put", "text/plain", pieces()).await;
-    let uploaded = runtime.upload_artifact(&here, "uploaded", "text/plain", pieces()).await;
-    let edited = runtime.edit_artifact(&here, "doc", "0", "1").await.map(|edited| edited.artifact);
+    let saved = runtime.artifacts().service().save(&here, Save::new("saved", "text/plain", "text")).await;
+    let put = runtime.artifacts().put(&here, "put", "text/plain", pieces()).await;
+    let uploaded = runtime.artifacts().upload(&here, "uploaded", "text/plain", pieces()).await;
+    let edited = runtime.artifacts().edit(&here, "doc", "0", "1").await.map(|edited| edited.artifact);
     [saved, put, uploaded, edited].into_iter().map(|one| one.map(|artifact| artifact.current_version)).collect()
 }
 
@@ -408,7 +409,8 @@ async fn failed_file_write_is_reported_and_leaves_nothing() {
             let error = outcome.unwrap_err();
             assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{kind}: {error}");
         }
-        let names: Vec<_> = world.runtime().artifacts(&here).await.unwrap().into_iter().map(|one| one.name).collect();
+        let names: Vec<_> =
+            world.runtime().artifacts().list(&here).await.unwrap().into_iter().map(|one| one.name).collect();
         assert_eq!(names, [Some("doc".to_owned())], "{kind}");
         if read_only {
             set_mode(&folder, 0o700);

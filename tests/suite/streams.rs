@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use soong::{
-    RunRequest, StreamItem,
-    protocol::{Delta, RunMode},
+    ErrorCode, RunRequest, StreamItem,
+    protocol::{Delta, RunId, RunMode},
 };
 
 use crate::support::{
@@ -55,7 +55,7 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
                 let (mut seen, mut cursor) = (Vec::new(), 0);
                 loop {
                     // Reconnects after every few events, with the id of the last received event.
-                    let mut stream = runtime.trace_events(&trace, cursor);
+                    let mut stream = runtime.traces().events(&trace, cursor);
                     for _ in 0..step {
                         let Some(item) = with_timeout(stream.next()).await else { return seen };
                         if let StreamItem::Event(event) = item.unwrap() {
@@ -71,7 +71,7 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
         })
         .collect();
     with_timeout(run.wait()).await.unwrap();
-    let last = world.runtime().trace(run.trace_id()).await.unwrap().last_event_id;
+    let last = world.runtime().traces().get(run.trace_id()).await.unwrap().last_event_id;
     for reader in readers {
         assert_eq!(with_timeout(reader).await.unwrap(), (1..=last).collect::<Vec<_>>());
     }
@@ -83,13 +83,13 @@ async fn a_whole_session_is_one_stream_with_one_cursor() {
     let world = TestRuntime::open(busy()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     // This stream is read only after all events have occurred, when its buffer has overflowed.
-    let mut late = world.runtime().session_events(run.session_id(), 0);
+    let mut late = world.runtime().sessions().events(run.session_id(), 0);
     with_timeout(run.wait()).await.unwrap();
-    let last = world.runtime().session(run.session_id()).await.unwrap().last_session_seq;
-    let mut fresh = world.runtime().session_events(run.session_id(), 0);
+    let last = world.runtime().sessions().get(run.session_id()).await.unwrap().last_session_seq;
+    let mut fresh = world.runtime().sessions().events(run.session_id(), 0);
     read_session(&mut fresh, last, 0).await;
     read_session(&mut late, last, 0).await;
-    let mut rest = world.runtime().session_events(run.session_id(), last - 10);
+    let mut rest = world.runtime().sessions().events(run.session_id(), last - 10);
     read_session(&mut rest, last, last - 10).await;
     world.finish().await;
 }
@@ -116,7 +116,7 @@ async fn text_streams_between_the_events_and_is_not_stored() {
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     go.notify_one();
     with_timeout(run.wait()).await.unwrap();
-    let mut session = world.runtime().session_events(run.session_id(), 0);
+    let mut session = world.runtime().sessions().events(run.session_id(), 0);
     let again = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
     let mut text = String::new();
     loop {
@@ -139,16 +139,25 @@ async fn text_streams_between_the_events_and_is_not_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_followed_to_its_result_in_one_call() {
+async fn several_watchers_read_one_run_from_any_cursor() {
     let world = TestRuntime::open(busy()).await;
-    let mut seen = Vec::new();
-    let start = RunRequest::new("x").mode(RunMode::Orchestrator);
-    let following = world.runtime().run_result(start, |item| {
-        if let StreamItem::Event(event) = item {
-            seen.push(Arc::clone(event));
+    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let outcome = with_timeout(world.runtime().wait(run.run_id())).await.unwrap();
+    assert_eq!(outcome.output, "end");
+    let mut read = Vec::new();
+    for since in [0, 3] {
+        let mut events = world.runtime().run_events(run.run_id(), since).await.unwrap();
+        let mut ids = Vec::new();
+        while let Some(item) = with_timeout(events.next()).await {
+            let item = item.unwrap();
+            ids.push((item.id().unwrap(), item.kind().to_owned()));
         }
-    });
-    assert_eq!(with_timeout(following).await.unwrap().output, "end");
-    check_run(&seen);
+        read.push(ids);
+    }
+    assert_eq!(read[0].last().unwrap().1, "run_completed");
+    assert_eq!(read[1], read[0].iter().filter(|(id, _)| *id > 3).cloned().collect::<Vec<_>>());
+    let missing = world.runtime().run_events(&RunId::new("missing"), 0).await.err().unwrap();
+    assert_eq!(missing.code, ErrorCode::RunNotFound);
+    assert_eq!(world.runtime().wait(&RunId::new("missing")).await.unwrap_err().code, ErrorCode::RunNotFound);
     world.finish().await;
 }

@@ -35,15 +35,15 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
     let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick_config();
         config.runtime.stuck_after_s = 1;
-        builder.config(config).register_tool(HangOnceTool::new(false, &called))
+        builder.config(config).tool(HangOnceTool::new(false, &called))
     })
     .await;
     let run = world.runtime().start(RunRequest::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
-    let mut stream = world.runtime().session_events(&SessionId::new("s"), 0);
+    let mut stream = world.runtime().sessions().events(&SessionId::new("s"), 0);
     let told = read_until(&mut stream, "run_stuck").await.pop().unwrap();
     let children = run.children().await.unwrap();
     assert_eq!(told.run_id.as_ref(), Some(&children[0].run_id));
-    assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
+    assert_eq!(stuck(&world.runtime().tree().snapshot().unwrap()), ["hangs"]);
     // A second check reports nothing new: neither the runs that wait by design nor the same run again.
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     for child in &children {
@@ -51,10 +51,10 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
         let count = events.iter().filter(|event| event.event.kind() == "run_stuck").count();
         assert_eq!(count, usize::from(child.run_id == children[0].run_id), "{}", child.task);
     }
-    assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
+    assert_eq!(stuck(&world.runtime().tree().snapshot().unwrap()), ["hangs"]);
     with_timeout(run.cancel()).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
-    wait_until("nothing is stuck any more", || stuck(&world.runtime().tree().unwrap()).is_empty()).await;
+    wait_until("nothing is stuck any more", || stuck(&world.runtime().tree().snapshot().unwrap()).is_empty()).await;
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

@@ -303,7 +303,8 @@ async fn large_answer_becomes_artifact_and_summary_names_its_id() {
     let summary = result["summary"].as_str().unwrap();
     assert!(summary.contains(id) && summary.contains("begin") && summary.ends_with("end"), "{summary}");
     assert_eq!(text(&world, &local_owner(run.session_id().as_str()), id).await, long);
-    let whole = world.runtime().messages(&run.children().await.unwrap()[0].trace_id, MessagePath::Main).await.unwrap();
+    let whole =
+        world.runtime().traces().messages(&run.children().await.unwrap()[0].trace_id, MessagePath::Main).await.unwrap();
     assert_eq!(whole.last().unwrap().content, long, "its trace has it whole");
     world.finish().await;
 }
@@ -427,13 +428,13 @@ async fn parent_is_notified_of_child_progress_and_crash() {
     let summary = |world: &TestRuntime, id| {
         let runtime = world.runtime().clone();
         async move {
-            let trace = runtime.trace(&id).await.unwrap();
+            let trace = runtime.traces().get(&id).await.unwrap();
             trace.context.collaborators[0].clone()
         }
     };
     let at_work = summary(&world, run.trace_id().clone()).await;
     assert_eq!((at_work.summary.as_str(), at_work.status), ("second thing", CollaboratorStatus::Running));
-    world.runtime().inject_crash(&format!("run:{}", child.run_id)).unwrap();
+    world.runtime().tree().inject_crash(&format!("run:{}", child.run_id)).unwrap();
     wait_until("it thinks again", || model.calls.load(SeqCst) == 4 && model.in_flight() == 1).await;
     go.notify_waiters();
     with_timeout(run.wait()).await.unwrap();
@@ -541,7 +542,7 @@ async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Normal)).await.unwrap();
     wait_until("all think", || model.in_flight() == 3).await;
     let child = run.children().await.unwrap()[1].run_id.clone();
-    with_timeout(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
+    with_timeout(world.runtime().traces().handle(&child).unwrap().cancel()).await.unwrap();
     go.notify_waiters();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let result: Value = serde_json::from_str(&outcome.output).unwrap();

@@ -81,7 +81,8 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
                 let events = stored(world.runtime(), run.trace_id()).await;
                 let saved = events.iter().filter(|event| event.event.kind() == "artifact_saved").count();
                 assert_eq!(saved, 1, "{place}");
-                let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+                let messages =
+                    world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
                 // system, user, two messages for each of three tool turns, and the answer
                 assert_eq!(messages.len(), 9, "{place}");
                 assert_eq!(run.children().await.unwrap().len(), 2, "{place}");
@@ -105,7 +106,7 @@ async fn children_continue_while_their_parent_restarts() {
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     wait_until("three children think", || model.in_flight() == 3).await;
     let mut events = run.events().unwrap();
-    world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+    world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
     let so_far = read_until(&mut events, "actor_restarted").await;
     assert!(so_far.iter().all(|event| event.event.kind() != "sub_trace_completed"));
     assert_eq!(model.in_flight(), 3, "no child was disturbed");
@@ -184,12 +185,13 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
         wait_until("the children think", || model.in_flight() == 2).await;
         let queued = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
         let calls = model.calls.load(SeqCst);
-        world.runtime().inject_crash(victim).unwrap();
+        world.runtime().tree().inject_crash(victim).unwrap();
         // The model calls of the children ended with their actors, and the restarted actors repeat them.
         wait_until("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2)
             .await;
-        let restarts =
-            |runtime: &Runtime| serde_json::to_value(runtime.tree()).unwrap().to_string().contains("\"restarts\":1");
+        let restarts = |runtime: &Runtime| {
+            serde_json::to_value(runtime.tree().snapshot()).unwrap().to_string().contains("\"restarts\":1")
+        };
         assert!(restarts(world.runtime()), "{victim}");
         go.notify_waiters();
         let outcome = with_timeout(run.wait()).await.unwrap();
@@ -219,7 +221,7 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let first = world.runtime().start("first").await.unwrap();
     wait_until("it thinks", || model.in_flight() == 1).await;
     let second = world.runtime().start("second").await.unwrap();
-    world.runtime().inject_crash("model_gateway:default").unwrap();
+    world.runtime().tree().inject_crash("model_gateway:default").unwrap();
     let third = world.runtime().start("third").await.unwrap();
     let all = async {
         for run in [&first, &second, &third] {
@@ -246,7 +248,7 @@ async fn idle_session_is_passivated_and_reactivated() {
     for n in 0..5 {
         let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("answer {n}"));
-        let is_idle = || !serde_json::to_string(&world.runtime().tree()).unwrap().contains("session:s");
+        let is_idle = || !serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("session:s");
         wait_until("its actors go", is_idle).await;
     }
     check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
@@ -276,11 +278,11 @@ async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
     assert!(children.iter().all(|child| child.status == RunStatus::Cancelled));
     let streamed = children.iter().filter(|child| child.end_reason == Some(EndReason::AbortedStreaming)).count();
     assert_eq!(streamed, 16);
-    let partial = world.runtime().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
+    let partial = world.runtime().traces().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
     let kept = partial.iter().find(|message| message.partial).expect("the partial text is kept");
     assert_eq!(kept.content, "half of it");
     // The result of the call says how to continue each child.
-    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     let told: serde_json::Value = serde_json::from_str(&messages.last().unwrap().content).unwrap();
     let results = told["results"].as_array().unwrap();
     assert_eq!(results.len(), 40);
@@ -303,7 +305,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
     let world = TestRuntime::open(model.clone()).await;
     let run = waiting_children(&world, &model).await;
     let children = run.children().await.unwrap();
-    let child = world.runtime().handle(&children[0].run_id).unwrap();
+    let child = world.runtime().traces().handle(&children[0].run_id).unwrap();
     with_timeout(child.cancel()).await.unwrap();
     assert_eq!(with_timeout(child.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.in_flight(), 1);
@@ -367,7 +369,7 @@ async fn restarts_are_counted_and_reported_on_the_stream() {
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=2 {
         wait_until("it thinks", || model.in_flight() == 1).await;
-        world.runtime().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+        world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
         wait_until("it thinks again", || model.calls.load(SeqCst) == n + 1).await;
     }
     go.notify_one();
@@ -381,8 +383,8 @@ async fn restarts_are_counted_and_reported_on_the_stream() {
         })
         .collect();
     assert_eq!(counts, [1, 2]);
-    assert!(world.runtime().inject_crash("journal:0").is_err(), "the journal is no drill's victim");
-    assert!(world.runtime().inject_crash("run:none").is_err());
+    assert!(world.runtime().tree().inject_crash("journal:0").is_err(), "the journal is no drill's victim");
+    assert!(world.runtime().tree().inject_crash("run:none").is_err());
     world.finish().await;
 }
 
@@ -411,14 +413,14 @@ async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
     })
     .await;
     let run = world.runtime().start("x").await.unwrap();
-    let events = world.runtime().session_events(run.session_id(), 0);
+    let events = world.runtime().sessions().events(run.session_id(), 0);
     let failure = with_timeout(run.wait()).await.unwrap_err();
-    assert_eq!((failure.code, world.runtime().failure()), (ErrorCode::RuntimeFailed, Some(failure.clone())));
+    assert_eq!((failure.code, world.runtime().info().failure()), (ErrorCode::RuntimeFailed, Some(failure.clone())));
     assert_eq!(with_timeout(world.runtime().start("y")).await.unwrap_err(), failure);
-    let stored = world.runtime().run(run.run_id()).await.unwrap();
+    let stored = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(stored.status, RunStatus::Interrupted, "what was committed can be read");
     // Streams deliver all stored events and then the reason, including streams that are opened now.
-    for mut events in [events, world.runtime().session_events(run.session_id(), 0)] {
+    for mut events in [events, world.runtime().sessions().events(run.session_id(), 0)] {
         let mut seen = 0;
         let end = loop {
             match with_timeout(events.next()).await {
@@ -428,7 +430,7 @@ async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
             }
         };
         assert_eq!(end.unwrap().unwrap_err(), failure);
-        assert_eq!(seen, world.runtime().session(run.session_id()).await.unwrap().last_session_seq);
+        assert_eq!(seen, world.runtime().sessions().get(run.session_id()).await.unwrap().last_session_seq);
         assert!(with_timeout(events.next()).await.is_none());
     }
     world.finish().await;
@@ -441,7 +443,7 @@ async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=6 {
         wait_until("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
-        world.runtime().inject_crash("session_supervisor:0").unwrap();
+        world.runtime().tree().inject_crash("session_supervisor:0").unwrap();
     }
     assert_eq!(with_timeout(run.wait()).await.unwrap_err().code, ErrorCode::RuntimeFailed);
     assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::RuntimeFailed);
@@ -459,7 +461,7 @@ async fn finish_of_a_driven_run_survives_a_crash() {
     wait_until("the child thinks", || model.in_flight() == 1).await;
     parent.finish("all done").unwrap();
     let mut events = parent.events().unwrap();
-    world.runtime().inject_crash(&format!("run:{}", parent.run_id())).unwrap();
+    world.runtime().tree().inject_crash(&format!("run:{}", parent.run_id())).unwrap();
     read_until(&mut events, "actor_restarted").await;
     go.notify_waiters();
     with_timeout(child.wait()).await.unwrap();
@@ -481,7 +483,7 @@ async fn start_during_a_session_crash_is_executed_or_rejected() {
         for _ in 0..round % 7 {
             tokio::task::yield_now().await;
         }
-        let _ = world.runtime().inject_crash(&format!("session:{session}"));
+        let _ = world.runtime().tree().inject_crash(&format!("session:{session}"));
         match with_timeout(starting).await.unwrap() {
             Ok(run) => {
                 assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
@@ -494,9 +496,9 @@ async fn start_during_a_session_crash_is_executed_or_rejected() {
         }
     }
     assert!(accepted > 0, "{accepted} accepted, {refused} refused");
-    let page = world.runtime().sessions(soong::SessionFilter::default(), 100, None).await.unwrap();
+    let page = world.runtime().sessions().list(soong::SessionFilter::default(), 100, None).await.unwrap();
     wait_until("nothing is left at work", || {
-        world.runtime().tree().is_some_and(|tree| !format!("{tree:?}").contains("kind: Run,"))
+        world.runtime().tree().snapshot().is_some_and(|tree| !format!("{tree:?}").contains("kind: Run,"))
     })
     .await;
     for session in page.items {

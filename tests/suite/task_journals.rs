@@ -60,7 +60,7 @@ fn lines(path: &Path) -> Vec<TaskLine> {
 
 /// Returns the stored goals of a session without their usage.
 async fn goals(world: &TestRuntime, session: &str) -> GoalTree {
-    let mut tree = world.runtime().goal_tree(&TraceId::new(session)).await.unwrap();
+    let mut tree = world.runtime().traces().goal_tree(&TraceId::new(session)).await.unwrap();
     for goal in &mut tree.goals {
         goal.sub_trace_metadata.clear();
         (goal.self_stats, goal.cumulative_stats) = (None, None);
@@ -137,7 +137,7 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
     assert_eq!(bare(goal_tree(&written).unwrap()), bare(goals(&world, "s").await));
 
     // Deleting the session does not change the journals.
-    runtime.delete_session(&SessionId::new("s")).await.unwrap();
+    runtime.sessions().delete(&SessionId::new("s")).await.unwrap();
     assert_eq!(tasks(&world), all);
     world.finish().await;
 }
@@ -323,9 +323,9 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
         // The journal is listed under its project, and is deleted by a cleanup of the project.
         world.reopen(planner()).await;
         let other = tempfile::tempdir().unwrap();
-        assert_eq!(world.runtime().project_tasks(other.path()).await.unwrap(), [], "{what}");
+        assert_eq!(world.runtime().traces().project_tasks(other.path()).await.unwrap(), [], "{what}");
         let wish = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(world.project()) };
-        let report = world.runtime().cleanup_project_tasks(wish).await.unwrap();
+        let report = world.runtime().traces().clean_up_project_tasks(wish).await.unwrap();
         assert_eq!(report.candidates.len(), 1, "{what}");
         assert!(tasks(&world).is_empty() && !world.home().join("tasks/s").exists(), "{what}");
         world.finish().await;
@@ -374,11 +374,11 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     let at_work = runtime.start(at_work).await.unwrap();
     wait_until("both have begun", || tasks(&world).len() == 2).await;
     let plain = || TaskCleanup::dry_run_for(world.project());
-    let listed = runtime.cleanup_project_tasks(plain()).await.unwrap();
+    let listed = runtime.traces().clean_up_project_tasks(plain()).await.unwrap();
     assert_eq!((listed.dry_run, listed.candidates.len(), tasks(&world).len()), (true, 1, 2));
     assert!(!listed.candidates[0].deleted && listed.candidates[0].reason.contains("completed"));
     let all = TaskCleanup { dry_run: false, include_failed: true, include_cancelled: true, ..plain() };
-    let done = runtime.cleanup_project_tasks(all.clone()).await.unwrap();
+    let done = runtime.traces().clean_up_project_tasks(all.clone()).await.unwrap();
     assert!(done.candidates.len() == 1 && done.candidates[0].deleted);
     assert_eq!(done.candidates[0].path, listed.candidates[0].path);
     let left: Vec<SessionId> = tasks(&world).into_iter().map(|task| task.session_id).collect();
@@ -387,6 +387,6 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     with_timeout(at_work.wait()).await.unwrap();
     complete(&world, 1).await;
     let gone = TaskCleanup { project_dir: world.project().join("no"), ..all };
-    assert_eq!(runtime.cleanup_project_tasks(gone).await.unwrap_err().code, ErrorCode::FileNotFound);
+    assert_eq!(runtime.traces().clean_up_project_tasks(gone).await.unwrap_err().code, ErrorCode::FileNotFound);
     world.finish().await;
 }

@@ -197,7 +197,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             let run = begin(runtime, "ask").await;
             let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
             fail();
-            insist(async || runtime.answer_question(&question, "this one").await).await;
+            insist(async || runtime.questions().answer(&question, "this one").await).await;
             Some(run)
         }
         Command::Allow | Command::AllowForSession | Command::Deny => {
@@ -209,7 +209,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
                 _ => Decision::AllowForSession,
             };
             fail();
-            insist(async || runtime.decide_permission(&permission, decision, None).await).await;
+            insist(async || runtime.permissions().decide(&permission, decision, None).await).await;
             Some(run)
         }
         Command::LetTimePass => {
@@ -237,8 +237,8 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             with_timeout(run.wait()).await.unwrap();
             let fork = || soong::Fork { session_id: Some("copy".to_owned()), ..Default::default() };
             fail();
-            insist(async || runtime.fork_session(&SessionId::new("s"), fork()).await).await;
-            runtime.session(&SessionId::new("copy")).await.unwrap();
+            insist(async || runtime.sessions().fork(&SessionId::new("s"), fork()).await).await;
+            runtime.sessions().get(&SessionId::new("copy")).await.unwrap();
             Some(run)
         }
         Command::Rewind | Command::SwitchHead | Command::Reflect => {
@@ -252,8 +252,8 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
                 }
                 Command::Reflect => insist(async || runtime.start(RunRequest::reflect("s", None)).await).await,
                 _ => {
-                    insist(async || runtime.switch_head(&SessionId::new("s"), 2).await).await;
-                    assert_eq!(runtime.trace(&TraceId::new("s")).await.unwrap().head_sequence, 2);
+                    insist(async || runtime.sessions().switch_head(&SessionId::new("s"), 2).await).await;
+                    assert_eq!(runtime.traces().get(&TraceId::new("s")).await.unwrap().head_sequence, 2);
                     Some(run)
                 }
             }
@@ -271,8 +271,8 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {
             let run = begin(runtime, "hello").await;
             with_timeout(run.wait()).await.unwrap();
-            let place = runtime.artifact_owner(&SessionId::new("s")).await.unwrap();
-            let save = async || runtime.put_artifact(&place, "note", "text/plain", "one".into()).await;
+            let place = runtime.artifacts().owner(&SessionId::new("s")).await.unwrap();
+            let save = async || runtime.artifacts().put(&place, "note", "text/plain", "one".into()).await;
             if command != Command::SaveArtifact {
                 save().await.unwrap();
             }
@@ -280,29 +280,32 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             match command {
                 Command::SaveArtifact => drop(insist(save).await),
                 Command::EditArtifact => {
-                    insist(async || runtime.edit_artifact(&place, "note", "one", "two").await).await;
+                    insist(async || runtime.artifacts().edit(&place, "note", "one", "two").await).await;
                 }
-                _ => drop(insist(async || runtime.delete_artifact(&place, "note").await).await),
+                _ => drop(insist(async || runtime.artifacts().delete(&place, "note").await).await),
             }
             plan.clear();
-            let found = runtime.artifacts(&place).await.unwrap();
+            let found = runtime.artifacts().list(&place).await.unwrap();
             assert_eq!(found.len(), usize::from(command != Command::DeleteArtifact), "{command:?} {faults:?}");
             Some(run)
         }
         Command::CreateSession => {
             fail();
             let new = || NewSessionSpec { session_id: Some("s".to_owned()), ..NewSessionSpec::default() };
-            insist(async || runtime.create_session(new()).await).await;
+            insist(async || runtime.sessions().create(new()).await).await;
             plan.clear();
-            runtime.session(&SessionId::new("s")).await.unwrap();
+            runtime.sessions().get(&SessionId::new("s")).await.unwrap();
             None
         }
         Command::Delete => {
             let run = begin(runtime, "hello").await;
             with_timeout(run.wait()).await.unwrap();
             fail();
-            insist(async || runtime.delete_session(&SessionId::new("s")).await).await;
-            assert_eq!(runtime.session(&SessionId::new("s")).await.unwrap_err().code, ErrorCode::SessionNotFound);
+            insist(async || runtime.sessions().delete(&SessionId::new("s")).await).await;
+            assert_eq!(
+                runtime.sessions().get(&SessionId::new("s")).await.unwrap_err().code,
+                ErrorCode::SessionNotFound
+            );
             None
         }
     }
@@ -319,7 +322,7 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
         let (plan, tool) = (FaultPlan::new(), StampTool::new());
         let wrapped = plan.clone();
         let world = TestRuntime::with(ScriptedModel::new(script), |builder| {
-            let builder = builder.config(config(*command)).register_tool(tool.clone()).permissions_by_users();
+            let builder = builder.config(config(*command)).tool(tool.clone()).permissions_by_users();
             builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
         })
         .await;
@@ -332,7 +335,7 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
             assert_eq!(status, want, "{command:?} with {faults:?}");
             plan.clear();
             // A start that was rejected, but recorded, ends later.
-            wait_until("all runs end", || world.runtime().live_runs() == 0).await;
+            wait_until("all runs end", || world.runtime().info().live_runs() == 0).await;
             check_session(world.runtime(), run.session_id()).await;
         }
         ended.fetch_add(1, SeqCst);

@@ -50,7 +50,7 @@ pub async fn open_with_gate(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder
     let gate = Arc::new(Gate { go: Semaphore::new(0), arrivals: AtomicUsize::new(0) });
     let pause =
         Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
-    (TestRuntime::with(prompt_driven_model(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
+    (TestRuntime::with(prompt_driven_model(), |builder| build(builder.tool(Arc::new(pause)))).await, gate)
 }
 
 /// Gate at which runs wait until the test releases them.
@@ -192,30 +192,30 @@ pub fn local_owner(session: &str) -> ArtifactOwner {
 
 /// Returns the current text of an artifact.
 pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> String {
-    with_timeout(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
+    with_timeout(world.runtime().artifacts().load(place, key, None)).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the text of a stored version.
 pub async fn text_at(world: &TestRuntime, place: &ArtifactOwner, key: &str, version: u64) -> String {
-    with_timeout(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
+    with_timeout(world.runtime().artifacts().load(place, key, Some(version))).await.unwrap().text().await.unwrap()
 }
 
 /// Returns the numbers of the stored versions.
 pub async fn versions(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Vec<u64> {
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     let versions = with_timeout(service.list_versions(place, key)).await.unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
 /// Returns the record of an artifact as listed.
 pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Artifact {
-    let all = world.runtime().artifacts(place).await.unwrap();
+    let all = world.runtime().artifacts().list(place).await.unwrap();
     all.into_iter().find(|artifact| artifact.key() == key).unwrap_or_else(|| panic!("{key} is not listed"))
 }
 
 /// Stores a text through the library.
 pub async fn save(world: &TestRuntime, place: &ArtifactOwner, key: &str, text: impl Into<Content>) -> Artifact {
-    let service = world.runtime().artifact_service();
+    let service = world.runtime().artifacts().service();
     with_timeout(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
 }
 
@@ -252,7 +252,7 @@ pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>>
 
 /// Whether an actor with this id is in the actor tree.
 pub fn is_alive(world: &TestRuntime, actor_id: &str) -> bool {
-    serde_json::to_string(&world.runtime().tree()).unwrap().contains(&format!("\"{actor_id}\""))
+    serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains(&format!("\"{actor_id}\""))
 }
 
 /// Returns the folder that contains the versions of an artifact.

@@ -101,8 +101,8 @@ fn sent(message: &Message) -> serde_json::Value {
 
 /// Reads all stored events of a trace.
 pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>> {
-    let last = runtime.trace(trace).await.unwrap().last_event_id;
-    let mut stream = runtime.trace_events(trace, 0);
+    let last = runtime.traces().get(trace).await.unwrap().last_event_id;
+    let mut stream = runtime.traces().events(trace, 0);
     let mut events = Vec::new();
     while (events.len() as u64) < last {
         if let StreamItem::Event(event) = with_timeout(stream.next()).await.unwrap().unwrap() {
@@ -120,7 +120,7 @@ pub async fn check_session(runtime: &Runtime, session: &SessionId) {
     let filter = soong::TraceFilter { session_id: Some(session.clone()), ..Default::default() };
     let mut cursor = None;
     loop {
-        let page = runtime.traces(filter.clone(), 100, cursor).await.unwrap();
+        let page = runtime.traces().list(filter.clone(), 100, cursor).await.unwrap();
         for trace in &page.items {
             let events = stored(runtime, &trace.trace_id).await;
             let mut runs: Vec<RunId> = events.iter().filter_map(|event| event.run_id.clone()).collect();
@@ -131,8 +131,8 @@ pub async fn check_session(runtime: &Runtime, session: &SessionId) {
                 let own: Vec<_> = events.iter().filter(|event| event.run_id.as_ref() == Some(&run)).cloned().collect();
                 check_run(&own);
             }
-            check_messages(&runtime.messages(&trace.trace_id, MessagePath::Main).await.unwrap());
-            let all = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+            check_messages(&runtime.traces().messages(&trace.trace_id, MessagePath::Main).await.unwrap());
+            let all = runtime.traces().messages(&trace.trace_id, MessagePath::All).await.unwrap();
             assert_eq!(all.len() as u64, trace.total_messages);
             let added = events.iter().filter(|event| event.event.kind() == "message_added").count();
             assert_eq!(added, all.len(), "each message is announced once");

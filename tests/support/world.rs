@@ -54,7 +54,7 @@ impl TestRuntime {
             .home(dir.path().join("home"))
             .project_dir(dir.path().join("project"))
             .permission_handler(Arc::new(AllowAll))
-            .register_provider("default", model);
+            .model("default", model);
         let runtime = build(builder).build().await.unwrap();
         Self { dir, runtime: Some(runtime), tasks_before }
     }
@@ -81,7 +81,7 @@ impl TestRuntime {
         self.close().await;
         let builder = Runtime::builder().home(self.home()).project_dir(self.project());
         let builder = builder.permission_handler(Arc::new(AllowAll));
-        self.runtime = Some(build(builder.register_provider("default", model)).build().await.unwrap());
+        self.runtime = Some(build(builder.model("default", model)).build().await.unwrap());
     }
 
     pub fn connect_power_switch(&self, switch: &PowerSwitch) {
@@ -116,7 +116,7 @@ impl TestRuntime {
     async fn close(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         tokio::time::timeout(TIMEOUT, runtime.close()).await.expect("the runtime does not close");
-        assert_eq!(runtime.live_count(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
+        assert_eq!(runtime.tree().live_count(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree().snapshot());
         drop(runtime);
         // Tasks that were asked to end take a moment to disappear from their worker.
         let metrics = tokio::runtime::Handle::current().metrics();
@@ -197,10 +197,10 @@ pub async fn with_timeout<T>(what: impl Future<Output = T>) -> T {
 pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permission> {
     loop {
         let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
-        let asked = runtime.permissions(filter).await.unwrap();
+        let asked = runtime.permissions().list(filter).await.unwrap();
         let mut waiting = asked.len() == count;
         for permission in &asked {
-            waiting &= runtime.run(&permission.run_id).await.unwrap().status == RunStatus::Waiting;
+            waiting &= runtime.traces().run(&permission.run_id).await.unwrap().status == RunStatus::Waiting;
         }
         if waiting {
             return asked;
@@ -213,10 +213,10 @@ pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permis
 pub async fn wait_for_questions(runtime: &Runtime, count: usize) -> Vec<Question> {
     loop {
         let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
-        let questions = runtime.questions(filter).await.unwrap();
+        let questions = runtime.questions().list(filter).await.unwrap();
         let mut waiting = questions.len() == count;
         for question in &questions {
-            waiting &= runtime.run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
+            waiting &= runtime.traces().run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
         }
         if waiting {
             return questions;

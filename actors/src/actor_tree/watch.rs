@@ -91,7 +91,7 @@ impl Watchers {
     }
 }
 
-/// Subscription to the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
+/// Subscription to the supervision tree; see [`Tree::watch`](crate::Tree::watch).
 pub struct TreeWatch {
     actor_tree: Arc<ActorTree>,
     redactor: Redactor,

@@ -20,16 +20,25 @@ pub struct LiveDelta {
     pub delta: Delta,
 }
 
+impl LiveDelta {
+    fn kind(&self) -> &'static str {
+        match &self.delta {
+            Delta::Text { .. } => "model_text_delta",
+            Delta::Reasoning { .. } => "model_reasoning_delta",
+            Delta::ToolProgress { .. } => "tool_progress",
+        }
+    }
+}
+
 impl Serialize for LiveDelta {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (kind, call, text) = match &self.delta {
-            Delta::Text { text } => ("model_text_delta", None, text),
-            Delta::Reasoning { text } => ("model_reasoning_delta", None, text),
-            Delta::ToolProgress { tool_call_id, text } => ("tool_progress", Some(("tool_call_id", tool_call_id)), text),
+        let (call, text) = match &self.delta {
+            Delta::Text { text } | Delta::Reasoning { text } => (None, text),
+            Delta::ToolProgress { tool_call_id, text } => (Some(("tool_call_id", tool_call_id)), text),
         };
         let data: std::collections::BTreeMap<_, _> = call.into_iter().chain([("text", text)]).collect();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("event", kind)?;
+        map.serialize_entry("event", self.kind())?;
         map.serialize_entry("trace_id", &self.trace_id)?;
         map.serialize_entry("session_id", &self.session_id)?;
         map.serialize_entry("run_id", &self.run_id)?;
@@ -65,6 +74,35 @@ pub enum StreamItem {
     /// A run of which no more events follow, because its end cannot be recorded; live only. The last item of the
     /// run's own stream.
     Lost(Arc<UnrecordedRun>),
+}
+
+impl StreamItem {
+    /// Returns the cursor after which a stream of the trace continues (an `event_id`). `None` for live-only items.
+    pub fn id(&self) -> Option<u64> {
+        match self {
+            Self::Event(record) => Some(record.event_id),
+            Self::Delta(_) | Self::Lost(_) => None,
+        }
+    }
+
+    /// Returns the name of the event, such as `run_completed` or `model_text_delta`.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Event(record) => record.event.kind(),
+            Self::Delta(delta) => delta.kind(),
+            Self::Lost(_) => UnrecordedRun::KIND,
+        }
+    }
+}
+
+impl Serialize for StreamItem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Event(record) => record.serialize(serializer),
+            Self::Delta(delta) => delta.serialize(serializer),
+            Self::Lost(lost) => lost.serialize(serializer),
+        }
+    }
 }
 
 /// A run whose end cannot be recorded, because the store is permanently damaged. In the store it has not ended.

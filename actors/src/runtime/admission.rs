@@ -14,7 +14,7 @@ use soong_storage::store::{Append, Reader, ResumePoint, StoreError};
 use tokio::sync::oneshot;
 
 use super::{
-    RunHandle, RunRequest, Runtime, builder,
+    RunHandle, RunRequest, Runtime, project,
     settings::{self, InheritedSettings},
 };
 use crate::{
@@ -43,7 +43,7 @@ impl Runtime {
         if services.lifetime.is_closing() {
             return Err(closing());
         }
-        if let Some(failure) = self.failure() {
+        if let Some(failure) = self.info().failure() {
             return Err(failure);
         }
         if let Some(interrupted) = self.resume_interrupted(&start).await? {
@@ -78,7 +78,7 @@ impl Runtime {
         let is_gone = |found: &Result<Session, ErrorInfo>| {
             found.as_ref().is_err_and(|error| error.code == ErrorCode::SessionNotFound)
         };
-        if may_be_gone && is_gone(&self.session(&run.session_id).await) {
+        if may_be_gone && is_gone(&self.sessions().get(&run.session_id).await) {
             return deleted_meanwhile(&run.session_id);
         }
         error
@@ -92,7 +92,7 @@ impl Runtime {
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
             return Ok(None);
         }
-        match self.session(&id).await {
+        match self.sessions().get(&id).await {
             Ok(session) if session.uid == start.uid.as_deref().unwrap_or("local") => {}
             Ok(_) => return Ok(None),
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
@@ -102,7 +102,7 @@ impl Runtime {
         if reflects && !self.interrupted_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
             return Ok(None);
         }
-        self.resume(&id).await
+        self.sessions().resume(&id).await
     }
 
     /// Finds out whether a run was accepted, if its session crashed before it replied.
@@ -111,7 +111,7 @@ impl Runtime {
         // Waits until everything that the session had sent to the journal is written.
         let barrier = services.journal.append_and_wait(Append::default()).await;
         barrier.map_err(|error| ErrorInfo::from(&error))?;
-        match self.run(&run.run_id).await {
+        match self.traces().run(&run.run_id).await {
             Ok(stored) if stored.status == RunStatus::Interrupted => Err(ErrorInfo::new(
                 ErrorCode::RuntimeFailed,
                 format!("run {} was accepted and interrupted at once: it resumes with the next process", run.run_id),
@@ -214,7 +214,7 @@ impl Runtime {
         }
         let project_dir: Arc<Path> = match (&stored, &start.project_dir) {
             (Some(session), _) => Path::new(&session.project_dir).into(),
-            (None, Some(dir)) => builder::resolve_project(dir)?.into(),
+            (None, Some(dir)) => project::resolve_project(dir)?.into(),
             (None, None) => Arc::clone(&self.inner.project_dir),
         };
         if stored.is_none() {

@@ -1,56 +1,25 @@
-//! Building a runtime: home, lock, store, models, tools, and the tree (RT-1, RT-2).
+//! Settings of a runtime to be built.
+//!
+//! Elsewhere: building it (`builder/build.rs`).
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod build;
 
-use ractor::{Actor, ActorRef};
-use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, Preset, Provider};
-use soong_storage::{
-    blob::{BlobLocation, BlobStore},
-    fault::{FaultPlan, FaultStore},
-    sqlite::{SqliteReader, SqliteStore},
-    store::{SessionDeletion, Store, StoreError},
-};
-use tokio::sync::oneshot;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use super::{
-    Inner, Runtime,
-    provider::{self, config_error},
-    recovery::{self, InterruptedRuns, RecoveryPolicy},
-    services::Services,
-    wiring::{self, OpenStore, Settings},
-};
+use soong_protocol::{Config, ErrorInfo, Permission, Preset};
+use soong_storage::{fault::FaultPlan, sqlite::SqliteStore, store::Store};
+
+use super::recovery::RecoveryPolicy;
 use crate::{
-    actor_base::{SINGLETON_ID, restart},
-    actor_tree::ActorKind,
     environment::Environment,
     fault::{FaultHook, Faults, plan_from_env},
-    home_file,
-    hook::Hooks,
-    mcp::McpServers,
-    memory::MemoryFiles,
-    model::{
-        Model,
-        gateways::{ModelFactory, ModelGateways, StartGateway},
-    },
-    permission::{Approver, PermissionHandler, Permissions, unknown_tools},
-    preset::{self, KnownPreset, PresetFiles},
-    project_instructions::ProjectInstructionsCache,
-    redaction::Redactor,
-    run::{PromptCache, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
-    runtime::supervisor::RuntimeSupervisorActor,
-    session::{SessionServices, SessionSupervisorMsg},
-    skill::Skills,
-    store_reader::DATABASE,
+    model::Model,
+    permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},
     task_journal::TaskPlace,
-    tool::{PathPolicy, Tool, ToolEnvironment, ToolRegistry},
+    tool::Tool,
 };
 
-/// Builder of a [`Runtime`].
+/// Builder of a [`Runtime`](crate::Runtime).
 #[derive(Default)]
 pub struct RuntimeBuilder {
     home: Option<PathBuf>,
@@ -63,7 +32,10 @@ pub struct RuntimeBuilder {
     allow: Vec<String>,
     is_offline: bool,
     environment: Option<Environment>,
+    /// Base URL and name of the default model.
+    default_model: Option<(Option<String>, String)>,
     models: BTreeMap<String, Arc<dyn Model>>,
+    excludes_builtin_tools: bool,
     tools: Vec<Arc<dyn Tool>>,
     approver: Approver,
     presets: Vec<Preset>,
@@ -141,17 +113,42 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Uses this model of OpenAI as the default model, with the key of `OPENAI_API_KEY`. Replaces the service and the
+    /// model of the configuration.
+    #[must_use]
+    pub fn openai(mut self, model: impl Into<String>) -> Self {
+        self.default_model = Some((None, model.into()));
+        self
+    }
+
+    /// Uses a model of an OpenAI-compatible server as the default model, such as
+    /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service and the model of the
+    /// configuration.
+    #[must_use]
+    pub fn openai_compatible(mut self, base_url: impl Into<String>, model: impl Into<String>) -> Self {
+        self.default_model = Some((Some(base_url.into()), model.into()));
+        self
+    }
+
     /// Uses `model` for a profile. The default profile is named `default`.
     #[must_use]
-    pub fn register_provider(mut self, profile: impl Into<String>, model: Arc<dyn Model>) -> Self {
-        self.models.insert(profile.into(), model);
+    pub fn model(mut self, profile: impl Into<String>, model: impl Model) -> Self {
+        self.models.insert(profile.into(), Arc::new(model));
         self
     }
 
     /// Adds a tool to the built-in ones.
     #[must_use]
-    pub fn register_tool(mut self, tool: Arc<dyn Tool>) -> Self {
-        self.tools.push(tool);
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Leaves out the built-in tools for files, commands, the web, skills and experiences, so that runs have only the
+    /// tools of this program, and those that plan goals, start children, use artifacts and ask users.
+    #[must_use]
+    pub fn without_builtin_tools(mut self) -> Self {
+        self.excludes_builtin_tools = true;
         self
     }
 
@@ -159,12 +156,40 @@ impl RuntimeBuilder {
     /// counts. Without a handler or [`permissions_by_users`](Self::permissions_by_users), calls that require
     /// permission are denied immediately.
     #[must_use]
-    pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
-        self.approver = Approver::Handler(handler);
+    pub fn permission_handler(mut self, handler: impl PermissionHandler) -> Self {
+        self.approver = Approver::Handler(Arc::new(handler));
         self
     }
 
-    /// Lets runs wait for a user's decision if a call requires permission: through [`Runtime::decide_permission`],
+    /// Sets a function that decides permission requests; otherwise like
+    /// [`permission_handler`](Self::permission_handler).
+    ///
+    /// ```
+    /// use soong::{Runtime, protocol::Decision};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Deploy {
+    ///     environment: String,
+    /// }
+    ///
+    /// let builder = Runtime::builder().on_permission(|request| async move {
+    ///     match request.arguments_as::<Deploy>() {
+    ///         Ok(deploy) if deploy.environment == "staging" => Decision::AllowOnce,
+    ///         _ => Decision::Deny,
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn on_permission<F, R, D>(self, decide: F) -> Self
+    where
+        F: Fn(Permission) -> R + Send + Sync + 'static,
+        R: Future<Output = D> + Send + 'static,
+        D: Into<ApprovalDecision> + 'static,
+    {
+        self.permission_handler(HandlerFn(decide))
+    }
+
+    /// Lets runs wait for a user's decision if a call requires permission: through [`Permissions::decide`](crate::Permissions::decide),
     /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_users(mut self) -> Self {
@@ -175,7 +200,7 @@ impl RuntimeBuilder {
     /// Adds a preset. It replaces a preset of the same name that is built in, in a file of the home, or in the
     /// configuration (SUB-5).
     #[must_use]
-    pub fn register_preset(mut self, preset: Preset) -> Self {
+    pub fn preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);
         self
     }
@@ -242,240 +267,5 @@ impl RuntimeBuilder {
     pub fn task_journals(mut self, place: TaskPlace) -> Self {
         self.task_journal_location = Some(place);
         self
-    }
-
-    /// Opens the home, takes its ownership, and starts the actor tree.
-    ///
-    /// Interrupted runs of an earlier owner are resumed or ended (see [`RuntimeBuilder::recover`]). Session deletions
-    /// that an earlier owner started continue in the background.
-    ///
-    /// # Errors
-    /// `home_locked` if another process owns the home; `config_error` if the configuration, a preset or a skill of
-    /// the home is invalid. In both cases nothing is changed.
-    pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
-        let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
-        self.faults.plan = self.fault_plan()?;
-        if let Some(plan) = &self.faults.plan {
-            tracing::warn!(%plan, "faults are on purpose");
-        }
-        let project_dir = match &self.project_dir {
-            Some(dir) => resolve_project(dir)?,
-            None => resolve_project(Path::new("."))?,
-        };
-        let home = self
-            .home
-            .clone()
-            .or_else(|| environment.home())
-            .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
-        let config = Arc::new(self.effective_config(&home)?);
-        let place = BlobLocation::parse(&config.artifacts.store)
-            .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
-        let redactor = Redactor::new(&environment, &config);
-        let permissions = Permissions::new(self.approver.clone(), &config)
-            .map_err(|error| config_error(format!("permissions: {error}")))?;
-        let user_home = environment.get("HOME").map(PathBuf::from);
-        let rejected_home = user_home.filter(|_| self.rejects_home_projects);
-        let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
-        let (home, lock) = super::home::open(&home)?;
-        let open = self.open_store(&home, config.storage.durability, place, environment).await?;
-        let (faults, task_place) = (self.faults, self.task_journal_location);
-        let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
-        let (services, threads) = (Arc::new(wired.services), wired.threads);
-        let mended = async {
-            services.artifacts.delete_unregistered_blobs().await?;
-            let found = self.recover.find_interrupted(&services).await?;
-            let journals = services.task_journals.incomplete_ended_runs().await?;
-            Ok((found, journals, services.reader.read(|reader| reader.session_deletions()).await?))
-        };
-        let ((interrupted_runs, unfinished), journals, removals) = match mended.await {
-            Ok(found) => found,
-            Err(error) => {
-                services.journal.close(threads).await; // before the home is unlocked
-                return Err(error);
-            }
-        };
-        let root = start_tree(&services, wired.sessions).await?;
-        services.task_journals.complete_ended(journals);
-        // Deletions that an earlier owner started continue in the background.
-        for SessionDeletion { session_id: session, .. } in removals {
-            services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
-        }
-        let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
-        let project_dir = project_dir.into();
-        let InterruptedRuns { resumed, ended, unchanged: untouched } = interrupted_runs;
-        let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
-        let closed = tokio::sync::OnceCell::new();
-        let inner =
-            Inner { services, root, project_dir, rejected_home, threads, lock, closed, interrupted_runs, presets };
-        let runtime = Runtime { inner: Arc::new(inner) };
-        if !unfinished.is_empty() {
-            runtime.inner.services.resolver.mcp.wait_started().await;
-        }
-        recovery::resume_runs(&runtime.inner.services, &unfinished).await?;
-        Ok(runtime)
-    }
-
-    /// Opens the store of a home, with the configured faults and wrapper.
-    async fn open_store(
-        &mut self,
-        home: &Path,
-        durability: Durability,
-        place: BlobLocation,
-        environment: Environment,
-    ) -> Result<OpenStore, ErrorInfo> {
-        let home = home.to_owned();
-        let open = move || -> Result<_, StoreError> {
-            let database = home.join(DATABASE);
-            let store = SqliteStore::open(&database, durability)?;
-            let reader = SqliteReader::open(&database)?;
-            Ok((store, reader, BlobStore::open(&home, &place, &|name| environment.get(name).map(str::to_owned))?))
-        };
-        let opened = tokio::task::spawn_blocking(open).await;
-        let opened = opened.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?;
-        let (store, reader, blobs) = opened.map_err(|error| ErrorInfo::from(&error))?;
-        let store: Box<dyn Store> = match self.wrap_store.take() {
-            Some(wrap) => wrap(store),
-            None => Box::new(store),
-        };
-        let reader = Arc::new(reader);
-        Ok(match &self.faults.plan {
-            Some(plan) => {
-                let store = Box::new(FaultStore::new(store, plan.clone()));
-                OpenStore { store, reader, blobs: blobs.with_faults(plan.clone()) }
-            }
-            None => OpenStore { store, reader, blobs },
-        })
-    }
-
-    /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
-    /// settings applied.
-    fn effective_config(&mut self, home: &Path) -> Result<Config, ErrorInfo> {
-        let mut config = match self.config.take() {
-            Some(config) => config,
-            None if self.loads_config => read_config(&home.join("config.toml"))?,
-            None => Config::default(),
-        };
-        config.permissions.allow.append(&mut self.allow);
-        if self.is_offline {
-            config.model.provider = Provider::Offline;
-            config.model.name = "offline".to_owned();
-        }
-        config.tools.env_allowlist = config.command_variables();
-        Ok(config)
-    }
-
-    /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
-    fn resolver(
-        &self,
-        config: &Arc<Config>,
-        environment: Environment,
-        home: &Path,
-        redactor: Redactor,
-    ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
-        let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
-        let hooks = Arc::new(hooks);
-        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
-        let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
-        let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
-        let tool_environment = ToolEnvironment {
-            tools: config.tools.clone(),
-            permissions: config.permissions.clone(),
-            environment: environment.clone(),
-            home: Some(home.to_owned()),
-            skills: Arc::clone(&skills),
-            memory: Some(Arc::clone(&memory)),
-        };
-        let mut tools = ToolRegistry::with_builtins(&tool_environment).map_err(broken)?;
-        for tool in &self.tools {
-            let name = tool.spec().name.clone();
-            tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
-        }
-        let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
-        if let Some(unknown) = unknown_tools(config, &known).into_iter().next() {
-            return Err(config_error(unknown));
-        }
-        let files = match self.ignores_home_files {
-            true => PresetFiles::default(),
-            false => {
-                let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
-                PresetFiles::read(home, &names, config)
-            }
-        };
-        home_file::into_config_error(&files.faults)?;
-        let known_presets = preset::presets(&files, config, &self.presets);
-        let presets: BTreeMap<String, Preset> =
-            known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();
-        let models = self.models.clone();
-        let variables = environment.clone();
-        let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
-            Some(model) => Ok(Arc::clone(model)),
-            None => provider::make_model(profile, config, &environment),
-        });
-        let registered =
-            self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
-        let resolver = RunResolver {
-            config: Arc::clone(config),
-            models: Arc::new(ModelGateways::new(Arc::clone(config), make_model, registered)),
-            mcp: Arc::new(McpServers::new(tools, config, &variables)),
-            presets: Arc::new(presets),
-            skills,
-            memory,
-            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
-            prompts: PromptCache::default(),
-            hooks,
-            redactor,
-        };
-        Ok((resolver, known_presets))
-    }
-}
-
-/// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
-async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
-    let status =
-        services.actor_tree.register(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
-    let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
-    let root = RuntimeSupervisorActor {
-        journal: services.journal.clone(),
-        artifacts: Arc::clone(&services.artifacts),
-        mcp: Arc::clone(&services.resolver.mcp),
-        runs: Arc::clone(&services.runs),
-        sessions: Arc::new(sessions),
-        hub: Arc::clone(&services.hub),
-        actor_tree: Arc::clone(&services.actor_tree),
-        lifetime: services.lifetime.clone(),
-        idle_after,
-        status,
-    };
-    let (root, _) = Actor::spawn(None, root, ())
-        .await
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
-    services.resolver.models.set_supervisor(root.clone());
-    let (runs, lifetime) = (&services.runs, &services.lifetime);
-    let stuck_after_ms = wiring::stuck_after_ms(&services.config);
-    lifetime.spawn(watch_for_stuck_runs(Arc::clone(runs), lifetime.clone(), stuck_after_ms));
-    lifetime.spawn(watch_for_idle_runs(Arc::clone(runs), lifetime.clone(), idle_after));
-    Ok(root)
-}
-
-/// Reads a configuration file. A missing file yields the defaults.
-fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Config::parse(&path.display().to_string(), &text).map_err(|error| config_error(error.to_string())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-        Err(error) => Err(config_error(format!("{} cannot be read: {error}", path.display()))),
-    }
-}
-
-/// Resolves a project directory: follows symlinks once; for a file, returns its parent (RT-2).
-pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
-    let refuse = |error: std::io::Error| {
-        let message = format!("the project directory {} cannot be used: {error}", dir.display());
-        ErrorInfo::new(ErrorCode::FileNotFound, message)
-    };
-    let resolved = dir.canonicalize().map_err(refuse)?;
-    match resolved.parent() {
-        Some(parent) if resolved.is_file() => Ok(parent.to_owned()),
-        _ => Ok(resolved),
     }
 }

@@ -5,7 +5,7 @@
 use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId, Write};
 use soong_storage::store::{Append, ResumePoint, StoreError};
 
-use super::Runtime;
+use super::Sessions;
 use crate::{artifact::RestorePlan, clock::now, run::cannot_be_head};
 
 /// Maximum number of attempts if a document is changed concurrently.
@@ -24,7 +24,7 @@ pub struct HeadSwitched {
     pub not_restored: Vec<String>,
 }
 
-impl Runtime {
+impl Sessions<'_> {
     /// Continues a session's conversation from another message, on its main path or off it. Goals and documents are
     /// restored to that message in the same commit. No run is started.
     ///
@@ -32,8 +32,8 @@ impl Runtime {
     /// `session_not_found`; `session_active` while a run of the session has not ended; `validation_error` if the
     /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
     /// attempt; `storage_error`.
-    pub async fn switch_head(&self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
-        self.session(id).await?;
+    pub async fn switch_head(self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
+        self.get(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..MAX_ATTEMPTS {
             match self.try_switch(id, &trace, sequence).await? {
@@ -45,12 +45,12 @@ impl Runtime {
     }
 
     async fn try_switch(
-        &self,
+        self,
         id: &SessionId,
         trace: &TraceId,
         sequence: u64,
     ) -> Result<Option<HeadSwitched>, ErrorInfo> {
-        let services = &self.inner.services;
+        let services = &self.runtime.inner.services;
         let wanted = trace.clone();
         let (place, last, before, (then, collaborators)) = services
             .reader

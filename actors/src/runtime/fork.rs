@@ -14,7 +14,7 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
-use super::{Runtime, admission::inherited_settings, not_found, services::Services};
+use super::{Sessions, admission::inherited_settings, not_found, services::Services, sessions::session_exists};
 use crate::{actor_base::closing, artifact::registration_writes, clock::now, run::cannot_be_head};
 
 /// Options of a fork. Every option has a default.
@@ -41,7 +41,7 @@ struct ForkSource {
     settings: Option<Box<RunSettings>>,
 }
 
-impl Runtime {
+impl Sessions<'_> {
     /// Creates a session that is a copy of another session's conversation up to a message. Messages keep their
     /// numbers; goals and artifacts are copied in their state at that message. Sub-traces are linked. No run is
     /// started. The source does not change, and may have an active run.
@@ -52,8 +52,8 @@ impl Runtime {
     /// `session_not_found`; `validation_error` if the conversation cannot continue from that message, or the id is
     /// taken; `session_active` while a session with that id is being deleted; `storage_error`. On an error nothing
     /// has changed.
-    pub async fn fork_session(&self, id: &SessionId, request: Fork) -> Result<Session, ErrorInfo> {
-        let services = &self.inner.services;
+    pub async fn fork(self, id: &SessionId, request: Fork) -> Result<Session, ErrorInfo> {
+        let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());
         }
@@ -63,23 +63,18 @@ impl Runtime {
             Some(text) => SessionId::parse(text).map_err(|error| refuse(error.to_string()))?,
         };
         let found = read_source(services, id, request.at).await?;
-        if self.session(&session_id).await.is_ok() {
+        if self.get(&session_id).await.is_ok() {
             return Err(session_exists(&session_id));
         }
         // In a separate task, so that copying completes even if the caller is dropped.
         let (copying, name, copy_id) = (Arc::clone(services), request.name, session_id.clone());
         let made = services.lifetime.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
         match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
-            Ok(()) => self.session(&session_id).await,
+            Ok(()) => self.get(&session_id).await,
             // The session was deleted meanwhile, together with its files.
-            Err(error) => Err(self.session(id).await.err().unwrap_or(error)),
+            Err(error) => Err(self.get(id).await.err().unwrap_or(error)),
         }
     }
-}
-
-pub(super) fn session_exists(id: &SessionId) -> ErrorInfo {
-    let message = format!("a session {id} exists: use it, or give another id");
-    ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
 async fn read_source(services: &Services, id: &SessionId, at: Option<u64>) -> Result<ForkSource, ErrorInfo> {

@@ -2,12 +2,12 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use futures::future::join_all;
+use futures::{Stream, future::join_all};
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
-use super::services::Services;
+use super::{services::Services, text_stream::text_stream};
 use crate::{
     events::{EventStream, Scope},
     run::{
@@ -155,21 +155,33 @@ impl RunHandle {
         self.services.reader.read(move |reader| reader.child_results(&id)).await
     }
 
+    /// Waits for the end of the run, and returns its answer.
+    ///
+    /// # Errors
+    /// The run's own error if it did not complete; `cancelled` if it was cancelled.
+    pub async fn answer(&self) -> Result<String, ErrorInfo> {
+        completed(&*self.wait().await?).map(str::to_owned)
+    }
+
+    /// Streams the text of the run's answers as the model produces it, and ends with the run. It uses the event stream
+    /// of the run: see [`events`](Self::events).
+    ///
+    /// A slow consumer may miss pieces of streamed text, never whole answers: the rest of an answer is added when the
+    /// answer is stored.
+    ///
+    /// # Errors
+    /// Those of [`events`](Self::events).
+    pub fn text_stream(&self) -> Result<impl Stream<Item = Result<String, ErrorInfo>> + Send, ErrorInfo> {
+        Ok(text_stream(self.events()?, self.run_id().clone()))
+    }
+
     /// Waits for the end of the run, and parses its answer as a value of type `T`.
     ///
     /// # Errors
     /// The run's own error if it did not complete; `validation_error` if the answer is not JSON that parses as `T`.
     /// To prevent the latter, set a matching schema when starting the run (`expected_output_schema`).
     pub async fn wait_as<T: DeserializeOwned>(&self) -> Result<T, ErrorInfo> {
-        let outcome = self.wait().await?;
-        if outcome.status != RunStatus::Completed {
-            let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled: it has no answer");
-            return Err(outcome.error.clone().unwrap_or_else(cancelled));
-        }
-        let refuse =
-            |why: String| ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not fit: {why}"));
-        let (_, value) = find_json(&outcome.output).ok_or_else(|| refuse("it is no JSON".to_owned()))?;
-        serde_json::from_value(value).map_err(|error| refuse(error.to_string()))
+        parse_answer(&*self.wait().await?)
     }
 
     /// Adds a child run. It is supervised, limited, budgeted and visible like any other child run.
@@ -286,6 +298,22 @@ impl RunHandle {
     }
 }
 
+/// Returns the answer of a run that completed; otherwise its error.
+fn completed(outcome: &RunOutcome) -> Result<&str, ErrorInfo> {
+    if outcome.status == RunStatus::Completed {
+        return Ok(&outcome.output);
+    }
+    let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled: it has no answer");
+    Err(outcome.error.clone().unwrap_or_else(cancelled))
+}
+
+fn parse_answer<T: DeserializeOwned>(outcome: &RunOutcome) -> Result<T, ErrorInfo> {
+    let answer = completed(outcome)?;
+    let reject = |why: String| ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not match: {why}"));
+    let (_, value) = find_json(answer).ok_or_else(|| reject("it is not JSON".to_owned()))?;
+    serde_json::from_value(value).map_err(|error| reject(error.to_string()))
+}
+
 /// A child of a driven run: running, or ended.
 #[derive(Debug, Clone)]
 pub enum Child {
@@ -321,6 +349,11 @@ impl Children {
     /// Waits for all children, and returns their outcomes in order. A child that fails does not cancel the others.
     pub async fn join(&self) -> Vec<Result<Arc<RunOutcome>, ErrorInfo>> {
         join_all(self.0.iter().map(RunHandle::wait)).await
+    }
+
+    /// Waits for all children, and parses their answers in order, as [`RunHandle::wait_as`] does.
+    pub async fn join_as<T: DeserializeOwned>(&self) -> Vec<Result<T, ErrorInfo>> {
+        join_all(self.0.iter().map(RunHandle::wait_as)).await
     }
 
     /// Cancels all children, and waits for their ends as [`RunHandle::cancel`] does.

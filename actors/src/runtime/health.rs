@@ -7,46 +7,46 @@ use std::{collections::BTreeMap, time::Duration};
 use soong_protocol::{ErrorInfo, Write};
 use soong_storage::store::Append;
 
-use super::Runtime;
+use super::RuntimeInfo;
 use crate::events::{format_store_id, unknown_cursor_error};
 
 /// Maximum time to write a page; a slower disk counts as rejecting writes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl Runtime {
+impl RuntimeInfo<'_> {
     /// Returns the id of this store. A restored backup has a different id. Cursors are valid for one store only.
     ///
     /// # Errors
     /// `storage_error`.
-    pub async fn store_id(&self) -> Result<String, ErrorInfo> {
-        self.inner.services.reader.read(|reader| reader.store_id()).await.map(format_store_id)
+    pub async fn store_id(self) -> Result<String, ErrorInfo> {
+        self.runtime.inner.services.reader.read(|reader| reader.store_id()).await.map(format_store_id)
     }
 
     /// Rejects a cursor of another store, or one beyond `last`, the number of the last event.
     ///
     /// # Errors
     /// `cursor_unknown`, with the number to restart from in its details; `storage_error`.
-    pub async fn check_cursor(&self, cursor: u64, last: u64, store_id: Option<&str>) -> Result<(), ErrorInfo> {
+    pub async fn check_cursor(self, cursor: u64, last: u64, store_id: Option<&str>) -> Result<(), ErrorInfo> {
         if cursor == 0 || (cursor <= last && store_id.is_none()) {
             return Ok(());
         }
-        let store = self.inner.services.reader.read(|reader| reader.store_id()).await?;
+        let store = self.runtime.inner.services.reader.read(|reader| reader.store_id()).await?;
         let is_other = store_id.is_some_and(|id| id != format_store_id(store));
         if is_other || cursor > last { Err(unknown_cursor_error(cursor, last, store)) } else { Ok(()) }
     }
 
     /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs
     /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
-    pub fn failure(&self) -> Option<ErrorInfo> {
-        self.inner.services.lifetime.failure().cloned()
+    pub fn failure(self) -> Option<ErrorInfo> {
+        self.runtime.inner.services.lifetime.failure().cloned()
     }
 
     /// Checks that the disk accepts writes: if the last commit was rejected, tries another write.
     ///
     /// # Errors
     /// `storage_error`, retryable.
-    pub async fn check_storage(&self) -> Result<(), ErrorInfo> {
-        let journal = &self.inner.services.journal;
+    pub async fn check_storage(self) -> Result<(), ErrorInfo> {
+        let journal = &self.runtime.inner.services.journal;
         let Some(refusal) = journal.last_error() else { return Ok(()) };
         let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
         match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
@@ -56,13 +56,13 @@ impl Runtime {
     }
 
     /// Returns whether the writer thread is running. Without it, stored data cannot be changed.
-    pub fn can_write(&self) -> bool {
-        !self.inner.services.journal.is_closed()
+    pub fn can_write(self) -> bool {
+        !self.runtime.inner.services.journal.is_closed()
     }
 
     /// Lists the model profiles whose gateway was given up, by name, with the reason. Other profiles work.
-    pub fn failed_profiles(&self) -> BTreeMap<String, ErrorInfo> {
-        let gateways = self.inner.services.resolver.models.all().into_iter();
+    pub fn failed_profiles(self) -> BTreeMap<String, ErrorInfo> {
+        let gateways = self.runtime.inner.services.resolver.models.all().into_iter();
         gateways.filter_map(|gateway| Some((gateway.profile.to_string(), gateway.failure()?))).collect()
     }
 }

@@ -1,6 +1,6 @@
-//! Folders that a new session must not use as its project.
+//! Project folders of new sessions: how they are resolved, and which ones are rejected.
 //!
-//! Elsewhere: how a folder is resolved (`builder.rs`), what tools can reach in it (`tool/path_policy.rs`).
+//! Elsewhere: what tools can reach in it (`tool/path_policy.rs`).
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,19 @@ use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::tool::kernel_files;
+
+/// Resolves a project directory: follows symlinks once; for a file, returns its parent (RT-2).
+pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
+    let refuse = |error: std::io::Error| {
+        let message = format!("the project directory {} cannot be used: {error}", dir.display());
+        ErrorInfo::new(ErrorCode::FileNotFound, message)
+    };
+    let resolved = dir.canonicalize().map_err(refuse)?;
+    match resolved.parent() {
+        Some(parent) if resolved.is_file() => Ok(parent.to_owned()),
+        _ => Ok(resolved),
+    }
+}
 
 /// Rejects a resolved folder that no session may use: on a kernel or device file system, or within the home of soong.
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {

@@ -11,32 +11,38 @@ use soong_storage::store::{Append, QuestionFilter, StoreError};
 use super::{Runtime, not_found};
 use crate::{clock::now, run::PendingRow};
 
-impl Runtime {
+/// Questions of runs to users: see [`Runtime::questions`].
+#[derive(Debug, Clone, Copy)]
+pub struct Questions<'a> {
+    pub(super) runtime: &'a Runtime,
+}
+
+impl Questions<'_> {
     /// Lists questions, oldest first.
-    pub async fn questions(&self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
-        self.inner.services.reader.read(move |reader| reader.questions(&filter)).await
+    pub async fn list(self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
+        self.runtime.inner.services.reader.read(move |reader| reader.questions(&filter)).await
     }
 
     /// Reads a question.
-    pub async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
+    pub async fn get(self, id: &QuestionId) -> Result<Question, ErrorInfo> {
         let wanted = id.clone();
-        let question = self.inner.services.reader.read(move |reader| reader.question(&wanted)).await?;
+        let question = self.runtime.inner.services.reader.read(move |reader| reader.question(&wanted)).await?;
         question.ok_or_else(|| not_found(ErrorCode::QuestionNotFound, "question", id.as_str()))
     }
 
     /// Answers a question and resumes its run.
     ///
     /// Fails with `already_decided` if the question has an answer, or the run has ended. An interrupted run of an
-    /// earlier process reads the answer when it is resumed: see [`Runtime::resume`](super::Runtime::resume).
-    pub async fn answer_question(&self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
-        let (services, answer) = (&self.inner.services, answer.into());
+    /// earlier process reads the answer when it is resumed: see [`Sessions::resume`](super::Sessions::resume).
+    pub async fn answer(self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
+        let (services, answer) = (&self.runtime.inner.services, answer.into());
         if answer.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty: say something"));
         }
         if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
-        self.question(id).await?;
+        self.get(id).await?;
         let (at, awaited) = (now(), PendingRow::Question(id.clone()));
         let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
         let append = || Append { fence: None, writes: vec![write()] };
@@ -50,7 +56,7 @@ impl Runtime {
         }
         // Notify the run even if another answer came first: its author may not know that it is stored.
         services.approvals.notify(awaited).await;
-        let question = self.question(id).await?;
+        let question = self.get(id).await?;
         let is_same = question.decided_at == Some(at);
         match written.is_ok() || (is_second && is_same) {
             true => Ok(question),

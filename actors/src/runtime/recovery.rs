@@ -9,9 +9,9 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunStatus, SessionId, TraceId};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunId, RunStatus, SessionId, TraceId};
 
-use super::{RunHandle, Runtime, services::Services};
+use super::{RunHandle, Runtime, RuntimeInfo, Sessions, Traces, services::Services};
 use crate::{
     actor_base::closing,
     run::{RunEntry, Termination},
@@ -30,15 +30,15 @@ pub enum RecoveryPolicy {
     Nothing,
 }
 
-/// Number of interrupted runs that were found when the home was opened, by outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Interrupted runs that were found when the home was opened, by outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptedRuns {
     /// Runs that were resumed.
-    pub resumed: usize,
+    pub resumed: Vec<RunId>,
     /// Runs that were ended as `interrupted`, because of `runtime.recovery = "fail"`.
-    pub ended: usize,
+    pub ended: Vec<RunId>,
     /// Runs that stay interrupted.
-    pub unchanged: usize,
+    pub unchanged: Vec<RunId>,
 }
 
 impl RecoveryPolicy {
@@ -56,15 +56,14 @@ impl RecoveryPolicy {
         services: &Arc<Services>,
     ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
-        let all = found.len();
-        let taken: Vec<Run> = found.into_iter().filter(|run| self.includes(run)).collect();
-        let untouched = all - taken.len();
+        let (included, others): (Vec<Run>, Vec<Run>) = found.into_iter().partition(|run| self.includes(run));
+        let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
+        let (included_ids, unchanged) = (ids(&included), ids(&others));
         if services.config.runtime.recovery == RecoveryMode::Fail {
-            let ended = taken.len();
-            services.finalizer.finalize_interrupted(taken).await?;
-            return Ok((InterruptedRuns { ended, unchanged: untouched, ..InterruptedRuns::default() }, Vec::new()));
+            services.finalizer.finalize_interrupted(included).await?;
+            return Ok((InterruptedRuns { ended: included_ids, unchanged, ..InterruptedRuns::default() }, Vec::new()));
         }
-        Ok((InterruptedRuns { resumed: taken.len(), unchanged: untouched, ..InterruptedRuns::default() }, taken))
+        Ok((InterruptedRuns { resumed: included_ids, unchanged, ..InterruptedRuns::default() }, included))
     }
 }
 
@@ -90,31 +89,48 @@ pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Resul
 }
 
 impl Runtime {
-    /// Returns the number of interrupted runs that were found when the home was opened.
-    pub fn interrupted_runs(&self) -> InterruptedRuns {
-        self.inner.interrupted_runs
+    /// Reads the interrupted runs of a session. If the session has actors, it executes all its runs, so there are
+    /// none.
+    pub(super) async fn interrupted_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
+        let services = &self.inner.services;
+        if services.sessions.contains(id) {
+            return Ok(Vec::new());
+        }
+        let wanted = id.clone();
+        let mut runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+        runs.retain(|run| !services.runs.contains(&run.run_id));
+        Ok(runs)
+    }
+}
+
+impl<'a> RuntimeInfo<'a> {
+    /// Returns the interrupted runs that were found when the home was opened.
+    pub fn interrupted_runs(self) -> &'a InterruptedRuns {
+        &self.runtime.inner.interrupted_runs
     }
 
     /// Returns handles of the driven runs that this runtime has resumed and that no program holds a handle of.
     ///
     /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without
     /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
-    pub fn resumed_driven_runs(&self) -> Vec<RunHandle> {
-        let services = &self.inner.services;
+    pub fn resumed_driven_runs(self) -> Vec<RunHandle> {
+        let services = &self.runtime.inner.services;
         let is_undriven = |run: &RunEntry| run.driven && !run.has_handle() && !run.is_ending();
         services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
     }
+}
 
+impl Sessions<'_> {
     /// Resumes the interrupted runs of a session. Returns the handle of the run that is active then.
     ///
     /// `None`: there are none, or they were ended now because of `runtime.recovery = "fail"`.
     ///
     /// # Errors
     /// `session_not_found`, `storage_error`, `closing`.
-    pub async fn resume(&self, id: &SessionId) -> Result<Option<RunHandle>, ErrorInfo> {
-        self.session(id).await?;
-        let services = &self.inner.services;
-        let runs = self.interrupted_in(id).await?;
+    pub async fn resume(self, id: &SessionId) -> Result<Option<RunHandle>, ErrorInfo> {
+        self.get(id).await?;
+        let services = &self.runtime.inner.services;
+        let runs = self.runtime.interrupted_in(id).await?;
         if runs.is_empty() {
             return Ok(None);
         }
@@ -126,19 +142,21 @@ impl Runtime {
         }
         services.resolver.mcp.wait_started().await;
         resume_runs(services, &runs).await?;
-        Ok(self.active(&TraceId::root(id)))
+        Ok(self.runtime.traces().active_run(&TraceId::root(id)))
     }
+}
 
+impl Traces<'_> {
     /// Cancels an interrupted run of a trace together with its descendants: the run that was executing, or else the
     /// next one in the queue. Other runs do not change, and no run executes any step.
     ///
     /// # Errors
     /// `trace_not_found`; `nothing_running` if no run of the trace is interrupted, or one is running in this process:
-    /// see [`Runtime::active`]; `storage_error`.
-    pub async fn cancel_interrupted(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
-        let trace = self.trace(id).await?;
-        let services = &self.inner.services;
-        let runs = self.interrupted_in(&trace.session_id).await?;
+    /// see [`Traces::active_run`]; `storage_error`.
+    pub async fn cancel_interrupted(self, id: &TraceId) -> Result<Run, ErrorInfo> {
+        let trace = self.get(id).await?;
+        let services = &self.runtime.inner.services;
+        let runs = self.runtime.interrupted_in(&trace.session_id).await?;
         let own = |run: &&Run| run.trace_id == *id;
         let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
         let Some(run) = begun.or_else(|| runs.iter().find(own)) else {
@@ -160,18 +178,5 @@ impl Runtime {
         services.task_journals.complete_ended(vec![run.run_id.clone()]);
         services.hub.clear_session_failure(&trace.session_id);
         self.run(&run.run_id).await
-    }
-
-    /// Reads the interrupted runs of a session. If the session has actors, it executes all its runs, so there are
-    /// none.
-    pub(super) async fn interrupted_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
-        let services = &self.inner.services;
-        if services.sessions.contains(id) {
-            return Ok(Vec::new());
-        }
-        let wanted = id.clone();
-        let mut runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
-        runs.retain(|run| !services.runs.contains(&run.run_id));
-        Ok(runs)
     }
 }

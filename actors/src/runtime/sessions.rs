@@ -1,29 +1,151 @@
-//! Deletion of sessions: of one session, or of all old ones (RT-5, SES-4).
+//! Sessions: create, read, resume, delete (RT-5, SES-4).
 //!
-//! Elsewhere: the order of the deletion steps (`session/deletion.rs`), and which sessions are old
-//! (`session/cleanup.rs`).
+//! Elsewhere: copies (`fork.rs`), moving the head of a conversation (`conversation.rs`), the order of the deletion
+//! steps (`session/deletion.rs`), and which sessions are old (`session/cleanup.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, Session, SessionId};
-use soong_storage::store::SessionFilter;
+use std::path::PathBuf;
+
+use soong_protocol::{
+    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RunMode, Session, SessionId, TraceId, Write,
+};
+use soong_storage::store::{Append, Page, Reader, SessionFilter};
 use tokio::sync::oneshot;
 
-use super::Runtime;
+use super::{Runtime, cancel, not_found, project};
 use crate::{
     actor_base::closing,
     clock::now,
+    events::{EventStream, Scope},
     session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport, SessionSupervisorMsg},
 };
 
 /// Number of sessions read at a time.
 const PAGE: usize = 100;
 
-impl Runtime {
+/// Session to create before its first run, for example to upload files first.
+#[derive(Debug, Clone, Default)]
+pub struct NewSessionSpec {
+    /// Session id. Default: generated.
+    pub session_id: Option<String>,
+    /// Display name. Default: derived from the first task.
+    pub name: Option<String>,
+    /// User that owns the session. Default: `local`.
+    pub uid: Option<String>,
+    /// Project directory of its runs. Default: that of the runtime.
+    pub project_dir: Option<PathBuf>,
+    /// Allows the user's home folder or one of its parents as the project, if the runtime rejects that by default.
+    pub allow_home_project: bool,
+}
+
+/// Sessions of a home: see [`Runtime::sessions`].
+#[derive(Debug, Clone, Copy)]
+pub struct Sessions<'a> {
+    pub(super) runtime: &'a Runtime,
+}
+
+impl Sessions<'_> {
+    /// Creates a session without a run. Fails with `validation_error` if a session with that id exists.
+    pub async fn create(self, new_session: NewSessionSpec) -> Result<Session, ErrorInfo> {
+        let services = &self.runtime.inner.services;
+        if services.lifetime.is_closing() {
+            return Err(closing());
+        }
+        let session_id = match &new_session.session_id {
+            None => SessionId::generate(),
+            Some(text) => {
+                SessionId::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?
+            }
+        };
+        if self.get(&session_id).await.is_ok() {
+            return Err(session_exists(&session_id));
+        }
+        let project_dir = match &new_session.project_dir {
+            Some(dir) => project::resolve_project(dir)?,
+            None => self.runtime.inner.project_dir.to_path_buf(),
+        };
+        self.runtime.check_project(&project_dir, new_session.project_dir.is_some(), new_session.allow_home_project)?;
+        let (at, uid) = (now(), new_session.uid.unwrap_or_else(|| "local".to_owned()));
+        let session = NewSession {
+            session_id: session_id.clone(),
+            name: new_session.name.clone(),
+            uid: uid.clone(),
+            project_dir: project_dir.display().to_string(),
+            created_at: at,
+        };
+        let trace = NewTrace {
+            trace_id: TraceId::root(&session_id),
+            session_id: session_id.clone(),
+            run_mode: RunMode::default(),
+            task: String::new(),
+            name: new_session.name.unwrap_or_default(),
+            agent_type: "default".to_owned(),
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid,
+            model: String::new(),
+            created_at: at,
+        };
+        let writes = vec![Write::Session(session), Write::Trace(trace)];
+        let appended = services.journal.append_and_wait(Append { fence: None, writes }).await;
+        appended.map_err(|error| ErrorInfo::from(&error))?;
+        self.get(&session_id).await
+    }
+
+    /// Cancels every run that a user started, including queued runs, and waits for their ends as
+    /// [`RunHandle::cancel`](super::RunHandle::cancel) does. Returns the first error.
+    pub async fn cancel_all(self) -> Result<(), ErrorInfo> {
+        let services = &self.runtime.inner.services;
+        let own = services.runs.select(|run| run.parent_run_id.is_none());
+        futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run))).await.into_iter().collect()
+    }
+
+    /// Returns whether a session only waits for user input: nothing in it runs until a question or a permission
+    /// request is answered.
+    pub fn awaits_input(self, id: &SessionId) -> bool {
+        self.runtime.inner.services.runs.sessions_awaiting_input().contains(id)
+    }
+
+    /// Reads a session.
+    pub async fn get(self, id: &SessionId) -> Result<Session, ErrorInfo> {
+        let wanted = id.clone();
+        let session = self.runtime.inner.services.reader.read(move |reader| reader.session(&wanted)).await?;
+        session.ok_or_else(|| not_found(ErrorCode::SessionNotFound, "session", id.as_str()))
+    }
+
+    /// Lists sessions, newest first. `limit` is at most 100.
+    pub async fn list(
+        self,
+        filter: SessionFilter,
+        limit: usize,
+        cursor: Option<String>,
+    ) -> Result<Page<Session>, ErrorInfo> {
+        self.runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.sessions(&filter, limit.min(100), cursor.as_deref()))
+            .await
+    }
+
+    /// Reads up to `limit` stored events of a session after `since` (a `session_seq`), in order.
+    pub async fn replay(self, id: &SessionId, since: u64, limit: usize) -> Result<Vec<EventRecord>, ErrorInfo> {
+        let wanted = id.clone();
+        let read =
+            move |reader: &dyn Reader| reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit);
+        self.runtime.inner.services.reader.read(read).await
+    }
+
+    /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into one stream (EVT-4).
+    pub fn events(self, id: &SessionId, since: u64) -> EventStream {
+        self.runtime.stream(Scope::Session(id.clone()), since)
+    }
+
     /// Reads the users that own the given sessions, in one query. Unknown sessions are omitted.
     ///
     /// # Errors
     /// `storage_error`.
-    pub async fn session_owners(&self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, String)>, ErrorInfo> {
-        self.inner.services.reader.read(move |reader| reader.session_owners(&ids)).await
+    pub async fn owners(self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, String)>, ErrorInfo> {
+        self.runtime.inner.services.reader.read(move |reader| reader.session_owners(&ids)).await
     }
 
     /// Deletes a session: its traces and those of its sub-agents, runs, messages, events, goals and artifacts, both
@@ -39,8 +161,8 @@ impl Runtime {
     /// `details.files` if files cannot be removed: the session still exists and can be deleted again. No local file
     /// is removed then, unless the disk failed during the removal. In a bucket, where removal cannot be undone, all
     /// files except the listed ones are removed.
-    pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        let services = &self.inner.services;
+    pub async fn delete(self, id: &SessionId) -> Result<(), ErrorInfo> {
+        let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());
         }
@@ -55,16 +177,16 @@ impl Runtime {
     }
 
     /// Lists the sessions that have been inactive for long, and deletes them one by one, as
-    /// [`Runtime::delete_session`] does, unless it is a dry run. Sessions with active runs and sessions that became
+    /// [`Sessions::delete`] does, unless it is a dry run. Sessions with active runs and sessions that became
     /// active meanwhile are skipped. If one cannot be deleted, the cleanup continues with the others.
     ///
     /// # Errors
     /// Fails if the sessions cannot be listed. The outcome for each session is in the report.
-    pub async fn cleanup_sessions(&self, request: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
+    pub async fn clean_up(self, request: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
         let mut all = Vec::new();
         let mut cursor = None;
         loop {
-            let page = self.sessions(SessionFilter::default(), PAGE, cursor).await?;
+            let page = self.list(SessionFilter::default(), PAGE, cursor).await?;
             all.extend(page.items);
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -88,13 +210,19 @@ impl Runtime {
     }
 
     /// Deletes a session if it exists and has had no events since it was listed. Returns whether it was deleted.
-    async fn delete_unchanged(&self, session: &Session) -> Result<bool, ErrorInfo> {
-        match self.session(&session.session_id).await {
+    async fn delete_unchanged(self, session: &Session) -> Result<bool, ErrorInfo> {
+        match self.get(&session.session_id).await {
             Ok(now) if now.last_session_seq == session.last_session_seq => {}
             Ok(_) => return Ok(false),
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(false),
             Err(error) => return Err(error),
         }
-        self.delete_session(&session.session_id).await.map(|()| true)
+        self.delete(&session.session_id).await.map(|()| true)
     }
+}
+
+/// Returns the error for a new session whose id is taken.
+pub(super) fn session_exists(id: &SessionId) -> ErrorInfo {
+    let message = format!("a session {id} exists: use it, or give another id");
+    ErrorInfo::new(ErrorCode::ValidationError, message)
 }

@@ -9,12 +9,35 @@ use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use soong_protocol::{AccessRequest, ErrorInfo, NETWORK_TAG, ToolEffect, ToolSpec};
+use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, ToolEffect, ToolSpec};
 
-use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
+use super::{Tool, ToolContext, ToolOutput, ToolResult, arguments, schema_of};
 
 type CallFn<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
 type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync;
+
+/// Error of a tool made from a function. Any error converts to it with `?`, so it is no error type itself.
+///
+/// An [`ErrorInfo`] keeps its code; any other error is reported to the model as `internal_error` with its message and
+/// the messages of its sources.
+#[derive(Debug)]
+pub struct ToolError(ErrorInfo);
+
+impl<E: std::error::Error + 'static> From<E> for ToolError {
+    fn from(error: E) -> Self {
+        let error: &(dyn std::error::Error + 'static) = &error;
+        if let Some(info) = error.downcast_ref::<ErrorInfo>() {
+            return Self(info.clone());
+        }
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message = format!("{message}: {cause}");
+            source = cause.source();
+        }
+        Self(ErrorInfo::new(ErrorCode::InternalError, message))
+    }
+}
 
 /// Builder of a tool made from a function; see [`function`].
 #[must_use = "a tool is made by `build`, and used once it is registered"]
@@ -32,8 +55,10 @@ pub struct FunctionTool<A> {
 /// doc comments describe the arguments to models. With `#[serde(deny_unknown_fields)]`, unknown arguments are reported
 /// to the model.
 ///
+/// The function returns text, JSON or a [`ToolOutput`], and may use `?` on any error: see [`ToolError`].
+///
 /// ```
-/// use soong::{schemars, tool::{self, ToolOutput}};
+/// use soong::{schemars, tool};
 ///
 /// #[derive(serde::Deserialize, schemars::JsonSchema)]
 /// #[serde(deny_unknown_fields)]
@@ -43,21 +68,25 @@ pub struct FunctionTool<A> {
 /// }
 ///
 /// let tool = tool::function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
-///     Ok(ToolOutput::text("counted", text.split_whitespace().count().to_string()))
+///     Ok(text.split_whitespace().count().to_string())
 /// })
 /// .build();
 /// assert_eq!(tool.spec().parameters["required"][0], "text");
 /// ```
-pub fn function<A, F, R>(name: &str, description: &str, call: F) -> FunctionTool<A>
+pub fn function<A, F, R, O>(name: &str, description: &str, call: F) -> FunctionTool<A>
 where
     A: JsonSchema + DeserializeOwned + Send + 'static,
     F: Fn(ToolContext, A) -> R + Send + Sync + 'static,
-    R: Future<Output = ToolResult> + Send + 'static,
+    R: Future<Output = Result<O, ToolError>> + Send + 'static,
+    O: Into<ToolOutput>,
 {
     let title = name.replace(['_', '-', '.'], " ");
     FunctionTool {
         spec: ToolSpec::read(name, &title, description, schema_of::<A>()),
-        call: Box::new(move |context, arguments| call(context, arguments).boxed()),
+        call: Box::new(move |context, arguments| {
+            let result = call(context, arguments);
+            async move { result.await.map(Into::into).map_err(|ToolError(info)| info) }.boxed()
+        }),
         required_access: None,
         arguments: PhantomData,
     }
@@ -120,7 +149,7 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
         self.requires_access(|_, _| None)
     }
 
-    /// Builds the tool, for [`RuntimeBuilder::register_tool`](crate::RuntimeBuilder::register_tool).
+    /// Builds the tool, for [`RuntimeBuilder::tool`](crate::RuntimeBuilder::tool).
     pub fn build(self) -> Arc<dyn Tool> {
         Arc::new(self)
     }
@@ -140,7 +169,17 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         match arguments(value) {
-            Ok(wanted) => (self.call)(context, wanted),
+            Ok(wanted) => {
+                let (result, title) = ((self.call)(context, wanted), self.spec.title.clone());
+                async move {
+                    let mut output = result.await?;
+                    if output.title.is_empty() {
+                        output.title = title;
+                    }
+                    Ok(output)
+                }
+                .boxed()
+            }
             Err(error) => async { Err(error) }.boxed(),
         }
     }

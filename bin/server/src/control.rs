@@ -34,7 +34,7 @@ pub trait ServeControl {
 
 impl ServeControl for Runtime {
     fn serve_control(&self) -> io::Result<ControlSocket> {
-        if self.is_closing() {
+        if self.info().is_closing() {
             return Err(io::Error::other("the runtime has closed or is closing"));
         }
         let api = Api::new(self.clone(), ShutdownGate::open());
@@ -56,7 +56,7 @@ pub struct ControlSocket {
 
 impl std::fmt::Debug for ControlSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ControlSocket").field("home", &self.api.runtime.home()).finish_non_exhaustive()
+        f.debug_struct("ControlSocket").field("home", &self.api.runtime.info().home()).finish_non_exhaustive()
     }
 }
 
@@ -67,7 +67,7 @@ impl ControlSocket {
     /// # Errors
     /// The socket cannot be bound.
     pub fn serve(api: Api, router: Router) -> io::Result<Self> {
-        let (listener, file) = socket::bind(api.runtime.home())?;
+        let (listener, file) = socket::bind(api.runtime.info().home())?;
         let streams = watch::Sender::new(true);
         let (stop, stopped) = oneshot::channel::<()>();
         let traffic = Traffic::default();
@@ -146,7 +146,7 @@ mod tests {
         let runtime = runtime.build().await.unwrap();
         runtime.start(RunRequest::new("hello").session("s")).await.unwrap().wait().await.unwrap();
         let control = runtime.serve_control().unwrap();
-        let mut client = socket::connect(runtime.home()).await.unwrap();
+        let mut client = socket::connect(runtime.info().home()).await.unwrap();
         let request = "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
         client.write_all(request.as_bytes()).await.unwrap();
         let mut read = String::new();

@@ -114,7 +114,7 @@ impl Api {
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
     fn begin_change(&self) -> Result<GateGuard, ApiError> {
         // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
-        if let Some(failure) = self.runtime.failure().filter(|_| !self.runtime.can_write()) {
+        if let Some(failure) = self.runtime.info().failure().filter(|_| !self.runtime.info().can_write()) {
             return Err(failure.into());
         }
         self.gate.pass().ok_or_else(|| {

@@ -46,7 +46,7 @@ impl Client {
     /// Watches the supervision tree.
     pub(crate) async fn watch_tree(&self) -> Result<TreeWatcher, ErrorInfo> {
         let stream = match &self.transport {
-            Transport::InProcess(_, runtime) => return Ok(TreeWatcher::InProcess(Box::new(runtime.watch_tree()))),
+            Transport::InProcess(_, runtime) => return Ok(TreeWatcher::InProcess(Box::new(runtime.tree().watch()))),
             Transport::Socket(home) => tokio::time::timeout(REQUEST_TIMEOUT, over_socket(home)).await,
             Transport::Server(remote) => tokio::time::timeout(REQUEST_TIMEOUT, over_http(remote)).await,
             #[cfg(test)]

@@ -65,7 +65,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
     let build = || {
         let builder = builder(context, &home, &settings).without_home_files().offline();
-        builder.register_provider("offline", Arc::new(Offline::with_answer_time(pace))).task_journals(TaskPlace::Home)
+        builder.model("offline", Arc::new(Offline::with_answer_time(pace))).task_journals(TaskPlace::Home)
     };
     let ended = match RuntimeSession::exclusive(context, &home, build).await {
         Ok(mut place) => {

@@ -130,9 +130,9 @@ impl<'a> RuntimeSession<'a> {
             HomeConnection::Own(owner) => {
                 // Read errors are ignored here: they were reported when the home was opened.
                 let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
-                let left = match owner.runtime().interrupted_runs().unchanged {
-                    0 => None,
-                    _ => read(self.home),
+                let left = match owner.runtime().info().interrupted_runs().unchanged.is_empty() {
+                    true => None,
+                    false => read(self.home),
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
                 let UnfinishedRuns { interrupted: at_work, .. } = left.unwrap_or_default();
@@ -227,7 +227,7 @@ impl<'a> RuntimeSession<'a> {
     fn end_timeout(&self) -> Duration {
         match &self.owner {
             HomeConnection::Own(owner) => {
-                Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
+                Duration::from_millis(owner.runtime().info().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
             }
             HomeConnection::Other(..) => REMOTE_CANCEL_TIMEOUT,
         }
@@ -290,9 +290,9 @@ impl<'a> RuntimeSession<'a> {
     pub(super) async fn delete_old_sessions(&self, most: usize) {
         let HomeConnection::Own(owner) = &self.owner else { return };
         let runtime = owner.runtime();
-        let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
+        let Ok(page) = runtime.sessions().list(SessionFilter::default(), 100, None).await else { return };
         for session in page.items.into_iter().skip(most) {
-            if let Err(error) = runtime.delete_session(&session.session_id).await {
+            if let Err(error) = runtime.sessions().delete(&session.session_id).await {
                 tracing::warn!(%error, "an earlier session could not be deleted");
             }
         }
@@ -324,7 +324,7 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    match owner.runtime().active_user_runs() {
+    match owner.runtime().info().active_user_runs() {
         0 => {
             print::error_line("note: another terminal is still storing something; this process stays until it is done")
         }

@@ -69,7 +69,7 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     interrupt.first().await;
     drop(notified);
     if !context.global.json {
-        let parked = match owner.runtime().live_user_runs() {
+        let parked = match owner.runtime().info().live_user_runs() {
             0 => "nothing is at work".to_owned(),
             runs => format!("{} on with the next server", format::plural(runs, "run goes", "runs go")),
         };
@@ -84,18 +84,18 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
 
 /// Prints the address once the server is listening.
 fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<(), Failure> {
-    let (url, home) = (format!("http://{addr}"), owner.runtime().home().display().to_string());
+    let (url, home) = (format!("http://{addr}"), owner.runtime().info().home().display().to_string());
     if !addr.ip().is_loopback() {
         print::error_line(&format!(
             "warning: {addr} can be reached from elsewhere, and nothing is encrypted: put a proxy with TLS in front"
         ));
     }
+    let resumed = owner.runtime().info().interrupted_runs().resumed.len();
     if context.global.json {
-        let resumed = owner.runtime().interrupted_runs().resumed;
         let ready = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
         return print::json_line(&ready);
     }
-    let resumed = match owner.runtime().interrupted_runs().resumed {
+    let resumed = match resumed {
         0 => String::new(),
         runs => format!("; {} on", format::plural(runs, "run goes", "runs go")),
     };

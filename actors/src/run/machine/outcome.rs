@@ -29,7 +29,7 @@ const MAX_COLLABORATOR_CHARS: usize = 160;
 const MIN_SUMMARY_BYTES: usize = 200;
 
 /// The outcome of a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Id of the run.
     pub run_id: RunId,

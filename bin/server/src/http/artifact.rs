@@ -137,7 +137,7 @@ type ArtifactPath = Path<(SessionId, String)>;
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts)))]
 pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = access.runtime().artifacts(&access.artifact_owner(&id).await?).await?;
+    let artifacts = access.runtime().artifacts().list(&access.artifact_owner(&id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
@@ -145,8 +145,8 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
 pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<ArtifactView>, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let loaded = access.runtime().artifact(&place, &name, None).await?;
-    let versions = access.runtime().artifact_versions(&place, &name).await?;
+    let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
+    let versions = access.runtime().artifacts().versions(&place, &name).await?;
     Ok(Json(ArtifactView::of(loaded, versions).await?))
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn content(
     Query(query): Query<VersionQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let loaded = access.runtime().artifact(&place, &name, query.version).await?;
+    let loaded = access.runtime().artifacts().load(&place, &name, query.version).await?;
     let (content_type, size) = (loaded.content_type, loaded.size);
     let headers = file_headers(&content_type, size, &loaded.artifact.filename);
     Ok((headers, Body::from_stream(loaded.body)).into_response())
@@ -170,7 +170,7 @@ pub(super) async fn content(
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions)))]
 pub(super) async fn versions(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<Versions>, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(Versions { versions: access.runtime().artifact_versions(&place, &name).await? }))
+    Ok(Json(Versions { versions: access.runtime().artifacts().versions(&place, &name).await? }))
 }
 
 /// Reads the record of a stored version.
@@ -183,7 +183,7 @@ pub(super) async fn version(
     Path((session, name, version)): Path<(SessionId, String, u64)>,
 ) -> Result<Json<ArtifactVersion>, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(access.runtime().artifact_version(&place, &name, version).await?))
+    Ok(Json(access.runtime().artifacts().version(&place, &name, version).await?))
 }
 
 /// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the artifact if it does
@@ -203,7 +203,7 @@ pub(super) async fn put(
     };
     let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
     let place = access.artifact_owner(&session).await?;
-    let stored = access.runtime().put_artifact(&place, &name, &content_type, content).await;
+    let stored = access.runtime().artifacts().put(&place, &name, &content_type, content).await;
     let artifact = stored.map_err(|error| waiting.map_error(error))?;
     let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(Stored::from(artifact))).into_response())
@@ -220,7 +220,7 @@ pub(super) async fn edit(
 ) -> Result<Json<EditView>, ApiError> {
     let _passing = access.begin_change()?;
     let place = access.artifact_owner(&session).await?;
-    let edited = access.runtime().edit_artifact(&place, &name, &old, &new).await?;
+    let edited = access.runtime().artifacts().edit(&place, &name, &old, &new).await?;
     let version = edited.artifact.current_version;
     Ok(Json(EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced }))
 }
@@ -230,7 +230,7 @@ pub(super) async fn edit(
 pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) -> Result<StatusCode, ApiError> {
     let _passing = access.begin_change()?;
     let place = access.artifact_owner(&session).await?;
-    access.runtime().delete_artifact(&place, &name).await?;
+    access.runtime().artifacts().delete(&place, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -277,7 +277,7 @@ pub(super) async fn export(
     Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let bytes = access.runtime().export_docx(&place, &name).await?;
+    let bytes = access.runtime().artifacts().export_docx(&place, &name).await?;
     let stem = name.strip_prefix("user:").unwrap_or(&name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let headers = file_headers(DOCX, bytes.len() as u64, &format!("{stem}.docx"));
@@ -300,7 +300,7 @@ pub(super) async fn clean_up(
     if let Some(uid) = access.caller.visible_uid() {
         body.uid = Some(access.uid(body.uid.as_deref()).map(|_| uid)?);
     }
-    Ok(Json(access.runtime().cleanup_artifacts(body).await?))
+    Ok(Json(access.runtime().artifacts().clean_up(body).await?))
 }
 
 /// Returns the response headers of a file download: type, length and file name. They make browsers save the file

@@ -109,28 +109,28 @@ impl Access {
     }
 
     pub(super) async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
-        let found = self.runtime().session(id).await?;
+        let found = self.runtime().sessions().get(id).await?;
         self.visible(found, |session| &session.uid, ErrorCode::SessionNotFound, "session", id.as_str())
     }
 
     pub(super) async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
-        let found = self.runtime().trace(id).await?;
+        let found = self.runtime().traces().get(id).await?;
         self.visible(found, |trace| &trace.uid, ErrorCode::TraceNotFound, "trace", id.as_str())
     }
 
     pub(super) async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
-        let found = self.runtime().run(id).await?;
+        let found = self.runtime().traces().run(id).await?;
         self.visible(found, |run| &run.uid, ErrorCode::RunNotFound, "run", id.as_str())
     }
 
     pub(super) async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
-        let found = self.runtime().permission(id).await?;
+        let found = self.runtime().permissions().get(id).await?;
         self.in_session(&found.session_id, ErrorCode::PermissionNotFound, "permission", id.as_str()).await?;
         Ok(found)
     }
 
     pub(super) async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
-        let found = self.runtime().question(id).await?;
+        let found = self.runtime().questions().get(id).await?;
         self.in_session(&found.session_id, ErrorCode::QuestionNotFound, "question", id.as_str()).await?;
         Ok(found)
     }

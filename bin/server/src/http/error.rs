@@ -77,7 +77,8 @@ impl From<ErrorInfo> for ApiError {
             _ if is_of_field => StatusCode::UNPROCESSABLE_ENTITY,
             // An actor crashed and is being restarted.
             ErrorCode::InternalError if info.retryable => StatusCode::SERVICE_UNAVAILABLE,
-            code => status(code),
+            // Every code has a valid status.
+            code => StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Self { status, info }
     }
@@ -94,63 +95,6 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
-    }
-}
-
-/// Returns the HTTP status of an error code.
-fn status(code: ErrorCode) -> StatusCode {
-    use ErrorCode as C;
-    match code {
-        C::ValidationError
-        | C::ToolNotAvailable
-        | C::UnsupportedCapability
-        | C::OutsideAllowedRoots
-        | C::TextNotFound
-        | C::AmbiguousEdit
-        | C::PatchApplyFailed
-        | C::PromptTooLong => StatusCode::BAD_REQUEST,
-        C::TraceNotFound
-        | C::RunNotFound
-        | C::SessionNotFound
-        | C::ArtifactNotFound
-        | C::VersionNotFound
-        | C::GoalNotFound
-        | C::QuestionNotFound
-        | C::PermissionNotFound
-        | C::SkillNotFound
-        | C::ActorNotFound
-        | C::RouteNotFound
-        | C::FileNotFound => StatusCode::NOT_FOUND,
-        C::Unauthorized => StatusCode::UNAUTHORIZED,
-        C::Forbidden | C::ForbiddenOrigin | C::ForbiddenHost | C::PermissionDenied => StatusCode::FORBIDDEN,
-        C::SessionActive
-        | C::ArtifactExists
-        | C::NothingRunning
-        | C::AlreadyDecided
-        | C::ChildLimitExceeded
-        | C::BudgetExceeded
-        | C::PathConflict
-        | C::Cancelled
-        | C::AmbiguousMatch
-        | C::NoMatch
-        | C::MatchTooDifferent
-        | C::MatchBudgetExceeded => StatusCode::CONFLICT,
-        C::CursorUnknown => StatusCode::GONE,
-        C::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        C::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
-        C::ProviderError | C::ProviderAuthFailed | C::ModelAnswerTooLarge | C::MaxOutputTokens => {
-            StatusCode::BAD_GATEWAY
-        }
-        C::StorageError | C::HomeLocked | C::Closing | C::RuntimeFailed => StatusCode::SERVICE_UNAVAILABLE,
-        C::ProviderTimeout | C::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        C::ConfigError
-        | C::InternalError
-        | C::ActorCrashed
-        | C::Interrupted
-        | C::Skipped
-        | C::ChildResultSchemaValidationFailed
-        | C::ResultSchemaValidationFailed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -187,7 +131,7 @@ mod tests {
             (ErrorCode::HomeLocked, 503),
             (ErrorCode::ProviderTimeout, 504),
         ] {
-            assert_eq!(status(code).as_u16(), want, "{code}");
+            assert_eq!(code.http_status(), want, "{code}");
         }
     }
 

@@ -59,12 +59,12 @@ pub(super) async fn live() -> Json<Live> {
 /// gateway of the default model profile has failed permanently.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready)))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
-    if api.gate.is_stopping() || api.runtime.is_closing() {
+    if api.gate.is_stopping() || api.runtime.info().is_closing() {
         return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home leaves it").into());
     }
-    let mut failed = api.runtime.failed_profiles();
-    let failure = match api.runtime.failure().or_else(|| failed.remove(DEFAULT_PROFILE)) {
-        None => api.runtime.check_storage().await.err(),
+    let mut failed = api.runtime.info().failed_profiles();
+    let failure = match api.runtime.info().failure().or_else(|| failed.remove(DEFAULT_PROFILE)) {
+        None => api.runtime.info().check_storage().await.err(),
         failure => failure,
     };
     let ready = Ready::new(failed.into_keys().collect());

@@ -27,7 +27,7 @@ pub(crate) struct Experiences {
 #[utoipa::path(get, path = "/api/experiences", tag = "home",
     responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json")))))]
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
-    let memory = access.runtime().memory(access.caller.uid());
+    let memory = access.runtime().memory().file(access.caller.uid());
     let lost = |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
     let experience_file = tokio::task::spawn_blocking(move || memory.read()).await.map_err(lost)??;
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -79,5 +79,5 @@ pub(crate) struct SkillList {
 /// Lists the available skills, except those of projects.
 #[utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList)))]
 pub(super) async fn skills(access: Access) -> Json<SkillList> {
-    Json(SkillList { skills: access.runtime().skills().list().map(SkillView::of).collect() })
+    Json(SkillList { skills: access.runtime().info().skills().list().map(SkillView::of).collect() })
 }

@@ -33,7 +33,7 @@ pub(super) async fn show(State(api): State<Api>, access: Access, headers: Header
     access.require_operator("metrics are of all users together")?;
     let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.metrics(), websockets }));
+    registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.info().metrics(), websockets }));
     let mut written = String::new();
     let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
     text::encode(&mut written, &registry).map_err(failed)?;

@@ -51,7 +51,7 @@ pub struct DecisionBody {
 pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
     let PermissionQuery { status, session_id } = query;
     let filter = PermissionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
-    Ok(Json(Permissions { permissions: access.runtime().permissions(filter).await? }))
+    Ok(Json(Permissions { permissions: access.runtime().permissions().list(filter).await? }))
 }
 
 /// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier process left
@@ -72,15 +72,15 @@ pub(super) async fn decide(
     let by = approver_name(&access.caller, &headers);
     // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.
     let deciding = tokio::spawn(async move {
-        let decided = runtime.decide_permission_as(&id, decision, reason, by).await;
+        let decided = runtime.permissions().decide_as(&id, decision, reason, by).await;
         if decided.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
             return decided;
         }
         // An earlier decision may have been interrupted before it resumed the run.
-        let asked = runtime.permission(&id).await?;
+        let asked = runtime.permissions().get(&id).await?;
         let is_decided = matches!(asked.status, PermissionStatus::Allowed | PermissionStatus::Denied);
-        if is_decided && runtime.handle(&asked.run_id).is_err() {
-            runtime.resume(&asked.session_id).await?;
+        if is_decided && runtime.traces().handle(&asked.run_id).is_err() {
+            runtime.sessions().resume(&asked.session_id).await?;
         }
         drop(passing);
         decided

@@ -55,7 +55,7 @@ pub(crate) struct PresetList {
 /// Lists the presets.
 #[utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList)))]
 pub(super) async fn list(access: Access) -> Json<PresetList> {
-    let (runtime, tools) = (access.runtime(), access.runtime().tools());
-    let view = |known| PresetView::of(known, runtime.config(), &tools);
-    Json(PresetList { presets: runtime.presets().iter().map(view).collect() })
+    let (runtime, tools) = (access.runtime(), access.runtime().info().tools());
+    let view = |known| PresetView::of(known, runtime.info().config(), &tools);
+    Json(PresetList { presets: runtime.info().presets().iter().map(view).collect() })
 }

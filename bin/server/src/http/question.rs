@@ -51,11 +51,11 @@ pub struct AnswerBody {
 pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
     let QuestionQuery { status, session_id } = query;
     let is_parked = match &session_id {
-        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().awaits_input(id)),
+        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().sessions().awaits_input(id)),
         None => None,
     };
     let filter = QuestionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
-    Ok(Json(Questions { questions: access.runtime().questions(filter).await?, is_parked }))
+    Ok(Json(Questions { questions: access.runtime().questions().list(filter).await?, is_parked }))
 }
 
 /// Answers a question and resumes the run, even a run that an earlier process left interrupted.
@@ -71,14 +71,14 @@ pub(super) async fn answer(
     let runtime = access.runtime().clone();
     // Runs in a separate task: otherwise a client that disconnects could leave an answered run waiting.
     let answering = tokio::spawn(async move {
-        let answered = runtime.answer_question(&id, answer).await;
+        let answered = runtime.questions().answer(&id, answer).await;
         if answered.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
             return answered;
         }
         // An earlier answer may have been interrupted before it resumed the run.
-        let question = runtime.question(&id).await?;
-        if question.status == QuestionStatus::Answered && runtime.handle(&question.run_id).is_err() {
-            runtime.resume(&question.session_id).await?;
+        let question = runtime.questions().get(&id).await?;
+        if question.status == QuestionStatus::Answered && runtime.traces().handle(&question.run_id).is_err() {
+            runtime.sessions().resume(&question.session_id).await?;
         }
         drop(passing);
         answered

@@ -213,7 +213,7 @@ pub(super) async fn start(
         Err(error) if error.code == ErrorCode::SessionNotFound => 0,
         Err(error) => return Err(error.into()),
     };
-    let stream = access.runtime().session_events(&session, since);
+    let stream = access.runtime().sessions().events(&session, since);
     let (status, Json(accepted)) = start_run(&access, body).await?;
     Ok((status, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
 }
@@ -334,11 +334,11 @@ impl From<StartBody> for RunRequest {
     responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.trace(&id).await?;
-    if let Some(run) = access.runtime().active(&id) {
+    if let Some(run) = access.runtime().traces().active_run(&id) {
         return cancelling(run).await;
     }
     let _passing = access.begin_change()?;
-    let Run { trace_id, run_id, session_id, .. } = access.runtime().cancel_interrupted(&id).await?;
+    let Run { trace_id, run_id, session_id, .. } = access.runtime().traces().cancel_interrupted(&id).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
 }
 
@@ -347,7 +347,7 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
     responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.run(&id).await?;
-    cancelling(access.runtime().handle(&id)?).await
+    cancelling(access.runtime().traces().handle(&id)?).await
 }
 
 /// Cancels a run, and responds once the request is durable. The run ends in the background, as its events show.
@@ -365,7 +365,7 @@ async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiE
     responses((status = OK, body = RunView)))]
 pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
     access.run(&id).await?;
-    let outcome = access.runtime().outcome(&id).await?;
+    let outcome = access.runtime().traces().outcome(&id).await?;
     // The run is read after its outcome: a run that has an outcome has ended.
     let run = access.run(&id).await?;
     Ok(Json(match outcome {
@@ -435,7 +435,7 @@ pub(super) async fn spawn(
     let gate_guard = access.begin_change()?;
     access.run(&id).await?;
     let specs = body.specs()?;
-    let run = access.runtime().handle(&id)?;
+    let run = access.runtime().traces().handle(&id)?;
     // Runs in a separate task: either all children are added and reported to the client, or none is added.
     let spawning = tokio::spawn(async move {
         let children = run.spawn_all(specs).await;

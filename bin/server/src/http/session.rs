@@ -70,7 +70,7 @@ pub struct SessionView {
 pub(super) async fn list(access: Access, Query(query): Query<PageQuery>) -> Result<Json<SessionPage>, ApiError> {
     let filter = SessionFilter { uid: access.caller.visible_uid() };
     let limit = query.limit()?;
-    let page = access.runtime().sessions(filter, limit, query.cursor).await?;
+    let page = access.runtime().sessions().list(filter, limit, query.cursor).await?;
     Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))
 }
 
@@ -114,7 +114,7 @@ pub(super) async fn create(
     let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = body;
     let uid = Some(access.uid(uid.as_deref())?);
     let body = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
-    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(body).await? })))
+    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().sessions().create(body).await? })))
 }
 
 /// Options of a fork.
@@ -143,7 +143,7 @@ pub(super) async fn fork(
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     let ForkBody { at_sequence, session_id, name } = body;
-    let session = access.runtime().fork_session(&id, Fork { at: at_sequence, session_id, name }).await?;
+    let session = access.runtime().sessions().fork(&id, Fork { at: at_sequence, session_id, name }).await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
@@ -179,7 +179,7 @@ pub(super) async fn head(
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     let HeadSwitched { sequence, from_sequence, restored, not_restored } =
-        access.runtime().switch_head(&id, sequence).await?;
+        access.runtime().sessions().switch_head(&id, sequence).await?;
     Ok(Json(HeadView { sequence, from_sequence, restored, left: not_restored }))
 }
 
@@ -188,6 +188,6 @@ pub(super) async fn head(
     responses((status = NO_CONTENT)))]
 pub(super) async fn delete(access: Access, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
     access.session(&id).await?;
-    access.runtime().delete_session(&id).await?;
+    access.runtime().sessions().delete(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

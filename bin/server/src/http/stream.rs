@@ -83,7 +83,7 @@ impl EventQuery {
             true => access.session(&trace.session_id).await?.last_session_seq,
             false => trace.last_event_id,
         };
-        access.runtime().check_cursor(cursor, last, self.store_id.as_deref()).await
+        access.runtime().info().check_cursor(cursor, last, self.store_id.as_deref()).await
     }
 }
 
@@ -117,19 +117,19 @@ pub(super) async fn events(
         }
     };
     query.check(&access, &trace, seen).await?;
-    let store_id = access.runtime().store_id().await?;
+    let store_id = access.runtime().info().store_id().await?;
     if !wants_stream(&headers) {
         let limit = limit(query.limit, PAGE_EVENTS)?;
         let runtime = access.runtime();
         let events = match query.tree {
-            true => runtime.replay_session(&trace.session_id, query.since_session_seq.unwrap_or(0), limit).await?,
-            false => runtime.replay(&id, query.since_event_id.unwrap_or(0), limit).await?,
+            true => runtime.sessions().replay(&trace.session_id, query.since_session_seq.unwrap_or(0), limit).await?,
+            false => runtime.traces().replay(&id, query.since_event_id.unwrap_or(0), limit).await?,
         };
         return Ok(Json(EventPage { events, store_id }).into_response());
     }
     let stream = match query.tree {
-        true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
-        false => access.runtime().follow_trace(&id, seen.or(query.since_event_id).unwrap_or(0)),
+        true => access.runtime().sessions().events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
+        false => access.runtime().traces().follow(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
     let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())

@@ -93,7 +93,7 @@ pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Re
 async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {
     let filter = TraceFilter { uid: access.caller.visible_uid(), ..filter };
     let limit = page.limit()?;
-    let found = access.runtime().traces(filter, limit, page.cursor).await?;
+    let found = access.runtime().traces().list(filter, limit, page.cursor).await?;
     Ok(Json(TracePage { traces: found.items, next_cursor: found.next_cursor }))
 }
 
@@ -107,8 +107,8 @@ pub(super) async fn show(access: Access, Path(id): Path<TraceId>) -> Result<Json
 impl TraceView {
     pub(super) async fn read(access: &Access, id: &TraceId) -> Result<Self, ApiError> {
         let trace = access.trace(id).await?;
-        let goal_tree = access.runtime().goal_tree(id).await?;
-        let sub_traces = access.runtime().sub_traces(id).await?;
+        let goal_tree = access.runtime().traces().goal_tree(id).await?;
+        let sub_traces = access.runtime().traces().sub_traces(id).await?;
         Ok(Self { trace, goal_tree, sub_traces })
     }
 }
@@ -155,7 +155,7 @@ pub(super) async fn messages(
         PathName::MainPath => MessagePath::Main,
         PathName::All => MessagePath::All,
     };
-    let mut messages = access.runtime().messages(&id, path).await?;
+    let mut messages = access.runtime().traces().messages(&id, path).await?;
     if let Some(goal) = query.goal_id {
         messages.retain(|message| message.goal_id.as_ref() == Some(&goal));
     }

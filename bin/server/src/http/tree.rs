@@ -23,7 +23,7 @@ use super::{
 #[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
 pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed");
-    let mut tree = access.runtime().tree().ok_or_else(closed)?;
+    let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
     TreeFilter::default().prune(&access, &mut tree).await?;
     Ok(Json(tree))
 }
@@ -53,7 +53,7 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
             "{actor_id:?} cannot be made to crash here: only runs, sessions, working sets and model gateways"
         )));
     }
-    access.runtime().inject_crash(&actor_id)?;
+    access.runtime().tree().inject_crash(&actor_id)?;
     Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))
 }
 
@@ -121,7 +121,7 @@ impl TreeFilter {
             return Ok(());
         }
         // A session that is not found may not be stored yet: it is looked up again with its next change.
-        let owners = access.runtime().session_owners(unknown).await?;
+        let owners = access.runtime().sessions().owners(unknown).await?;
         let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);
         self.own_sessions.extend(own.map(|(session, _)| (session, true)));
         Ok(())

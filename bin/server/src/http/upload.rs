@@ -221,7 +221,7 @@ async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> R
         }
     };
     let content = Content::Stream(until_end_marker(stream));
-    let stored = access.runtime().upload_artifact(place, &filename, &content_type, content);
+    let stored = access.runtime().artifacts().upload(place, &filename, &content_type, content);
     let (failed, stored) = futures::join!(passing, stored);
     // If the body was too large, that is the reason to report.
     let stored = stored.map_err(|error| failed.filter(|why| why.code == ErrorCode::PayloadTooLarge).unwrap_or(error));

@@ -27,5 +27,5 @@ pub(crate) struct UsageQuery {
 #[utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport)))]
 pub(super) async fn show(access: Access, Query(query): Query<UsageQuery>) -> Result<Json<UsageReport>, ApiError> {
     let filter = UsageFilter { since: query.since, uid: access.caller.visible_uid() };
-    Ok(Json(access.runtime().usage(query.by, filter).await?))
+    Ok(Json(access.runtime().traces().usage(query.by, filter).await?))
 }

@@ -266,12 +266,12 @@ async fn follow_trace(
         line.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
-    let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(CloseReason::Failed)) };
+    let Ok(store_id) = access.runtime().info().store_id().await else { return Err(Some(CloseReason::Failed)) };
     // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
     // items that are not stored.
     let mut stream = match query.tree {
-        true => access.runtime().session_events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
-        false => access.runtime().follow_trace(id, query.since_event_id.unwrap_or(0)),
+        true => access.runtime().sessions().events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
+        false => access.runtime().traces().follow(id, query.since_event_id.unwrap_or(0)),
     };
     let current_event_id = trace.last_event_id;
     line.send_event("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;
@@ -324,8 +324,7 @@ fn collect_ready(first: StreamItem, stream: &mut EventStream, access: &Access) -
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
             StreamItem::Event(record) => encoded.json(&record),
-            StreamItem::Delta(delta) => serde_json::to_string(&*delta).map(Into::into),
-            StreamItem::Lost(lost) => serde_json::to_string(&*lost).map(Into::into),
+            live => serde_json::to_string(&live).map(Into::into),
         }
     };
     let mut messages = Vec::new();
@@ -355,7 +354,7 @@ async fn retry_read(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<
 
 /// Returns why an endless stream has ended.
 fn end_reason(access: &Access) -> CloseReason {
-    if access.runtime().is_closing() { CloseReason::ShuttingDown } else { CloseReason::Deleted }
+    if access.runtime().info().is_closing() { CloseReason::ShuttingDown } else { CloseReason::Deleted }
 }
 
 async fn watch_tree(mut line: WatchSocket, access: Access) {
@@ -365,7 +364,7 @@ async fn watch_tree(mut line: WatchSocket, access: Access) {
 }
 
 async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Option<CloseReason>> {
-    let mut watch = access.runtime().watch_tree();
+    let mut watch = access.runtime().tree().watch();
     let mut seen = TreeFilter::default();
     loop {
         let event = tokio::select! {

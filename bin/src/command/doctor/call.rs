@@ -3,10 +3,13 @@
 //! Detects a context window that is too small, a missing tool template or a rejected parameter before the first real
 //! run does. The home and the project of the run are temporary.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use soong::{
-    Config, ErrorCode, ErrorInfo, RunRequest, Runtime, StreamItem,
+    Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
     protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 
@@ -209,7 +212,7 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
         timeout_ms: u64::try_from(RUN_TIMEOUT.as_millis()).ok(),
         ..RunRequest::new(task)
     };
-    let outcome = runtime.run_result(start, |item| seen.observe(item)).await;
+    let outcome = observe(&runtime, start, seen).await;
     runtime.close().await;
     let outcome = outcome?;
     match (&outcome.status, &outcome.error) {
@@ -217,6 +220,20 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
         (_, Some(error)) => Err(error.clone()),
         (status, None) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("the run ended {}", status.as_str()))),
     }
+}
+
+/// Starts a run, passes each item of its stream to `seen`, and returns its outcome.
+async fn observe(
+    runtime: &Runtime,
+    request: RunRequest,
+    seen: &mut CallObservations,
+) -> Result<Arc<RunOutcome>, ErrorInfo> {
+    let run = runtime.start(request).await?;
+    let mut events = run.events()?;
+    while let Some(item) = events.next().await {
+        seen.observe(&item?);
+    }
+    run.wait().await
 }
 
 #[cfg(test)]
