@@ -241,7 +241,7 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
     let start = Instant::now();
     let listed = runtime.artifacts().list(place).await?.len();
     if listed < MANY {
-        return Err("artifacts are missing in the list".into());
+        return Err("artifacts are missing from the list".into());
     }
     rows.add(&format!("list of {MANY} artifacts"), "ms", start.elapsed().as_secs_f64() * 1e3, None);
     // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
@@ -249,7 +249,7 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
     runtime.artifacts().delete(place, "task_plan").await.ok();
     let run = runtime.start(RunRequest::new("plan").session(place.session_id.as_str())).await?;
     run.wait().await?;
-    let name = format!("run of two turns beside {MANY} artifacts");
+    let name = format!("run of two turns with {MANY} artifacts");
     rows.add(&name, "ms", start.elapsed().as_secs_f64() * 1e3, None);
     Ok(())
 }
@@ -282,8 +282,8 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
         store.commit(&[Append { fence: None, writes: paths.iter().map(announce).collect() }])?;
     }
     for path in &paths {
-        let file = blobs.local_path(path).ok_or("a blob is no file")?;
-        std::fs::create_dir_all(file.parent().ok_or("a file lies in no folder")?)?;
+        let file = blobs.local_path(path).ok_or("the blob store is not local")?;
+        std::fs::create_dir_all(file.parent().ok_or("the file has no parent folder")?)?;
         std::fs::write(file, [7; 1_000])?;
     }
     let start = Instant::now();

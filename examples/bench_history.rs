@@ -152,8 +152,8 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
         }
         runtime.close().await;
     }
-    print_row("the home is open", "ms", ready);
-    print_row("the first request of a new run has left", "ms", first);
+    print_row("home opened", "ms", ready);
+    print_row("first request of a new run", "ms", first);
     Ok(())
 }
 
@@ -185,8 +185,8 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
         done.push(ms(start.elapsed()));
         runtime.close().await;
     }
-    print_row(&format!("{INTERRUPTED} interrupted runs: the home is open"), "ms", ready);
-    print_row(&format!("{INTERRUPTED} interrupted runs: all think again"), "ms", thinking);
+    print_row(&format!("{INTERRUPTED} interrupted runs: open the home"), "ms", ready);
+    print_row(&format!("{INTERRUPTED} interrupted runs: all call the model again"), "ms", thinking);
     print_row(&format!("{INTERRUPTED} interrupted runs: all have ended"), "ms", done);
     Ok(())
 }
@@ -202,14 +202,14 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
         let switched = runtime.sessions().switch_head(&session, LONG / 2).await?;
         back.push(ms(start.elapsed()));
         if switched.sequence != LONG / 2 {
-            return Err(format!("it went to message {}", switched.sequence).into());
+            return Err(format!("the head moved to message {}", switched.sequence).into());
         }
         let start = Instant::now();
         runtime.sessions().switch_head(&session, LONG).await?;
         forth.push(ms(start.elapsed()));
     }
-    print_row(&format!("the head goes back over {} of {LONG} messages", LONG / 2), "ms", back);
-    print_row("forth again, off the path, by the links", "ms", forth);
+    print_row(&format!("rewind the head over {} of {LONG} messages", LONG / 2), "ms", back);
+    print_row("move the head forward again, to a message off the main path", "ms", forth);
     let (mut accepted, mut called) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), model.calls.load(SeqCst));
@@ -219,8 +219,8 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
         called.push(ms(model.call(before)? - start));
         runtime.sessions().switch_head(&session, LONG).await?;
     }
-    print_row(&format!("a run that goes back to message {} is accepted", LONG / 2), "ms", accepted);
-    print_row("its first request, with all these messages, has left", "ms", called);
+    print_row(&format!("a run that rewound to message {} is accepted", LONG / 2), "ms", accepted);
+    print_row("its first request, with the remaining messages", "ms", called);
     runtime.close().await;
     Ok(())
 }
@@ -262,8 +262,8 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
     let added = late.iter().zip(&early).map(|(late, early)| late - early).collect();
     print_row(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
     print_row(&format!("a turn at {CONVERSATION} messages"), "ms", late);
-    print_row(&format!("what {CONVERSATION} messages add to a turn"), "ms", added);
-    print_row("a further run reads them, and its first request has left", "ms", next);
+    print_row(&format!("cost of {CONVERSATION} more messages in a turn"), "ms", added);
+    print_row("first request of the next run, which reads these messages", "ms", next);
     Ok(())
 }
 
@@ -284,8 +284,8 @@ async fn main() -> Result<(), Failed> {
     println!("a trace with {LONG} messages of {} bytes each:", made::TEXT_BYTES);
     let each = size as f64 / LONG as f64;
     println!(
-        "{:<62} {each:>10.0} bytes  ({:.0} beside the text, which its event holds too)",
-        "on disk, a message with its event",
+        "{:<62} {each:>10.0} bytes  ({:.0} in addition to the text, which its event also contains)",
+        "a message with its event on disk",
         each - made::TEXT_BYTES as f64
     );
     rewinding(&long, rounds).await?;

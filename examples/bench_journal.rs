@@ -197,7 +197,7 @@ async fn row(dir: &Path, durability: Durability, writers: usize, limit: Duration
     took.sort_unstable();
     let appends = took.len() as u64;
     if published.load(Ordering::Relaxed) != appends * EVENTS_PER_APPEND {
-        return Err("what was published is not what was acknowledged".into());
+        return Err("published and acknowledged events differ".into());
     }
     let mean = took.iter().sum::<Duration>().as_secs_f64() * 1e3 / appends as f64;
     println!(

@@ -40,7 +40,7 @@ async fn main() -> Result<(), Failed> {
     let number = |place: usize, default: usize| -> Result<usize, Failed> {
         arguments
             .get(place)
-            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{text:?} is no number").into()))
+            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{text:?} is not a number").into()))
     };
     match arguments.first().map(String::as_str) {
         Some("requests") => requests::measure(number(1, 64)?, number(2, 5_000)?).await,
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Failed> {
         Some("idle") => idle::measure(number(1, 10_000)?, number(2, 1_000)?).await,
         Some("monitor") => monitor::measure(number(1, 1_000)?, number(2, 50)?.max(2)).await,
         Some("storm") => storm::run(number(1, 10_000)?, number(2, 4)?).await,
-        _ => Err("say what: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
+        _ => Err("usage: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
                   storm [DISCONNECTS] [RESTARTS], monitor [ACTORS] [PAIRS]"
             .into()),
     }

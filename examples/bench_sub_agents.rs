@@ -60,7 +60,7 @@ fn ensure(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
 async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
-    ensure(world.runtime.info().live_runs() == 0, "a run is alive behind its parent")
+    ensure(world.runtime.info().live_runs() == 0, "a run is still alive after its parent ended")
 }
 
 /// Measures the time from the program's call to the model call, for one child after the other.
@@ -113,7 +113,7 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
     let what = match scenario {
         "queued" => "a queued child (100000 in 2 GiB)",
         "working" => "a child in a model call",
-        _ => "a child that waits, with its child in a model call",
+        _ => "a child that waits for its own child in a model call",
     };
     print(&format!("{count} at once: memory of {what}"), each, "KiB", goal);
     world.close().await
@@ -128,7 +128,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         let children = world.spawn(&parent, count, "hold").await?;
         world.model.until_in_flight(count).await;
         children[0].cancel().await?;
-        ensure(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
+        ensure(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child did not end as cancelled")?;
         let others = world.runtime.info().live_runs();
         ensure(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
         let (start, calls) = (Instant::now(), world.model.calls());
@@ -162,9 +162,9 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     some(count).await?;
     let before = resident_bytes()?;
     some(count).await?;
-    print(&format!("{count} children came and went: growth"), (resident_bytes()? - before) / MIB, "MiB", Some(1.0));
+    print(&format!("{count} children started and ended: growth"), (resident_bytes()? - before) / MIB, "MiB", Some(1.0));
     let left = world.permits_in_use();
-    ensure(left.is_empty(), format!("permits or slots are out: {left:?}"))?;
+    ensure(left.is_empty(), format!("permits or slots were not returned: {left:?}"))?;
     world.close().await
 }
 
@@ -203,7 +203,7 @@ async fn idle(count: usize) -> Result<(), Failed> {
     }
     let count = count.next_multiple_of(AT_ONCE);
     let each = (resident_bytes()? - before) / count as f64 / KIB;
-    print(&format!("{count} at once: memory of a child that waits for a person"), each, "KiB", Some(16.0));
+    print(&format!("{count} at once: memory of a child that waits for a user"), each, "KiB", Some(16.0));
     world.close().await
 }
 
@@ -237,6 +237,6 @@ async fn main() -> Result<(), Failed> {
         "cancel" => cancel(number(1, 1_000)?, number(2, 20)?).await,
         "cancel_queued" => cancel_queued(number(1, 10_000)?, number(2, 3)?).await,
         "cycles" => cycles(number(1, 10_000)?).await,
-        other => Err(format!("there is no scenario {other:?}: see the head of this program").into()),
+        other => Err(format!("unknown scenario {other:?}: see the header of this program").into()),
     }
 }

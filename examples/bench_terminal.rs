@@ -218,8 +218,8 @@ fn alone(place: &Installation, count: usize) -> Result<(), Failed> {
     rounds("soong --version", count, |_| place.took(&["--version"]))?;
     rounds("soong --help", count, |_| place.took(&["--help"]))?;
     place.run(&["run", "--model", "offline", "What is here?"])?;
-    rounds("soong tree, no owner", count, |_| place.took(&["tree"]))?;
-    rounds("soong traces list, no owner", count, |_| place.took(&["traces", "list"]))
+    rounds("soong tree, no owner process", count, |_| place.took(&["tree"]))?;
+    rounds("soong traces list, no owner process", count, |_| place.took(&["traces", "list"]))
 }
 
 fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
@@ -227,7 +227,7 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
     let mut owner = place.command(&["run", "--session", "s", &task]);
     let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     service.wait(1 + count)?;
-    rounds(&format!("soong tree, an owner with {count} sub-agents at work"), count, |_| place.took(&["tree"]))?;
+    rounds(&format!("soong tree, owner process with {count} running sub-agents"), count, |_| place.took(&["tree"]))?;
     rounds("soong traces list, the same", count, |_| place.took(&["traces", "list"]))?;
 
     let traces: Value = serde_json::from_str(&place.run(&["traces", "list", "--json"])?.0)?;
@@ -237,13 +237,13 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
     let stopped = children.len().saturating_sub(1);
     rounds("soong traces stop, one sub-agent", stopped, |n| place.took(&["traces", "stop", children[n]]))?;
 
-    rounds("soong run --detach, accepted by the owner", count, |n| {
+    rounds("soong run --detach, accepted by the owner process", count, |n| {
         let took = place.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
         service.wait(1)?;
         Ok(took)
     })?;
     rounds("soong traces stop, a run", count, |n| place.took(&["traces", "stop", &format!("r{n}")]))?;
-    rounds(&format!("soong traces stop, a run with {CHILDREN} sub-agents at work"), count, |n| {
+    rounds(&format!("soong traces stop, a run with {CHILDREN} running sub-agents"), count, |n| {
         let session = format!("d{n}");
         place.run(&["run", "--detach", "--session", &session, &format!("{DIVIDE}{CHILDREN}")])?;
         service.wait(1 + CHILDREN)?;
@@ -285,7 +285,7 @@ fn main() -> Result<(), Failed> {
     let count: usize = args.next().map_or(Ok(30), |count| count.to_string_lossy().parse())?;
     if !binary.is_file() || !(2..=200).contains(&count) {
         let found = Path::display(&binary);
-        return Err(format!("usage: bench_terminal [SOONG] [ROUNDS, 2 to 200]; {found} must be the binary").into());
+        return Err(format!("usage: bench_terminal [SOONG] [ROUNDS]; {found} must be the binary, and ROUNDS 2 to 200, and ROUNDS 2 to 200").into());
     }
     let service = Service::start()?;
     let dir = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts a run at a Soong server, watches it to its end, and reads what it stored.
+"""Start a run on a Soong server, follow it to its end, and list the artifacts it stored.
 
 Needs nothing but httpx and websockets:
 
@@ -7,8 +7,8 @@ Needs nothing but httpx and websockets:
     soong serve &
     python examples/client.py "Report on this project" --mode orchestrator
 
-The token is that of SOONG_TOKEN, else server.token in the home. What the run wants leave for is asked on the terminal;
-without one it is refused. A connection that breaks off is taken up where it was: no event is missed, none comes twice.
+The token is read from SOONG_TOKEN, else from server.token in the home. Permissions are requested on the terminal;
+without a terminal they are denied. After a disconnect the client resumes: no event is missed or received twice.
 """
 
 import argparse
@@ -52,7 +52,7 @@ async def events(url: str, bearer: dict, session: str, since: int):
                         since = number
                     yield event
         except (OSError, websockets.WebSocketException) as broken:
-            print(f"  (the connection broke off: {broken}; going on behind event {since})", file=sys.stderr)
+            print(f"  (connection lost: {broken}; resuming after event {since})", file=sys.stderr)
         await asyncio.sleep(0.5)
 
 
@@ -66,7 +66,7 @@ def told(event: dict) -> str | None:
     data = event["data"]
     match event["event"]:
         case "loop_started":
-            return f"{data['agent_type']} begins, with {data['model']}"
+            return f"{data['agent_type']} started, with {data['model']}"
         case "goal_added":
             return f"goal {data['goal']['id']}: {short(data['goal']['description'])}"
         case "tool_started":
@@ -87,7 +87,7 @@ async def decide(client: httpx.AsyncClient, permission: dict) -> None:
     wanted = f"{permission['tool']} {permission['arguments_preview'][:200]}"
     answer = "n"
     if sys.stdin.isatty():
-        answer = await asyncio.to_thread(input, f"may it {wanted}? [y/N] ")
+        answer = await asyncio.to_thread(input, f"allow {wanted}? [y/N] ")
     decision = "allow_once" if answer.lower().startswith("y") else "deny"
     answered = await client.post(f"/api/permissions/{permission['permission_id']}", json={"decision": decision})
     if answered.is_error and answered.json()["error"]["code"] != "already_decided":
@@ -98,10 +98,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prompt")
     parser.add_argument("--url", default="http://127.0.0.1:7788")
-    parser.add_argument("--session", help="goes on in this session")
+    parser.add_argument("--session", help="continue this session")
     parser.add_argument("--mode", choices=["normal", "orchestrator"], default="normal")
-    parser.add_argument("--path", default=os.getcwd(), help="the project, on the server's machine")
-    parser.add_argument("--attach", type=pathlib.Path, help="a file that the run may read as an artifact")
+    parser.add_argument("--path", default=os.getcwd(), help="project folder on the server's machine")
+    parser.add_argument("--attach", type=pathlib.Path, help="file to upload as an artifact for the run")
     options = parser.parse_args()
     bearer = {"Authorization": f"Bearer {token()}"}
     async with httpx.AsyncClient(base_url=options.url, headers=bearer, timeout=30) as client:

@@ -103,7 +103,7 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
     }
     std::thread::sleep(then);
     if let Some(status) = running.child.try_wait()? {
-        return Err(format!("the child ended by itself: {status}").into());
+        return Err(format!("the child exited before it was killed: {status}").into());
     }
     for line in running.kill()?.1 {
         told.push(Report::read(&line)?);
@@ -169,7 +169,7 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {
             let kept = home.keep();
-            let head = format!("seed {seed}, kill {kill} ({moment:?}); the home is kept in {}", kept.display());
+            let head = format!("seed {seed}, kill {kill} ({moment:?}), home kept in {}", kept.display());
             drill.counts.close(&drill.ledger);
             return Ok((drill.counts, [head].into_iter().chain(violations).collect()));
         }

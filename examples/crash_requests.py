@@ -199,7 +199,7 @@ def settle(server, chance, counts, seen):
             return []
         time.sleep(0.02)
     left = server.ask("GET", "/api/traces/running?limit=5")[1]["traces"]
-    return [f"still at work: {trace['trace_id']}" for trace in left]
+    return [f"still running: {trace['trace_id']}" for trace in left]
 
 
 def check(server, seen):
@@ -277,7 +277,7 @@ def main():
             print(f"{folder}: {found[:3]}", flush=True)
         else:
             shutil.rmtree(folder)
-        print(f"seed {seed}, {time.time() - begun:.0f} s: {counts}, {len(wrong)} did not hold", flush=True)
+        print(f"seed {seed}, {time.time() - begun:.0f} s: {counts}, {len(wrong)} violations", flush=True)
     sys.exit(1 if wrong else 0)
 
 

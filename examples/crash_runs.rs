@@ -82,7 +82,7 @@ impl Counts {
             took.as_secs_f64(),
             starts - cycles
         );
-        println!("events told {told}, effects made {effects}, histories checked {histories}");
+        println!("events reported {told}, effects made {effects}, histories checked {histories}");
         let shown = |of: &BTreeMap<&str, u64>| {
             of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
         };
@@ -162,7 +162,7 @@ fn cycle(
             (ChildEnd::Killed, PlannedEnd::Planned { point, .. }) => *counts.kills.entry(point).or_default() += 1,
             (ChildEnd::Killed, _) => *counts.kills.entry("any time").or_default() += 1,
             (ChildEnd::Other(how), _) => {
-                cycle.violations.push(Violation::new("child ended by itself", how));
+                cycle.violations.push(Violation::new("child exited by itself", how));
                 break;
             }
         }

@@ -31,7 +31,7 @@ impl Model for Backwards {
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         async move {
             let asked = request.messages.iter().rev().find(|message| message.role == Role::User);
-            let asked = asked.ok_or_else(|| ModelError::new(Failure::Rejected, "nobody asked anything"))?;
+            let asked = asked.ok_or_else(|| ModelError::new(Failure::Rejected, "the request has no user message"))?;
             let mut text = String::new();
             for word in asked.content.split_whitespace().rev() {
                 // Simulates the latency of a service. If the run is cancelled, this future is dropped here.

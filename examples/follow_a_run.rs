@@ -35,7 +35,7 @@ fn line(event: &Event) -> Option<String> {
     Some(match event {
         Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {}: {}", goal.id, goal.description),
         Event::SubAgent(SubAgentEvent::Started { mode, task, .. }) => {
-            format!("{} begins: {}", mode.as_str(), task.lines().next().unwrap_or_default())
+            format!("{} started: {}", mode.as_str(), task.lines().next().unwrap_or_default())
         }
         Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, status, .. }) => {
             let name = sub_trace_id.as_str().rsplit('@').next().unwrap_or_default();

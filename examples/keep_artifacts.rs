@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A file of the user: stored immediately, under a name derived from its file name.
     let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";
     let uploaded = runtime.artifacts().upload(&place, "my notes.md", "text/markdown", notes.into()).await?;
-    println!("took in {:?} as version {}", uploaded.label(), uploaded.current_version);
+    println!("uploaded {:?} as version {}", uploaded.label(), uploaded.current_version);
 
     // Matches although quotes and dash differ. The result contains the match layer and the replaced text.
     let old = "Ship it on \"Friday\" - if the tests pass";
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Visible from every session of the same user.
     let service = runtime.artifacts().service();
     service.save(&place, Save::new("user:glossary", "text/plain", "run: one execution of the agent loop")).await?;
-    println!("there is: {}", service.list_keys(&place).await?.join(", "));
+    println!("artifacts: {}", service.list_keys(&place).await?.join(", "));
 
     for version in service.list_versions(&place, uploaded.label()).await? {
         let text = runtime.artifacts().load(&place, uploaded.label(), Some(version.version)).await?.text().await?;

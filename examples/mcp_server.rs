@@ -40,7 +40,7 @@ pub fn serve() {
         process::exit(3);
     }
     if mode == "garbage" {
-        say("\u{1b}[31mthis is no JSON\n{\"jsonrpc\": \"2.0\", \"id\": {}}\n[[[");
+        say("\u{1b}[31mthis is not JSON\n{\"jsonrpc\": \"2.0\", \"id\": {}}\n[[[");
     }
     let calls = Calls::default();
     for line in stdin().lock().lines().map_while(Result::ok) {

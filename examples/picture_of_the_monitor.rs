@@ -97,7 +97,7 @@ impl DemoTerminal {
             match self.written.recv_timeout(Duration::from_millis(100)) {
                 Ok(bytes) => self.screen.process(&bytes),
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() < PATIENCE => {}
-                Err(_) => return Err(format!("it does not come; there is:\n{}", self.shows()).into()),
+                Err(_) => return Err(format!("timed out; the screen shows:\n{}", self.shows()).into()),
             }
         }
         Ok(())

@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let run = runtime.start(RunRequest::new("How warm is it in Lisbon?").expect(schema).budget(budget)).await?;
     let weather: Weather = run.wait_as().await?;
     println!("{}: {} degrees", weather.city, weather.celsius);
-    println!("it took {} calls of the two that it had", run.wait().await?.stats.own.model_calls);
+    println!("{} of 2 model calls used", run.wait().await?.stats.own.model_calls);
 
     // With a budget of zero model calls, the run ends before its first call.
     let none = Budget { model_calls: Some(0), ..Budget::default() };

@@ -67,6 +67,8 @@ const MACHINE: &str = "actors/src/run/machine";
 mod imports;
 #[path = "architecture/modules.rs"]
 mod modules;
+#[path = "architecture/public_api.rs"]
+mod public_api;
 #[path = "architecture/rules.rs"]
 mod rules;
 #[path = "architecture/words.rs"]
@@ -91,7 +93,7 @@ fn root() -> PathBuf {
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path} cannot be read: {error}"))
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path} read failed: {error}"))
 }
 
 fn walk(dir: &Path, found: &mut Vec<PathBuf>) {

@@ -25,7 +25,7 @@ fn report_of(result: &Value) -> String {
 fn demo_reports_on_project_files_and_prints_report_path() {
     let world = TestHome::new();
     let ran = world.run(&["demo"]).expect_code(0);
-    let path = ran.out.lines().find_map(|line| line.strip_prefix("The report lies in ")).expect(&ran.out);
+    let path = ran.out.lines().find_map(|line| line.strip_prefix("Report: ")).expect(&ran.out);
     let report = std::fs::read_to_string(path).unwrap();
     for part in ["README.md", "src/main.rs", "docs/guide.md"] {
         assert!(report.contains(part), "{part} is missing in {report}");
@@ -37,7 +37,7 @@ fn demo_reports_on_project_files_and_prints_report_path() {
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
     ran.expect_stderr(&["explore-001", "artifact report version 1 saved"]);
     // The suggested command works.
-    let hint = ran.err.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
+    let hint = ran.err.lines().find_map(|line| line.strip_prefix("Details: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).expect_code(0);
     assert!(listed.out.contains("orchestrator"), "{}", listed.out);
     for _ in 0..5 {
@@ -84,12 +84,15 @@ fn plans_are_stored_in_the_project_except_by_the_demo() {
     for part in ["Explore it", "completed", ".soong-agent/tasks/s/", "-explore-it-"] {
         assert!(listed.out.contains(part), "{part} is missing in {}", listed.out);
     }
-    listed.expect_stderr(&["some lie in the home"]);
+    listed.expect_stderr(&["some journals are in the home"]);
     let journals = || std::fs::read_dir(world.project().join(".soong-agent/tasks/s")).map_or(0, Iterator::count);
     let dry = world.run(&["tasks", "cleanup"]).expect_code(0);
-    assert!(dry.out.contains("its task was completed"), "{}", dry.out);
-    dry.expect_stderr(&["2 task journals: nothing was deleted; --yes deletes"]);
-    assert_eq!(world.run(&["tasks", "cleanup", "--older-than", "1d", "--yes"]).expect_code(0).out, "nothing may go\n");
+    assert!(dry.out.contains("the task was completed"), "{}", dry.out);
+    dry.expect_stderr(&["2 task journals: nothing was deleted; delete with --yes"]);
+    assert_eq!(
+        world.run(&["tasks", "cleanup", "--older-than", "1d", "--yes"]).expect_code(0).out,
+        "nothing to delete\n"
+    );
     assert_eq!(journals(), 1);
     world.run(&["tasks", "cleanup", "--yes"]).expect_code(0).expect_stderr(&["2 of 2 task journals deleted"]);
     assert_eq!(journals(), 0);
@@ -154,7 +157,7 @@ fn records_match_the_output_of_the_demo() {
         world
             .run(&["traces", "events", id, "--since", &beyond])
             .expect_code(3)
-            .expect_stderr(&["no event", "Leave --since out"]);
+            .expect_stderr(&["no event", "Omit --since"]);
         let messages = world.run(&["traces", "messages", id, "--json"]).expect_code(0).json();
         assert_eq!(messages.as_array().unwrap().len() as u64, trace["total_messages"].as_u64().unwrap());
     }
@@ -196,7 +199,7 @@ fn offline_model_answers_and_continues_a_session() {
     let is_old = |event: &Value| event["run_id"] == first["run_id"];
     assert!(!second.iter().any(is_old), "a continued session shows what is new");
     let human = world.run(&["run", "--model", "offline", "--mode", "orchestrator", "Report"]).expect_code(0);
-    human.expect_stderr(&["Artifacts", "report.md", "completed: ", "Look closer: "]);
+    human.expect_stderr(&["Artifacts", "report.md", "completed: ", "Details: "]);
     assert!(!human.out.contains("completed: "), "a pipe gets the answer alone: {}", human.out);
     let elsewhere = world.dir.path().join("user").display().to_string();
     world.run(&["run", "--continue", "--path", &elsewhere, "--model", "offline", "x"]).expect_code(3);
@@ -235,11 +238,11 @@ fn wrong_usage_and_unknown_names_have_distinct_exit_codes() {
     let world = TestHome::new();
     for list in [["sessions", "list"].as_slice(), &["traces", "list"], &["usage"]] {
         let listed = world.run(list).expect_code(0);
-        assert_eq!(listed.out, "No sessions yet. Start one: soong chat\n", "{list:?}");
+        assert_eq!(listed.out, "No sessions yet. Start one with: soong chat\n", "{list:?}");
         world
             .run(&[&["--home", "no-such-home"], list].concat())
             .expect_code(3)
-            .expect_stderr(&["there is no home", "soong demo"]);
+            .expect_stderr(&["there is no home at", "soong demo"]);
     }
     assert_eq!(world.run(&["sessions", "list", "--json"]).expect_code(0).json(), json!([]));
     assert_eq!(world.run(&["usage", "--json"]).expect_code(0).json()["usage"], json!([]));

@@ -80,13 +80,10 @@ fn work_through(world: &TestHome) -> Vec<String> {
     };
     assert_eq!(say(&["list"]).out, "no artifacts\n");
     assert_eq!(say(&["put", "plan", "README.md"]).out, "plan version 1: text/markdown, 28 B\n");
-    assert_eq!(
-        say(&["edit", "plan", "--old", "ships", "--new", "boats"]).out,
-        "plan version 2: found as it was given\n"
-    );
+    assert_eq!(say(&["edit", "plan", "--old", "ships", "--new", "boats"]).out, "plan version 2: exact match\n");
     let near = say(&["edit", "plan", "--old", "Counts  boats", "--new", "Counts all"]).out;
-    assert!(near.contains("plan version 3: found by a ") && near.contains("% alike"), "{near}");
-    assert!(near.contains("what was replaced:\n  Counts boats\n"), "{near}");
+    assert!(near.contains("plan version 3: ") && near.contains(" match, ") && near.contains("% similar"), "{near}");
+    assert!(near.contains("replaced:\n  Counts boats\n"), "{near}");
     assert_eq!(say(&["get", "plan"]).out, "# Lighthouse\n\nCounts all.\n");
     assert_eq!(say(&["get", "plan", "--version", "1"]).out, "# Lighthouse\n\nCounts ships.\n");
     let shown = say(&["show", "plan"]).out;
@@ -102,7 +99,7 @@ fn work_through(world: &TestHome) -> Vec<String> {
     assert!(std::fs::read(world.project().join("plan.docx")).unwrap().starts_with(b"PK"));
     let listed = say(&["list"]).out;
     assert!(listed.contains("ARTIFACT") && listed.contains("# Lighthouse Counts all."), "{listed}");
-    assert_eq!(say(&["delete", "plan"]).out, "deleted plan: its versions 1, 2, 3\n");
+    assert_eq!(say(&["delete", "plan"]).out, "deleted plan: versions 1, 2, 3\n");
     assert_eq!(say(&["list"]).out, "no artifacts\n");
     said
 }
@@ -149,7 +146,7 @@ fn errors_are_the_same_with_and_without_an_owner() {
             (&["put", "../x", "README.md"], 2, "cannot name an artifact"),
             (&["put", "x", "nothing.md"], 3, "nothing.md cannot be read"),
             (&["put", "x", "src"], 2, "src is a folder"),
-            (&["put", "x", "README.md", "--content-type", "text/\n"], 2, "no content type"),
+            (&["put", "x", "README.md", "--content-type", "text/\n"], 2, "not a valid content type"),
             (&["get", "plan", "-o", "no/where"], 1, "no/where cannot be written"),
         ] {
             let ran = world.run(&[&["artifacts"], args, &session].concat()).expect_code(code);
@@ -199,7 +196,7 @@ fn default_session_is_last_of_project_and_user_scope_needs_none() {
     world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).expect_code(0);
     fails(&world, &["show", "plan"], 3, &["artifact_not_found"]);
     let ran = artifact(&world, &["list"]);
-    ran.expect_stderr(&["session t, the last one of this project"]);
+    ran.expect_stderr(&["session t(last session of this project)"]);
     assert!(ran.out.contains("user:style") && !ran.out.contains("plan"), "{}", ran.out);
     let elsewhere = |args: &[&str]| {
         let mut command = world.command(&[&["artifacts"], args].concat());
@@ -207,8 +204,8 @@ fn default_session_is_last_of_project_and_user_scope_needs_none() {
     };
     assert_eq!(elsewhere(&["get", "user:style"]).expect_code(0).out, "# Lighthouse\n\nCounts ships.\n");
     elsewhere(&["put", "user:note", "../project/README.md"]).expect_code(0);
-    elsewhere(&["list"]).expect_code(3).expect_stderr(&["no session of the project", "--session ID"]);
-    elsewhere(&["get", "plan"]).expect_code(3).expect_stderr(&["no session of the project", "--session ID"]);
+    elsewhere(&["list"]).expect_code(3).expect_stderr(&["the project", "--session ID"]);
+    elsewhere(&["get", "plan"]).expect_code(3).expect_stderr(&["the project", "--session ID"]);
 }
 
 #[test]
@@ -227,21 +224,21 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     let look = |door: &str| {
         let listed = artifact(&world, &["list"]);
         assert!(listed.out.contains("plan      2*"), "{door}: {}", listed.out);
-        listed.expect_stderr(&["* has edits that are no stored version yet"]);
+        listed.expect_stderr(&["* has edits that are not a stored version yet"]);
         assert_eq!(artifact(&world, &["get", "plan"]).out, "# Plan\n\ntwo\n", "{door}");
         let shown = artifact(&world, &["show", "plan", "--json"]).json();
         assert_eq!((&shown["content"], &shown["versions"]), (&json!("# Plan\n\ntwo\n"), &json!([])), "{door}");
         assert_eq!((&shown["artifact"]["dirty"], &shown["artifact"]["stored_version"]), (&json!(true), &json!(0)));
-        assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none is stored)"), "{door}");
-        assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions yet\n");
+        assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none stored)"), "{door}");
+        assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions\n");
         fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; there is: none yet"]);
-        fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["it is when its run ends"]);
+        fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["a version is stored when its run ends"]);
         let session = world.run(&["sessions", "show", "s"]).expect_code(0);
         assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
         // Artifacts of a session with active runs are not deleted, and the output says so.
         let cleanup = artifact(&world, &["cleanup", "--all"]);
-        assert_eq!(cleanup.out, "nothing may go\n", "{door}");
-        cleanup.expect_stderr(&["left out: 1 artifact of session s, which has runs that have not ended"]);
+        assert_eq!(cleanup.out, "nothing to delete\n", "{door}");
+        cleanup.expect_stderr(&["skipped: 1 artifact of session s, which has unfinished runs"]);
     };
     look("the owner");
     owner.child.kill().unwrap();
@@ -252,7 +249,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     // A command that changes an artifact becomes the owner. It first stores the edits of the killed process as a
     // version.
     write(&world, "plan.md", "mine");
-    artifact(&world, &["put", "plan", "plan.md"]).expect_stderr(&["1 run was left unfinished by an earlier process"]);
+    artifact(&world, &["put", "plan", "plan.md"]).expect_stderr(&["1 run was interrupted by an earlier process"]);
     let versions = artifact(&world, &["versions", "plan", "--json"]).json();
     let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
     assert_eq!(numbers, [2, 3]);
@@ -270,7 +267,7 @@ fn user_edit_between_run_edits_is_kept_and_stores_are_reported() {
     asked.end();
     let asked = service.next();
     let edited = artifact(&world, &["edit", "my plan", "--old", "one", "--new", "two"]);
-    assert_eq!(edited.out, "my plan version 2: found as it was given\n");
+    assert_eq!(edited.out, "my plan version 2: exact match\n");
     let mut asked = asked;
     asked.call("update_artifact", &json!({ "name": "my plan", "old": "two", "new": "three" }));
     asked.end();
@@ -306,7 +303,7 @@ fn unnamed_artifact_is_addressed_by_its_id() {
         let id = captured["artifact_id"].as_str().unwrap().to_owned();
         assert!(artifact(&world, &["list"]).out.contains(&id), "{door}");
         assert!(artifact(&world, &["get", &id]).out.contains("a long line a long line"), "{door}");
-        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (the only one)"), "{door}");
+        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (only version)"), "{door}");
         assert!(world.run(&["sessions", "show", "s"]).expect_code(0).out.contains(&id), "{door}");
         fails(&world, &["put", &id, "README.md"], 2, &["cannot name an artifact"]);
         id
@@ -317,7 +314,7 @@ fn unnamed_artifact_is_addressed_by_its_id() {
     ran.expect_stderr(&[&format!("artifact {id} version 1 saved"), &format!("  {id}  version 1  ")]);
     ran.expect_stderr(&[&format!("soong artifacts show {id} --session s")]);
     assert_eq!(check("no owner"), id);
-    assert_eq!(artifact(&world, &["delete", &id]).out, format!("deleted {id}: its version 1\n"));
+    assert_eq!(artifact(&world, &["delete", &id]).out, format!("deleted {id}: version 1\n"));
 }
 
 #[test]
@@ -327,14 +324,18 @@ fn cleanup_lists_candidates_and_deletes_only_with_yes() {
     artifact(&world, &["put", "user:style", "README.md"]);
     world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).expect_code(0);
     artifact(&world, &["put", "other", "README.md"]);
-    assert_eq!(artifact(&world, &["cleanup"]).out, "nothing may go\n", "ordinary ones stay");
-    assert_eq!(artifact(&world, &["cleanup", "--all", "--older-than", "1d"]).out, "nothing may go\n");
-    assert_eq!(artifact(&world, &["cleanup", "--all", "--max-bytes", "56"]).out, "nothing may go\n");
+    assert_eq!(artifact(&world, &["cleanup"]).out, "nothing to delete\n", "ordinary ones stay");
+    assert_eq!(artifact(&world, &["cleanup", "--all", "--older-than", "1d"]).out, "nothing to delete\n");
+    assert_eq!(artifact(&world, &["cleanup", "--all", "--max-bytes", "56"]).out, "nothing to delete\n");
     let listed = artifact(&world, &["cleanup", "--all", "--max-bytes", "28"]);
     assert!(listed.out.contains("plan") && listed.out.contains("more than 28") && !listed.out.contains("other"));
     let listed = artifact(&world, &["cleanup", "--all"]);
-    listed.expect_stderr(&["2 artifacts, 56 B: nothing was deleted; --yes deletes"]);
-    assert!(listed.out.contains("ordinary ones are included") && !listed.out.contains("style"), "{}", listed.out);
+    listed.expect_stderr(&["2 artifacts, 56 B: nothing was deleted; delete with --yes"]);
+    assert!(
+        listed.out.contains("the request includes ordinary artifacts") && !listed.out.contains("style"),
+        "{}",
+        listed.out
+    );
     fails(&world, &["cleanup", "--session", "no"], 3, &["there is no session no"]);
     let done = artifact(&world, &["cleanup", "--all", "--session", "s", "--yes", "--json"]).json();
     assert_eq!((&done["dry_run"], done["deleted"].as_array().unwrap().len()), (&json!(false), 1));
@@ -355,7 +356,7 @@ fn terminal_gets_text_but_no_binary_data() {
     let (code, rows) = sit(&["get", "picture"]);
     assert_eq!(code, Some(2));
     let said = rows.join("\n");
-    assert!(said.contains("it is not printed on a terminal") && said.contains("-o FILE"), "{said}");
+    assert!(said.contains("is not printed on a terminal") && said.contains("-o FILE"), "{said}");
     let (code, rows) = sit(&["get", "bad"]);
     assert_eq!((code, rows[0].as_str()), (Some(0), "one [31mtwo"), "the emulator shows no replacement characters");
     // A pipe receives the unmodified bytes.
@@ -363,5 +364,5 @@ fn terminal_gets_text_but_no_binary_data() {
     let (code, rows) = sit(&["get", "picture", "-o", "copy.png"]);
     assert_eq!(code, Some(0), "{rows:?}");
     assert_eq!(std::fs::read(world.project().join("copy.png")).unwrap(), [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
-    fails(&world, &["get", "picture", "--json"], 2, &["bytes are no JSON", "-o FILE"]);
+    fails(&world, &["get", "picture", "--json"], 2, &["--json requires -o FILE", "-o FILE"]);
 }

@@ -87,7 +87,7 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     assert!(ran.out.contains("has ended: cancelled"), "{}", ran.out);
     drop(children);
     let ended = owner.finish().expect_code(1);
-    ended.expect_stderr(&["cancelled from elsewhere"]);
+    ended.expect_stderr(&["cancelled by another client"]);
     follower.finish().expect_code(0);
     let mut seen = vec![json!(1)];
     seen.extend(followed.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["event_id"].clone()));
@@ -95,7 +95,7 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     let stored = world.run(&["traces", "events", "s", "--json"]).expect_code(0).json_lines();
     assert_eq!(stored.len(), seen.len());
     assert!(!has_socket(&world), "an owner that leaves takes its socket along");
-    assert!(world.run(&["tree"]).expect_code(0).out.contains("nothing is at work"));
+    assert!(world.run(&["tree"]).expect_code(0).out.contains("no active runs"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
     std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
     // Signals in quick succession may be merged into one.
     let mut said = Vec::new();
-    while !said.iter().any(|line: &String| line.contains("left at once")) {
+    while !said.iter().any(|line: &String| line.contains("exited immediately")) {
         running.interrupt();
         match heard.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => said.push(line),
@@ -158,7 +158,7 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     owner.child.wait().unwrap();
     drop(children);
     let rest = followed.map(Result::unwrap).count();
-    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has gone", "soong run --continue"]);
+    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has exited", "soong run --continue"]);
     assert!(rest > 3);
 
     assert!(has_socket(&world), "kill -9 leaves the socket behind");
@@ -183,9 +183,9 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     assert!(asked.body.to_string().matches("Looked.").count() >= 2, "{}", asked.body);
     asked.answer("Whole again.");
     let ran = next.finish().expect_code(0);
-    ran.expect_stderr(&["3 runs were left unfinished by an earlier process"]);
+    ran.expect_stderr(&["3 runs were interrupted by an earlier process"]);
     assert!(ran.out.contains("Whole again."), "{}", ran.out);
-    world.run(&["run", "--trace", "s", "--model", "offline"]).expect_code(2).expect_stderr(&["has its answer"]);
+    world.run(&["run", "--trace", "s", "--model", "offline"]).expect_code(2).expect_stderr(&["ends with an answer"]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn owner_serves_a_second_run_and_waits_until_it_ends() {
     first_asked.answer("One.");
     let mut first = first;
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(heard.any(|line| line.unwrap().contains("this process stays until all have ended")));
+    assert!(heard.any(|line| line.unwrap().contains("this process exits when all have ended")));
     second_asked.answer("Two.");
     let ran = second.finish().expect_code(0);
     assert!(ran.out.contains("Two."), "{}", ran.out);
@@ -252,7 +252,7 @@ fn background_process_exits_after_its_detached_run() {
     while has_socket(&world) {
         // Meanwhile `tree` succeeds, either through the owner or from disk.
         world.run(&["tree", "--json"]).expect_code(0);
-        assert!(Instant::now() < deadline, "the background process stays");
+        assert!(Instant::now() < deadline, "the background process could not detach");
     }
     assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "disk");
 }
@@ -264,7 +264,7 @@ fn detached_run_reports_why_it_cannot_start() {
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("sessions.sqlite"), "no database").unwrap();
     let ran = world.run(&["run", "--detach", "--model", "offline", "x"]).expect_code(1);
-    ran.expect_stderr(&["the background process did not begin", "host.log"]);
+    ran.expect_stderr(&["the background process did not start", "host.log"]);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn tree_shows_what_a_run_waits_for() {
         let run = actors(&tree, "run").into_iter().find(|run| run["run"]["task"] == task).cloned().unwrap();
         run["activity"].as_str().unwrap().to_owned()
     };
-    assert_eq!(activity(&world, "Second"), "waits for a free model call");
+    assert_eq!(activity(&world, "Second"), "waiting for a free model call slot");
     assert_eq!(activity(&world, "First"), "model call");
     // A failed call waits for its backoff and lets the other call proceed.
     let mut follower = world.start(&["traces", "events", "a", "--json", "--follow"]);
@@ -336,7 +336,7 @@ fn tree_shows_what_a_run_waits_for() {
     let asked = service.next();
     assert_eq!(asked.last_message(), "Second");
     let waits = activity(&world, "First");
-    assert!(waits.starts_with("waits ") && waits.ends_with("s, then try 2"), "{waits}");
+    assert!(waits.starts_with("waiting ") && waits.ends_with("s before attempt 2"), "{waits}");
     assert_eq!(activity(&world, "Second"), "model call");
     world.run(&["traces", "stop", "a"]).expect_code(0);
     world.run(&["traces", "stop", "b"]).expect_code(0);
@@ -364,15 +364,15 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop((first, second));
-    watching.finish().expect_code(1).expect_stderr(&["has gone", "soong run --continue"]);
+    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --continue"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();
-    assert_eq!(asked.body["messages"].as_array().unwrap().len(), 4, "the same session: {}", asked.body);
+    assert_eq!(asked.body["messages"].as_array().unwrap().len(), 4, "the same session. {}", asked.body);
     asked.answer("Four.");
     drop(says);
     assert!(said.any(|line| line == "Four."));
-    assert!(notes.any(|line| line.contains("2 runs were left unfinished by an earlier process")));
+    assert!(notes.any(|line| line.contains("2 runs were interrupted by an earlier process")));
     talking.finish().expect_code(0);
 }
 
@@ -384,9 +384,9 @@ fn suspended_owner_blocks_no_command() {
     let asked = service.next();
     owner.signal(Signal::STOP);
     let tree = world.run(&["tree", "--json"]).expect_code(0);
-    tree.expect_stderr(&["does not answer", "read from disk"]);
+    tree.expect_stderr(&["does not respond", "read from disk"]);
     assert_eq!(tree.json()["source"], "disk");
-    world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not answer", "fg"]);
+    world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not respond", "fg"]);
     owner.signal(Signal::CONT);
     assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "owner");
     asked.answer("One.");
@@ -442,7 +442,7 @@ fn control_socket_speaks_plain_http() {
         ("/api/traces?colour=red HTTP/1.1", "400", "validation_error"),
         ("/api/traces/s/events?tree=true&limit=2 HTTP/1.1", "200", r#""session_seq":2"#),
         ("/api/traces/nothing HTTP/1.1", "404", "trace_not_found"),
-        ("/api/nothing HTTP/1.1", "404", "there is no route GET /api/nothing"),
+        ("/api/nothing HTTP/1.1", "404", "no route GET /api/nothing"),
     ] {
         let answer: Vec<String> = ask(request).collect();
         assert!(answer[0].starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer:?}");

@@ -47,7 +47,7 @@ fn home_opens_again_after_a_kill_at_every_fault_point() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(9), "{plan}: {:?}\n{err}", output.status);
         let plan = if plan.contains('=') { plan.to_owned() } else { format!("{plan}=kill") };
-        assert!(err.contains(&format!("note: faults are on purpose: {plan}\n")), "{err}");
+        assert!(err.contains(&format!("note: fault injection enabled: {plan}\n")), "{err}");
         let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
         assert_eq!(sessions.as_array().unwrap().len(), usize::from(begun), "{plan}");
         // The next process can open the home and run in it.
@@ -71,7 +71,7 @@ fn demo_completes_despite_injected_failures() {
     for (plan, restarts) in plan_and_restarts {
         let world = TestHome::new();
         let ran = demo(&world, plan).expect_code(0);
-        ran.expect_stderr(&["note: faults are on purpose: "]);
+        ran.expect_stderr(&["note: fault injection enabled: "]);
         assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed", "{plan}");
         assert_eq!(count(&ran, "actor_restarted"), restarts, "{plan}");
         assert!(!world.home().join("logs").read_dir().unwrap().any(|entry| {
@@ -109,11 +109,11 @@ fn interrupted_run_resumes_with_its_own_model() {
     assert_eq!(killed.code, None, "{}", killed.err);
     // A message for the default model requires that model. Resuming the interrupted run does not.
     let message = ["run", "--session", "s", "--reset", "model", "and now?"];
-    world.run(&message).expect_code(2).expect_stderr(&["no model can be reached"]);
+    world.run(&message).expect_code(2).expect_stderr(&["no usable model"]);
     world.run(&["run", "--trace", "s"]).expect_code(0);
     // Now no run is interrupted, and there is no message to answer. The command fails for that reason, not for the
     // model.
-    world.run(&["run", "--trace", "s"]).expect_code(2).expect_stderr(&["has its answer"]);
+    world.run(&["run", "--trace", "s"]).expect_code(2).expect_stderr(&["ends with an answer"]);
 }
 
 #[test]

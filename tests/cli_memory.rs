@@ -54,7 +54,7 @@ fn experiences_are_listed_and_broken_ones_reported() {
     assert_eq!(rows[0], ["ID", "CATEGORY", "INTENT", "STATE", "HELPFUL", "HARMFUL", "TEXT"]);
     assert_eq!(rows[1][..6], ["ex_001", "tool_usage", "fix-test", "rust", "3", "1"]);
     assert!(rows.len() == 3 && rows[2][0] == "ex_002" && !listed.out.contains('\u{1b}'), "{}", listed.out);
-    assert!(listed.err.contains("left out: line 18: `metrics.helpful` must be a whole number"), "{}", listed.err);
+    assert!(listed.err.contains("skipped: line 18: `metrics.helpful` must be a whole number"), "{}", listed.err);
 
     let found = world
         .run(&["experiences", "list", "--json", "--intent", "Fix Test", "--state", "python"])
@@ -71,12 +71,15 @@ fn experiences_are_listed_and_broken_ones_reported() {
         shown.starts_with("ex_001 · tool_usage\nintent: fix-test\n") && shown.ends_with("Then the others.\n"),
         "{shown}"
     );
-    world.run(&["experiences", "show", "ex_404"]).expect_code(3).expect_stderr(&["there is no experience \"ex_404\""]);
+    world.run(&["experiences", "show", "ex_404"]).expect_code(3).expect_stderr(&["no experience \"ex_404\""]);
 
     let mut doctor = world.command(&["doctor"]);
     let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().expect_code(0).out;
     let line = doctor.lines().find(|line| line.starts_with("warning  memory: ")).unwrap_or(&doctor);
-    assert!(line.ends_with("experiences.md: line 18: `metrics.helpful` must be a whole number from 0 on"), "{doctor}");
+    assert!(
+        line.ends_with("experiences.md: line 18: `metrics.helpful` must be a whole number, 0 or greater"),
+        "{doctor}"
+    );
 
     let empty = TestHome::new();
     assert_eq!(empty.run(&["experiences", "list", "--json"]).expect_code(0).json(), json!([]));
@@ -142,7 +145,7 @@ fn reflection_stores_experiences_on_a_side_branch() {
         .expect_code(0);
     let before = world.run(&["traces", "messages", "s", "--json"]).expect_code(0).json();
     let looked = world.run(&["traces", "reflect", "s", "--focus", "the tests"]).expect_code(0);
-    assert!(looked.out.contains("learned: ex_004; helped: ex_001"), "{}{}", looked.out, looked.err);
+    assert!(looked.out.contains("learned: ex_004; helpful: ex_001"), "{}{}", looked.out, looked.err);
     let shown = world.run(&["experiences", "show", "ex_004", "--json"]).expect_code(0).json();
     assert_eq!((&shown["trace_id"], &shown["metrics"]), (&json!("s"), &json!({"helpful": 1, "harmful": 0})));
     let book = std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap();
@@ -154,7 +157,7 @@ fn reflection_stores_experiences_on_a_side_branch() {
         "the conversation stays"
     );
     let all = world.run(&["traces", "messages", "s", "--all"]).expect_code(0).out;
-    assert_eq!(all.lines().filter(|line| line.starts_with('#') && line.ends_with("(looks back)")).count(), 2, "{all}");
+    assert_eq!(all.lines().filter(|line| line.starts_with('#') && line.ends_with("(reflection)")).count(), 2, "{all}");
     let asked = before.as_array().unwrap().len() + 1;
     world.run(&["sessions", "switch", "s", &asked.to_string()]).expect_code(2);
     world.run(&["run", "--model", "offline", "--session", "s", "Again."]).expect_code(0);

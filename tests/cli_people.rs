@@ -206,13 +206,13 @@ fn output_schema_is_enforced_with_one_retry() {
     begin(&world, &service, &["run", "--output-schema", "bad.json", "x"])
         .finish()
         .expect_code(2)
-        .expect_stderr(&["is no JSON"]);
+        .expect_stderr(&["contains no JSON value"]);
     begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().expect_code(3);
     std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
     begin(&world, &service, &["run", "--output-schema", "odd.json", "x"])
         .finish()
         .expect_code(2)
-        .expect_stderr(&["no usable JSON schema"]);
+        .expect_stderr(&["not a valid JSON schema"]);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn budget_option_ends_the_run_with_a_message() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().expect_code(1).expect_stderr(&[
-        "the budget does not do for the next step",
+        "the budget is too small for the next step",
         "budget_exceeded",
         "--budget-tokens",
     ]);
@@ -228,7 +228,7 @@ fn budget_option_ends_the_run_with_a_message() {
     begin(&world, &service, &["run", "--budget-usd", "much", "x"])
         .finish()
         .expect_code(2)
-        .expect_stderr(&["is no amount of USD"]);
+        .expect_stderr(&["is not a valid amount of USD"]);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
     seat.wait_for_text("answer:");
     seat.wait_for_text("asks");
     seat.type_keys("\u{4}");
-    seat.wait_for_text("it stays open");
+    seat.wait_for_text("the request stays open");
     works.answer("worked");
     let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
@@ -288,7 +288,7 @@ fn answer_needs_no_model() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (_, id) = parked(&world, &service, &[]);
     let ran = world.run(&["questions", "answer", &id, "blue"]).expect_code(0);
-    assert!(ran.out.contains("goes on with the next `soong run --session`"), "{}", ran.out);
+    assert!(ran.out.contains("resumes with the next `soong run --session`"), "{}", ran.out);
     let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
     assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("blue")));
     world.run(&["questions", "answer", &id, "red"]).expect_code(4).expect_stderr(&["already_decided"]);
@@ -340,16 +340,16 @@ async fn owner_without_a_socket_is_distinguished_from_no_owner() {
     let pid = std::process::id();
     tokio::task::block_in_place(|| {
         let tree = world.run(&["tree"]).expect_code(0);
-        tree.expect_stderr(&[&format!("process {pid} owns this home and has no control socket")]);
+        tree.expect_stderr(&[&format!("process {pid} owns this home but has no control socket")]);
         assert!(!tree.err.contains("cut off"), "{}", tree.err);
         let sessions = world.run(&["sessions", "list"]).expect_code(0).out;
-        assert!(sessions.contains("1 at work, asks"), "{sessions}");
+        assert!(sessions.contains("1 active, waiting for input"), "{sessions}");
         let doctor = world.run(&["doctor"]);
         assert!(doctor.out.contains("has no control socket"), "{}", doctor.out);
         let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
         let id = asked[0]["permission_id"].as_str().unwrap();
         let refused = world.run(&["permissions", "allow", id]).expect_code(4);
-        refused.expect_stderr(&["home_locked", "That program decides"]);
+        refused.expect_stderr(&["home_locked", "Answer or decide in that program"]);
         let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
         assert_eq!(asked[0]["status"], "pending");
     });

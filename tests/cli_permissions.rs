@@ -41,7 +41,7 @@ fn call_requiring_permission_is_denied_without_a_terminal() {
     writes(&service, "note.md");
     let next = service.next();
     assert!(
-        next.last_message().contains("[permission_denied]") && next.last_message().contains("nobody can be asked"),
+        next.last_message().contains("[permission_denied]") && next.last_message().contains("no approver is available"),
         "{}",
         next.last_message()
     );
@@ -68,7 +68,7 @@ fn allow_option_grants_permission_within_its_scope() {
     begin(&world, &service, &["run", "--allow", "write:", "x"])
         .finish()
         .expect_code(2)
-        .expect_stderr(&["allows nothing"]);
+        .expect_stderr(&["is not a permission rule"]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn run_ends_with_a_list_of_denied_calls() {
     request.end();
     service.next().answer("I could not.");
     let ran = run.finish().expect_code(0);
-    ran.expect_stderr(&["2 calls were refused, since nobody could be asked:", "a b.md", "rm -r no_such_folder"]);
+    ran.expect_stderr(&["2 calls were denied, because no approver was available:", "a b.md", "rm -r no_such_folder"]);
     let suggested = suggested(&ran.err);
     let options: Vec<&str> = suggested.iter().map(String::as_str).collect();
     let run = begin(&world, &service, &[&["run"], &options[..], &["--fail-on-denied", "x"]].concat());

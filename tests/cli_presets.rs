@@ -160,7 +160,7 @@ fn skills_are_listed_and_shown_with_their_origin() {
             "style home About"
         ]
     );
-    for part in ["skills/s.md: there is a skill \"style\" already", "skills/x.md:1: "] {
+    for part in ["skills/s.md: ignored, because a skill named \"style\" already", "skills/x.md:1: "] {
         assert!(listed.err.contains(part), "{}", listed.err);
     }
     let json = world.run(&["skills", "list", "--json"]).expect_code(0).json();
@@ -176,7 +176,7 @@ fn skills_are_listed_and_shown_with_their_origin() {
     world
         .run(&["skills", "show", "nope"])
         .expect_code(3)
-        .expect_stderr(&["there is no skill \"nope\"; there is: browser, deploy"]);
+        .expect_stderr(&["no skill \"nope\"; there is: browser, deploy"]);
     world.run(&["skills", "list", "--path", "no/where"]).expect_code(2).expect_stderr(&["--path DIR"]);
     let home = world.home();
     assert!(!home.join("sessions.sqlite").exists(), "looking begins nothing");
@@ -201,7 +201,7 @@ fn config_overrides_preset_files_and_files_override_built_ins() {
     let of = |name: &str| {
         let mut all = listed.as_array().unwrap().iter().filter(|preset| preset["name"] == name);
         let one = all.next().unwrap_or_else(|| panic!("{name} in {listed}"));
-        assert!(all.next().is_none(), "{name} is there once");
+        assert!(all.next().is_none(), "{name} matches only once");
         one.clone()
     };
     assert_eq!((&of("default")["origin"], of("default").get("file")), (&json!("built in"), None));
@@ -243,7 +243,7 @@ fn invalid_file_is_reported_and_no_run_starts() {
         (
             "agents/a.md",
             "---\nname: a\ndescription: d\ntoolz: [read]\n---\n",
-            "agents/a.md:4: `toolz` there is no such key",
+            "agents/a.md:4: `toolz` is not a known key",
         ),
         (
             "agents/a.md",
@@ -270,13 +270,13 @@ fn missing_skill_is_reported_with_the_available_ones() {
     let world = TestHome::new();
     write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/o.md", &skill("other"))]);
     let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).expect_code(3);
-    refused.expect_stderr(&["there is no skill \"style\"; there is: browser, other", "skill_not_found"]);
+    refused.expect_stderr(&["no skill \"style\"; there is: browser, other", "skill_not_found"]);
     assert!(!refused.err.contains("panicked"), "{}", refused.err);
     world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     let mut doctor = world.command(&["doctor"]);
     let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().expect_code(0).out;
-    assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: there is no skill"), "{doctor}");
-    assert!(doctor.contains("the home's files can be used: 1 preset, 1 skill"), "{doctor}");
+    assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: no skill"), "{doctor}");
+    assert!(doctor.contains("the files of the home are valid: 1 preset, 1 skill"), "{doctor}");
 
     // An interrupted run whose preset has lost its skill fails when it is resumed.
     write(&world.home(), &[("skills/s.md", &skill("style"))]);
@@ -289,7 +289,7 @@ fn missing_skill_is_reported_with_the_available_ones() {
     drop(asked);
     std::fs::remove_file(world.home().join("skills/s.md")).unwrap();
     let ended = begin(&world, &service, &["run", "--trace", "s"]).finish().expect_code(1);
-    ended.expect_stderr(&["there is no skill \"style\""]);
+    ended.expect_stderr(&["no skill \"style\""]);
     let trace = world.run(&["traces", "show", "s", "--json"]).expect_code(0).json()["trace"].clone();
     assert_eq!(trace["status"], "failed", "{trace}");
 }

@@ -28,7 +28,9 @@ fn configure(world: &TestHome, text: &str) {
 fn config_show_prints_values_with_origin_but_no_secret() {
     let world = TestHome::new();
     let fresh = world.run(&["config", "show"]).expect_code(0).out;
-    for part in ["environment SOONG_AGENT_HOME", "none: everything has its default", "model.name = \"gpt-4.1-mini\""] {
+    for part in
+        ["environment SOONG_AGENT_HOME", "none (all settings have their defaults)", "model.name = \"gpt-4.1-mini\""]
+    {
         assert!(fresh.contains(part), "{part:?} is missing in {fresh}");
     }
     assert!(!world.home().exists(), "looking makes nothing");
@@ -186,7 +188,7 @@ fn completed(world: &TestHome, line: &[&str]) -> Vec<String> {
 #[test]
 fn ids_and_configured_names_are_completed() {
     let world = TestHome::new();
-    assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home");
+    assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home at");
     std::fs::write(world.project().join("notes.md"), "notes").unwrap();
     for session in ["session-a", "other"] {
         world.run(&["run", "--model", "offline", "--session", session, "Begin"]).expect_code(0);
@@ -250,7 +252,7 @@ fn owner_rotates_daily_logs_and_logs_no_key() {
     assert_eq!(world.run(&["run", "--model", "offline", "x"]).expect_code(0).err.matches("INFO").count(), 0);
     let (names, text) = files(&logs);
     assert!(names.len() == 1 && names[0].starts_with("soong.") && names[0].ends_with(".log"), "{names:?}");
-    for part in ["the home is open", "a run was accepted", "a run has ended", "the home is closed"] {
+    for part in ["home opened", "run accepted", "run ended", "home closed"] {
         assert!(text.contains(part), "{part:?} is missing in {text}");
     }
     world.run(&["traces", "list"]).expect_code(0);
@@ -263,7 +265,7 @@ fn owner_rotates_daily_logs_and_logs_no_key() {
     let mut command = world.command(&["-vv", "run", "--timeout", "1", "Wait for me"]);
     command.env("OPENAI_BASE_URL", &service.address).env("OPENAI_API_KEY", "sk-s3cret-0123456789");
     let ran = KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(1);
-    ran.expect_stderr(&["INFO", "the home is closed"]);
+    ran.expect_stderr(&["INFO", "home closed"]);
     let (names, text) = files(&logs);
     assert!(names.len() <= 7, "{names:?}");
     assert!(!ran.err.contains("s3cret") && !text.contains("s3cret"), "{}", ran.err);
@@ -284,7 +286,7 @@ fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
         path.to_str().unwrap().to_owned()
     };
     let named = pipe(world.project().join("pipe"));
-    let refused = "no ordinary file";
+    let refused = "not a regular file";
     world.run(&["run", "--model", "offline", "--config", &named, "x"]).expect_code(2).expect_stderr(&["pipe", refused]);
     world
         .run(&["run", "--model", "offline", "--output-schema", &named, "x"])
@@ -295,7 +297,7 @@ fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
     std::fs::remove_file(config).unwrap();
     let database = pipe(world.home().join("sessions.sqlite"));
     for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"], &["serve", "--addr", "127.0.0.1:0"]] {
-        world.run(args).expect_code(1).expect_stderr(&[&database, "is a pipe", "move it away"]);
+        world.run(args).expect_code(1).expect_stderr(&[&database, "is a pipe", "move it to another folder"]);
     }
     let said = world.run(&["doctor"]).expect_code(1).out;
     assert!(said.contains("is a pipe"), "{said}");
@@ -311,7 +313,7 @@ fn empty_database_is_rejected_if_the_home_has_history() {
     for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"]] {
         world.run(args).expect_code(1).expect_stderr(&["sessions.sqlite is empty", "restore a backup"]);
     }
-    assert_eq!(database.metadata().unwrap().len(), 0, "it is left as it is");
+    assert_eq!(database.metadata().unwrap().len(), 0, "it is was not changed");
     // Without other signs of earlier sessions, an empty file counts as a database that was being created.
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
     for log in ["sessions.sqlite-wal", "sessions.sqlite-shm"] {
@@ -354,7 +356,7 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
     let world = TestHome::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert_eq!(json["broken"], 0);
-    assert!(check(&json, "home").contains("made on first use"), "{json}");
+    assert!(check(&json, "home").contains("it is created on first use"), "{json}");
     assert!(check(&json, "config").starts_with("ok"), "{json}");
     assert!(!world.home().exists());
 
@@ -368,10 +370,10 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
     assert!(lines.by_ref().take_while(|line| !line.is_empty()).all(is_fine), "{said}");
     // Confinement is never "ok", since at least the network is reachable.
     assert!(!said.contains("ok       confinement") && said.contains("reachable  the network\n"), "{said}");
-    assert_eq!(lines.collect::<Vec<_>>(), ["nothing is broken"]);
+    assert_eq!(lines.collect::<Vec<_>>(), ["no check failed"]);
     assert!(!said.contains("s3cret") && !said.contains('\u{1b}'), "{said}");
     let home = world.home().display().to_string();
-    assert!(said.contains("nobody owns the home") && said.contains(&format!("{home} can be written to")), "{said}");
+    assert!(said.contains("nobody owns the home") && said.contains(&format!("{home} is writable")), "{said}");
 
     std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
@@ -382,7 +384,7 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
 fn doctor_reports_problems_with_advice() {
     let world = TestHome::new();
     let json = doctor(&world, &["--json"], &[], 1).json();
-    assert!(check(&json, "model").starts_with("broken no model can be reached: OPENAI_API_KEY is not set"), "{json}");
+    assert!(check(&json, "model").starts_with("broken no usable model: OPENAI_API_KEY is not set"), "{json}");
     assert!(check(&json, "model").contains("soong demo"), "{json}");
 
     std::fs::write(world.home(), "no folder").unwrap();
@@ -411,7 +413,7 @@ fn doctor_reports_problems_with_advice() {
     std::fs::write(&database, "no database".repeat(1_000)).unwrap();
     let json = doctor(&world, &["--json"], &KEY, 1).json();
     assert_eq!((&json["broken"], check(&json, "database").starts_with("broken")), (&1.into(), true), "{json}");
-    assert_eq!(std::fs::read(&database).unwrap(), "no database".repeat(1_000).into_bytes(), "left as it is");
+    assert_eq!(std::fs::read(&database).unwrap(), "no database".repeat(1_000).into_bytes(), "was not changed");
 }
 
 #[test]
@@ -429,7 +431,7 @@ fn doctor_distinguishes_active_from_interrupted_runs() {
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "owner").contains("nobody owns"), "{json}");
     let runs = check(&json, "runs");
-    assert!(runs.starts_with("warning 1 run left unfinished") && runs.contains("soong run --trace"), "{json}");
+    assert!(runs.starts_with("warning 1 run interrupted") && runs.contains("soong run --trace"), "{json}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("/help lists what you can do");
+    seat.wait_for_text("/help lists the commands");
     seat.wait_for_text("›");
     seat.type_keys("First question\r");
     let mut asked = service.next();
@@ -85,7 +85,7 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     seat.wait_for_text("completed: ");
 
     seat.type_keys("/mode orchestrator\r");
-    seat.wait_for_text("mode orchestrator from now on");
+    seat.wait_for_text("mode set to orchestrator");
     seat.type_keys("Second question\r");
     let mut asked = service.next();
     asked.text("This takes too");
@@ -130,7 +130,7 @@ fn resized_window_is_redrawn_cleanly() {
         seat.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
             let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
             let root = shown.iter().position(|row| row.starts_with("● default"));
-            let foot = shown.iter().rposition(|row| row.contains("at work"));
+            let foot = shown.iter().rposition(|row| row.contains("active"));
             let fits = shown.iter().all(|row| row.chars().count() < usize::from(columns));
             let is_framed = |(root, foot): (usize, usize)| {
                 root < foot
@@ -240,7 +240,7 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     seat.type_keys("/quit\r");
     let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "`soong chat --continue` goes on with it"), "{rows:#?}");
+    assert!(has(&rows, "continue it with `soong chat --continue`"), "{rows:#?}");
 }
 
 #[test]

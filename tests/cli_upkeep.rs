@@ -49,10 +49,10 @@ fn backup_made_during_a_run_is_a_usable_home() {
     let home = world.home().canonicalize().unwrap();
     let copied = PathBuf::from(&copy).canonicalize().unwrap();
     for part in [
-        format!("the home {} was copied to {}\n", home.display(), copied.display()),
+        format!("copied the home {} to {}\n", home.display(), copied.display()),
         "2 sessions, database ".to_owned(),
         "1 artifact: 1 file, 28 B\n".to_owned(),
-        "also: config.toml\n".to_owned(),
+        "also copied: config.toml\n".to_owned(),
     ] {
         assert!(ran.out.contains(&part), "{part:?} is missing in {}", ran.out);
     }
@@ -61,12 +61,12 @@ fn backup_made_during_a_run_is_a_usable_home() {
     owner.finish().expect_code(0);
 
     for (args, says) in [
-        (&["doctor"][..], "1 run left unfinished"),
+        (&["doctor"][..], "1 run interrupted"),
         (&["sessions", "list"], "o "),
         (&["artifacts", "get", "README.md", "--session", "s"], "Counts ships."),
         (&["run", "--session", "s", "And now?"], "offline"),
         (&["run", "--trace", "o"], "Wait"),
-        (&["doctor"], "none is unfinished"),
+        (&["doctor"], "no unfinished runs"),
     ] {
         let ran = world.run(&[&["--home", &copy], args].concat()).expect_code(0);
         assert!(ran.out.contains(says), "{args:?}: {says:?} is missing in {}", ran.out);
@@ -89,14 +89,14 @@ fn backup_reports_missing_files_and_copies_the_rest() {
     let path = shown.lines().find(|line| line.starts_with("guide.md")).unwrap().split_whitespace().last().unwrap();
     std::fs::remove_file(path).unwrap();
     let ran = world.run(&["backup", "../copy"]).expect_code(1);
-    ran.expect_stderr(&["error: 1 file of an artifact is not in the backup", "soong doctor"]);
+    ran.expect_stderr(&["error: 1 artifact file is missing from the backup", "soong doctor"]);
     assert!(ran.out.contains("2 artifacts: 1 file, 28 B") && ran.out.contains("MISSING: sessions/s/"), "{}", ran.out);
     let home = beside(&world, "copy").display().to_string();
     world.run(&["--home", &home, "artifacts", "get", "README.md", "--session", "s"]).expect_code(0);
     world
         .run(&["backup", "../copy"])
         .expect_code(4)
-        .expect_stderr(&["the folder ../copy is not empty", "not there yet"]);
+        .expect_stderr(&["the folder ../copy is not empty", "an empty folder"]);
 }
 
 /// An exported trace, read from its folder with the types that wrote it.
@@ -185,7 +185,7 @@ fn exported_trace_is_complete_and_readable_without_soong() {
         .fold((0, 0), |(messages, events), folder| (messages + folder.messages.len(), events + folder.events.len()));
     let place = beside(&world, "out").canonicalize().unwrap();
     let said = format!(
-        "trace {demo} and {below} below it written to {}: {} messages, {} events\n",
+        "trace {demo} (sub-traces: {below}) written to {}: {} messages, {} events\n",
         place.display(),
         count.0,
         count.1
@@ -300,10 +300,10 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
         ids
     };
     let listed = world.run(&cleanup(&[])).expect_code(0);
-    for part in ["SESSION", "may go", "a   ", "left, for they have runs that have not ended: cut\n"] {
+    for part in ["SESSION", "may go", "a   ", "kept, because they have runs that have not ended: cut\n"] {
         assert!(listed.out.contains(part), "{part:?} is missing in {}", listed.out);
     }
-    listed.expect_stderr(&["3 sessions: nothing was deleted; --yes deletes"]);
+    listed.expect_stderr(&["3 sessions: nothing was deleted; delete with --yes"]);
     assert!(!listed.out.contains("new"), "{}", listed.out);
     assert_eq!(sessions(), ["a", "b", "cut", "files", "new"]);
 
@@ -327,6 +327,6 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     ran.expect_stderr(&["1 of 1 session deleted"]);
     assert!(ran.out.contains("deleted") && !world.home().join("sessions/files").exists(), "{}", ran.out);
     assert_eq!(sessions(), ["cut", "new", "o"]);
-    let left = "nothing may go\nleft, for they have runs that have not ended: cut\n";
+    let left = "nothing to delete\nkept, because they have runs that have not ended: cut\n";
     assert_eq!(world.run(&cleanup(&["--yes"])).expect_code(0).out, left);
 }

@@ -242,6 +242,6 @@ pub trait ArtifactService: Send + Sync + 'static {
 
 /// Returns the error for a key without an artifact.
 pub(crate) fn not_found(key: &str) -> ErrorInfo {
-    let message = format!("there is no artifact {key:?}: see the list of artifacts for what there is");
+    let message = format!("there is no artifact {key:?}: list the artifacts to see the existing ones");
     ErrorInfo::new(ErrorCode::ArtifactNotFound, message)
 }

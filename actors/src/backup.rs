@@ -111,7 +111,9 @@ impl Drop for CancelOnDrop {
 
 fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> Result<BackupReport, ErrorInfo> {
     let reader = SqliteReader::open(home.join(DATABASE)).map_err(|error| match error {
-        StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::FileNotFound, format!("there is no home: {what}")),
+        StoreError::NotFound(what) => {
+            ErrorInfo::new(ErrorCode::FileNotFound, format!("the home does not exist: {what} is missing"))
+        }
         error => ErrorInfo::from(&error),
     })?;
     let home = home.canonicalize().map_err(|error| storage_error(home, &error))?;
@@ -186,24 +188,24 @@ fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     let refuse = |why: &str| ErrorInfo::new(ErrorCode::ValidationError, format!("{} {why}", dir.display()));
     match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(false) => {}
-        Ok(true) => return Err(refuse("is not empty: name a folder that is, or one that is not there yet")),
+        Ok(true) => return Err(refuse("is not empty: choose an empty folder, or one that does not exist yet")),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refuse("is no folder")),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refuse("is not a folder")),
         Err(error) => return Err(storage_error(dir, &error)),
     }
     let full = std::path::absolute(dir).map_err(|error| storage_error(dir, &error))?;
     // Only the existing part of the path can contain links.
     let known = full.ancestors().find_map(|known| Some((known, known.canonicalize().ok()?)));
-    let (known, real) = known.ok_or_else(|| refuse("leads nowhere"))?;
+    let (known, real) = known.ok_or_else(|| refuse("has no existing parent folder"))?;
     let rest = full.strip_prefix(known).unwrap_or(Path::new(""));
     if rest.components().any(|step| step == Component::ParentDir) {
-        return Err(refuse("leads nowhere"));
+        return Err(refuse("contains `..` below a folder that does not exist"));
     }
     let place = real.join(rest);
     if place.starts_with(home) {
-        return Err(refuse("lies in the home that is to be copied"));
+        return Err(refuse("is inside the home to be copied"));
     }
-    let parent = place.parent().ok_or_else(|| refuse("cannot be the place of a copy"))?;
+    let parent = place.parent().ok_or_else(|| refuse("cannot be the target of a backup"))?;
     fs::create_dir_all(parent).map_err(|error| storage_error(parent, &error))?;
     // Joining an empty path adds a trailing slash.
     Ok(place.components().collect())
@@ -292,10 +294,10 @@ impl BackupCopy<'_> {
 
     /// Copies the file of one version; the inner error is the reason why this one cannot be copied.
     fn copy_version(&mut self, blob: &StoredBlob, source: Option<&Path>) -> Result<Result<(), String>, ErrorInfo> {
-        let Some(source) = source else { return Ok(Err("it has no path that can be read".to_owned())) };
+        let Some(source) = source else { return Ok(Err("its path is not valid".to_owned())) };
         Ok(match self.copy_file(source, Path::new(&blob.path))? {
             Ok(size) if size == blob.size => Ok(()),
-            Ok(size) => Err(format!("it has {size} bytes, and {} were stored", blob.size)),
+            Ok(size) => Err(format!("it has {size} bytes, but {} were stored", blob.size)),
             Err(error) => Err(error.to_string()),
         })
     }

@@ -170,7 +170,7 @@ pub(crate) fn budget_exceeded_error(mark: &LimitStatus) -> ErrorInfo {
     let LimitStatus { dimension, used, limit } = mark;
     let name = dimension.as_str();
     let message = format!(
-        "the budget does not do for the next step: {used} of {limit} {name} are used; give it more, or less to do"
+        "the budget is too small for the next step: {used} of {limit} {name} used; raise the limit, or reduce the task"
     );
     let details = serde_json::json!({ "dimension": dimension, "used": used, "limit": limit });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::BudgetExceeded, message) }

@@ -269,8 +269,8 @@ impl EventBus {
 /// Returns the error for a cursor after the end of the store; `last` is the number of the last event.
 pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
-        "event {cursor} is not one of this store, whose last event is {last}: a backup was restored, or it is another \
-         home. Read again from the beginning"
+        "event {cursor} does not exist in this store, whose last event is {last}: a backup was restored, or this is \
+         another home. Read again from the beginning"
     );
     let details = json!({ "start_again": 0, "last": last, "store_id": format_store_id(store) });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }

@@ -57,7 +57,7 @@ impl<'a> FrontMatter<'a> {
         if !lines.next().is_some_and(|(_, line)| is_fence(line)) {
             return Err(FrontMatterFault::at(
                 1,
-                "a file begins with a line `---`, keys such as `name: …`, and a line `---`",
+                "the file must begin with a line `---`, keys such as `name: …`, and another line `---`",
             ));
         }
         let mut entries: Vec<FrontMatterEntry<'a>> = Vec::new();
@@ -67,7 +67,7 @@ impl<'a> FrontMatter<'a> {
         let mut is_skipping = false;
         loop {
             let Some((number, line)) = lines.next() else {
-                return Err(FrontMatterFault::at(1, "the front matter has no end: close it with a line `---`"));
+                return Err(FrontMatterFault::at(1, "the front matter is not closed: add a line `---`"));
             };
             if is_fence(line) {
                 entries.extend(open_entry.map(require_value).transpose()?);
@@ -94,7 +94,7 @@ impl<'a> FrontMatter<'a> {
             entries.extend(open_entry.take().map(require_value).transpose()?);
             let entry = parse_entry(number, line)?;
             if let Some(earlier) = entries.iter().find(|earlier| earlier.key == entry.key) {
-                let message = format!("stands in line {} already: keep one of the two", earlier.line);
+                let message = format!("is already set in line {}: remove one of the two", earlier.line);
                 return Err(fault_for_key(number, entry.key, message));
             }
             match entry.value {
@@ -112,7 +112,7 @@ impl<'a> FrontMatter<'a> {
                 let suggestion = suggestion::nearest(unknown.key, known.iter().copied())
                     .map(|key| format!(", did you mean `{key}`?"));
                 let suggestion = suggestion.unwrap_or_default();
-                let message = format!("there is no such key{suggestion}; there is: {}", known.join(", "));
+                let message = format!("is not a known key{suggestion}; known keys: {}", known.join(", "));
                 Err(fault_for_key(unknown.line, unknown.key, message))
             }
         }
@@ -136,7 +136,7 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a text.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, FrontMatterFault> {
-        self.value(key, "one text in one line", Value::text)
+        self.value(key, "a single text on one line", Value::text)
     }
 
     /// Returns a list of texts. Also accepts a single text with commas, as other formats use.
@@ -152,7 +152,7 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a list of texts.
     pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<String>>, FrontMatterFault> {
-        self.value(key, "a list: `[a, b]`, or a line `- a` for each", |value| value.list().map(<[String]>::to_vec))
+        self.value(key, "a list: `[a, b]`, or one line `- a` per item", |value| value.list().map(<[String]>::to_vec))
     }
 
     /// Returns a number accepted by `is_good`; `what` describes the allowed range for the error.
@@ -220,11 +220,11 @@ fn parse_entry(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontM
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) else {
-        let message = "this is no `key: value` at the beginning of a line, no item `- …` of a list, and no comment";
+        let message = "expected `key: value` at the beginning of a line, a list item `- …`, or a comment";
         return Err(FrontMatterFault::at(number, message));
     };
     if !value.is_empty() && !value.starts_with([' ', '\t', '\r']) {
-        return Err(fault_for_key(number, key, "wants a blank behind its colon"));
+        return Err(fault_for_key(number, key, "needs a space after its colon"));
     }
     let value = value::parse(value.trim()).map_err(|message| fault_for_key(number, key, message))?;
     Ok(FrontMatterEntry { key, line: number, value })
@@ -233,7 +233,7 @@ fn parse_entry(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontM
 /// Rejects a key whose value was expected on the following lines but is missing.
 fn require_value(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
     match entry.value {
-        Value::Empty => Err(fault_for_key(entry.line, entry.key, "has no value: give it one, or leave the key out")),
+        Value::Empty => Err(fault_for_key(entry.line, entry.key, "has no value: set one, or remove the key")),
         _ => Ok(entry),
     }
 }

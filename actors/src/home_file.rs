@@ -111,13 +111,13 @@ fn add<T>(
     let name = parsed.required("name").map_err(at)?;
     check_name(name).map_err(|message| at(parsed.fault("name", message)))?;
     if let Some((_, other)) = found.by_name.get(name) {
-        let message = format!("{name:?} is that of {} too: give one of the two another name", other.display());
+        let message = format!("{name:?} is also used by {}: rename one of the two", other.display());
         return Err(at(parsed.fault("name", message)));
     }
     let one = read(name, &parsed).map_err(at)?;
     if let Some((_, line)) = parsed.foreign().first() {
         let keys: Vec<String> = parsed.foreign().iter().map(|(key, _)| format!("`{key}`")).collect();
-        let message = format!("keys of another program are ignored: {}", keys.join(", "));
+        let message = format!("ignored keys of another program: {}", keys.join(", "));
         found.warnings.push(HomeFileError { file: file.to_owned(), line: Some(*line), key: None, message });
     }
     found.by_name.insert(name.to_owned(), (one, file.to_owned()));
@@ -127,7 +127,7 @@ fn add<T>(
 /// Lists the files to read, sorted by path.
 fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFileError> {
     let unreadable = |error: io::Error| {
-        HomeFileError::whole(folder, format!("the folder cannot be read ({error}): mend it, or move it away"))
+        HomeFileError::whole(folder, format!("the folder cannot be read ({error}): repair it, or move it away"))
     };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -149,7 +149,7 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
             files.push(folder.join(name));
         }
         if files.len() > MAX_FILES {
-            let message = format!("the folder holds more than {MAX_FILES} files *.md: take some out");
+            let message = format!("the folder contains more than {MAX_FILES} *.md files: remove some");
             return Err(HomeFileError::whole(folder, message));
         }
     }
@@ -160,9 +160,11 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
 /// Reads a regular file as UTF-8. Other kinds, such as pipes, are rejected, because reading them might never end.
 fn text(file: &Path) -> Result<String, HomeFileError> {
     let fault = |message: String| HomeFileError::whole(file, message);
-    let unreadable = |error: io::Error| fault(format!("cannot be read ({error}): mend it, or move it away"));
+    let unreadable = |error: io::Error| fault(format!("cannot be read ({error}): repair it, or move it away"));
     if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(fault("is no file: move it away, or let its name not end in .md".to_owned()));
+        return Err(fault(
+            "is not a regular file: move it away, or rename it so that it does not end in .md".to_owned(),
+        ));
     }
     let mut bytes = Vec::new();
     File::open(file).and_then(|open| open.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
@@ -172,7 +174,7 @@ fn text(file: &Path) -> Result<String, HomeFileError> {
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let message = "this is no UTF-8: save the file in that encoding".to_owned();
+        let message = "this is not UTF-8: save the file as UTF-8".to_owned();
         HomeFileError { file: file.to_owned(), line: Some(line), key: None, message }
     })
 }

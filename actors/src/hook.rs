@@ -156,11 +156,11 @@ impl Hooks {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             match self.run(&hook.command, &input, project, limit_ms).await {
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if event.event.can_deny() => {
-                    result.denied = Some(reason.unwrap_or_else(|| format!("{} says no", hook_name(&hook.command))));
+                    result.denied = Some(reason.unwrap_or_else(|| format!("{} denied it", hook_name(&hook.command))));
                     break;
                 }
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
-                    let why = format!("{}: {} cannot refuse", hook_name(&hook.command), event.event.as_str());
+                    let why = format!("{}: {} hooks cannot deny", hook_name(&hook.command), event.event.as_str());
                     result.failures.push(why);
                 }
                 Ok(_) => {}
@@ -181,25 +181,25 @@ impl Hooks {
         let finished = launch
             .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
             .await
-            .map_err(|error| format!("it could not be started: {error}"))?;
+            .map_err(|error| format!("could not be started: {error}"))?;
         let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
         let complaint = match crate::text::shorten(&stderr, MAX_STDERR_CHARS) {
             nothing if nothing.is_empty() => nothing,
             said => format!(": {said}"),
         };
         match finished.status {
-            None => return Err(format!("it took longer than {limit_ms} ms, and was ended{complaint}")),
-            Some(status) if !status.success() => return Err(format!("it failed ({status}){complaint}")),
+            None => return Err(format!("timed out after {limit_ms} ms and was killed{complaint}")),
+            Some(status) if !status.success() => return Err(format!("failed ({status}){complaint}")),
             Some(_) => {}
         }
         if finished.stdout.total() > MAX_ANSWER_BYTES as u64 {
-            return Err(format!("it answered more than {MAX_ANSWER_BYTES} bytes"));
+            return Err(format!("its output is larger than {MAX_ANSWER_BYTES} bytes"));
         }
         let answer = String::from_utf8_lossy(finished.stdout.head());
         if answer.trim().is_empty() {
             return Ok(None);
         }
-        let expected = r#"it has to answer {"decision": "allow"} or {"decision": "deny", "reason": "…"}, or nothing"#;
+        let expected = r#"its output must be {"decision": "allow"}, {"decision": "deny", "reason": "…"}, or empty"#;
         serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{expected}: {error}"))
     }
 }

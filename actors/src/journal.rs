@@ -262,11 +262,11 @@ impl Actor for JournalActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             JournalMsg::UpdateStatus if self.journal.writer.is_closed() => {
-                return Err("the writer thread is gone".into());
+                return Err("the writer thread has ended".into());
             }
             JournalMsg::UpdateStatus => match self.journal.writer.queue_len() {
                 0 => self.status.set_state("running", ""),
-                waiting => self.status.set_state("running", format!("{waiting} appends wait")),
+                waiting => self.status.set_state("running", format!("{waiting} queued appends")),
             },
         }
         Ok(())

@@ -142,7 +142,7 @@ impl Server {
         let name = &self.name;
         let why = match state {
             ServerState::Down { error, .. } => error.message.clone(),
-            ServerState::Ready(_) => "its connection has ended, and there is no other one yet".to_owned(),
+            ServerState::Ready(_) => "its connection ended, and it has not reconnected yet".to_owned(),
             ServerState::Starting => "it has not answered yet".to_owned(),
         };
         ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("MCP server {name:?} is not available: {why}"))
@@ -236,7 +236,7 @@ impl McpServers {
     fn set_ready(&self, server: &Server, client: ServerClient, tools: Vec<Arc<RegisteredTool>>) {
         let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
         for missing in missing_mcp_tools(&self.config, &server.name, &names) {
-            tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
+            tracing::warn!(server = %server.name, missing, "the configuration names a tool that the MCP server does not offer");
         }
         self.publish(server, tools);
         if let ServerState::Down { .. } = server.state.send_replace(ServerState::Ready(client)) {
@@ -273,7 +273,7 @@ impl McpServers {
         let mut next = ToolRegistry::clone(&self.built_in);
         for tool in self.servers.values().flat_map(|server| server.tools()) {
             if let Err(error) = next.register_entry(tool) {
-                tracing::warn!(%error, "a tool of an MCP server is left out");
+                tracing::warn!(%error, "a tool of an MCP server is not offered");
             }
         }
         *registry = Arc::new(next);
@@ -312,10 +312,7 @@ pub(crate) async fn start(
 pub(crate) fn give_up(mcp: &McpServers, actor_tree: &ActorTree) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,
-        format!(
-            "what keeps MCP servers crashed more often than it may ({}): restart the process",
-            restart::SUPERVISOR.label
-        ),
+        format!("the MCP supervisor exceeded its restart limit ({}): restart the process", restart::SUPERVISOR.label),
     );
     let show = |kind, id: &str| {
         let status = actor_tree.register(kind, id, None, restart::SUPERVISOR.label, None);

@@ -233,9 +233,13 @@ pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &AccessRequest, d
 pub fn already_decided_error(asked: &Permission) -> ErrorInfo {
     let id = &asked.permission_id;
     let message = match asked.status {
-        PermissionStatus::Withdrawn => format!("permission {id} is not open any more: its run has ended"),
+        PermissionStatus::Withdrawn => format!("permission {id} is no longer pending: its run has ended"),
         status => {
-            format!("permission {id} is {} already, by {}", status.as_str(), asked.by.as_deref().unwrap_or("somebody"))
+            format!(
+                "permission {id} was already {}, by {}",
+                status.as_str(),
+                asked.by.as_deref().unwrap_or("another approver")
+            )
         }
     };
     ErrorInfo::new(ErrorCode::AlreadyDecided, message)

@@ -121,10 +121,7 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
                 let known: Vec<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
                 let message = match check_tool(unknown, &known) {
                     Err(GrantError::UnknownTool { tool, suggestion }) => {
-                        format!(
-                            "names a tool that does not exist: {tool:?}{suggestion}; there is: {}",
-                            tools.join(", ")
-                        )
+                        format!("names an unknown tool: {tool:?}{suggestion}; available: {}", tools.join(", "))
                     }
                     _ => format!("names a tool of an MCP server that is not configured: {unknown:?}"),
                 };
@@ -137,7 +134,7 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
         description: file.required("description")?.to_owned(),
         allowed_tools: tool_list("allowed_tools")?,
         denied_tools: tool_list("denied_tools")?.unwrap_or_default(),
-        max_iterations: file.number("max_iterations", "a whole number from 1 on", |turns: &u32| *turns > 0)?,
+        max_iterations: file.number("max_iterations", "a whole number, 1 or greater", |turns: &u32| *turns > 0)?,
         temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| (0.0..=2.0).contains(t))?,
         skills: file.comma_list("skills")?,
         model: file.text("model")?.filter(|model| !is_foreign_model(model, config)).map(str::to_owned),

@@ -111,7 +111,11 @@ impl Skills {
         for file in skill_files(&roots, project) {
             match read_skill(&roots, project, &file) {
                 Ok(skill) if self.get(&skill.name).is_some() => {
-                    faults.push(format!("{}: there is a skill {:?} already, which stays", file.display(), skill.name));
+                    faults.push(format!(
+                        "{}: ignored, because a skill named {:?} already exists",
+                        file.display(),
+                        skill.name
+                    ));
                 }
                 Ok(skill) => skills.push(skill),
                 Err(fault) => faults.push(fault),
@@ -130,7 +134,7 @@ pub(crate) fn read_skill(roots: &PathPolicy, project: &Path, file: &Path) -> Res
     let (text, is_whole) = read_text(roots, project, &file.to_string_lossy(), home_file::MAX_BYTES)
         .map_err(|error| format!("{}: {}", file.display(), error.message))?;
     if !is_whole {
-        return Err(format!("{}: is larger than {} bytes: shorten it", file.display(), home_file::MAX_BYTES));
+        return Err(format!("{}: larger than {} bytes: shorten it", file.display(), home_file::MAX_BYTES));
     }
     let text = strip_invisible(&text);
     let parsed = FrontMatter::read(&text, &skill::FOREIGN_KEYS).map_err(|fault| at(fault.line, fault.message))?;
@@ -164,7 +168,7 @@ fn read_notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<
         Ok(read) => read,
         Err(error) => {
             if error.code == ErrorCode::UnsupportedMedia {
-                tracing::warn!(%error, "a file for agents is left out");
+                tracing::warn!(%error, "a project file for agents is ignored");
             }
             return None;
         }

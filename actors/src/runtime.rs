@@ -281,7 +281,7 @@ async fn close(
     }
     services.hub.close();
     drop(lock);
-    tracing::info!(home = %services.home.display(), "the home is closed");
+    tracing::info!(home = %services.home.display(), "home closed");
 }
 
 fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {

@@ -192,7 +192,7 @@ impl Skills {
     /// Returns the error for an unknown name, which lists the known names.
     pub(crate) fn not_found(&self, name: &str) -> ErrorInfo {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
-        ErrorInfo::new(ErrorCode::SkillNotFound, format!("there is no skill {name:?}; there is: {}", known.join(", ")))
+        ErrorInfo::new(ErrorCode::SkillNotFound, format!("there is no skill {name:?}; available: {}", known.join(", ")))
     }
 }
 
@@ -221,7 +221,7 @@ fn description_line(skill: &Skill) -> String {
 pub(crate) fn parse(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, FrontMatterFault> {
     file.reject_unknown_keys(&["name", "description"])?;
     if file.body.is_empty() {
-        return Err(file.fault("name", "has no text: write the skill below the front matter"));
+        return Err(file.fault("name", "has no text: write the instructions below the front matter"));
     }
     // Keep the description on one line, because prompts list one skill per line.
     let description = strip_invisible(file.required("description")?).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -41,7 +41,9 @@ impl StoreReader {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(outcome) => outcome.map_err(|error| ErrorInfo::from(&error)),
-            Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("a read did not finish: {error}"))),
+            Err(error) => {
+                Err(ErrorInfo::new(ErrorCode::InternalError, format!("a database read did not finish: {error}")))
+            }
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn cleanup_candidates(
     match (source, reader(source, settings, environment)?) {
         (_, Some(reader)) => Ok(reader.cleanup_candidates(request).await?),
         (Source::Owner(client, _), None) => Ok(client.clean_up(request).await?),
-        (Source::Disk(_), None) => unreachable!("the disk has its reader"),
+        (Source::Disk(_), None) => unreachable!("a disk source always has a reader"),
     }
 }
 
@@ -64,7 +64,7 @@ impl ArtifactSource {
         let transport = match (source, reader(source, settings, environment)?) {
             (_, Some(reader)) => Transport::Disk(reader, place),
             (Source::Owner(client, _), None) => Transport::Owner(client.clone()),
-            (Source::Disk(_), None) => unreachable!("the disk has its reader"),
+            (Source::Disk(_), None) => unreachable!("a disk source always has a reader"),
         };
         Ok(Self { session, transport })
     }

@@ -14,6 +14,6 @@ pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
 
 /// Returns the registry of the built-in tools.
 pub(crate) fn registry(tool_environment: &ToolEnvironment) -> Result<ToolRegistry, Failure> {
-    let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
+    let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool is invalid: {error}"), "");
     ToolRegistry::with_builtins(tool_environment).map_err(broken)
 }

@@ -54,58 +54,59 @@ pub(crate) struct Cli {
 
 const FIRST_STEPS: &str = "\
 Examples:
-  soong demo                                   explore this folder without a key or a network
-  soong run \"What does this project do?\"       one run with your model (by OPENAI_API_KEY, say)
-  soong chat                                   a conversation with it
-  soong traces list                            what has run so far
+  soong demo                                   explore this folder, without a key or a network
+  soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
+  soong chat                                   chat with your model
+  soong traces list                            list what has run
 
-`soong --help` also tells of the environment, exit codes and a second terminal; `soong help COMMAND`
-of one command.";
+`soong --help` also explains environment variables, exit codes and the use of several terminals;
+`soong help COMMAND` explains one command.";
 
 const LONG_HELP: &str = "\
 Examples:
-  soong demo                                   explore this folder without a key or a network
-  soong run \"What does this project do?\"       one run with your model (by OPENAI_API_KEY, say)
-  soong run --mode orchestrator - < task.md    plan, delegate, evaluate; the task comes from a file
-  soong chat                                   a conversation with it
-  soong monitor                                what is at work, live, in any terminal
-  soong tree                                   the same once, for logs and scripts
-  soong traces list                            what has run so far
+  soong demo                                   explore this folder, without a key or a network
+  soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
+  soong run --mode orchestrator - < task.md    plan, delegate and evaluate the task in a file
+  soong chat                                   chat with your model
+  soong monitor                                watch active runs live, from any terminal
+  soong tree                                   print them once, for logs and scripts
+  soong traces list                            list what has run
 
-Two terminals: one process owns a home for as long as it works there, and answers on control.sock
-in it. Other commands with the same home ask that owner: `tree`, `sessions` and `traces` show what
-it has, `traces stop` ends a run of it, and `run` and `chat` do their runs there, with the owner's
-configuration and key. Where nobody owns the home, `run`, `chat` and those of `artifacts` that
-change something become its owner, and the others read what is on disk. `demo` needs a home that
-nobody owns.
+Several terminals: the process that has a home open is its owner process, and executes all its runs.
+Other commands with the same home send their requests to it, through control.sock in the home; runs
+use the configuration and the key of the owner process. Without an owner process, `run` and `chat`
+become the owner process until they end, commands that change data open the home for that moment,
+and commands that only read use the files of the home. `serve` and `demo --home` require a home
+without an owner process.
 
 Environment:
-  SOONG_AGENT_HOME   the home, unless --home names one [default: ~/.soong-agent]
-  SOONG_TOKEN        the token of the server that --url names
-  OPENAI_API_KEY     the key of the model's service; model.api_key_env can name another variable
-  OPENAI_BASE_URL    where the service is, unless model.base_url in config.toml says so
-  NO_COLOR           if set and not empty, `--color auto` colours nothing
+  SOONG_AGENT_HOME   home, unless --home is given [default: ~/.soong-agent]
+  SOONG_TOKEN        token for the server of --url
+  OPENAI_API_KEY     API key of the model service; model.api_key_env can name another variable
+  OPENAI_BASE_URL    URL of the model service, unless config.toml sets model.base_url
+  NO_COLOR           if set and not empty, `--color auto` prints no color
 
 Exit codes:
-  0    done
-  1    the run ended without an answer (failed, took too long, was stopped from elsewhere), or
-       something else could not be done (a disk or a file that cannot be written, say)
+  0    success
+  1    the run ended without an answer (it failed, timed out or was stopped by another command), or
+       another operation failed (for example, a file cannot be written)
   2    wrong usage or configuration
-  3    not found: a home, session, trace, artifact, version, skill, file or folder that was named
-  4    refused as things stand: another process owns the home and does not answer, or `demo` needs
-       it for itself (home_locked); the session is at work (session_active); nothing is at work
-       that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
-       to end, or no server answers (closing); the server refuses the token (unauthorized); the text
-       that `artifacts edit` is to replace is not there, or not once (no_match, ambiguous_match,
-       match_too_different); `init` found a file, `backup` and `traces
-       export` a folder that is not empty
-  5    the model's service cannot be reached, refuses the key, or gives no answer
-  6    parked: a run asks something (`soong questions list`) or waits for leave (`soong permissions
-       list`), and nobody is there to answer
-  101  a defect of soong; the report lies in logs/ of the home
-  130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
+  3    not found: a home, session, trace, artifact, version, question, permission, skill or file
+  4    refused in the current state: another process owns the home and cannot take the command
+       (home_locked); the session has an unfinished run (session_active); there is no run to stop
+       (nothing_running); the request is already decided (already_decided); too much is queued
+       (overloaded); the owner process is shutting down, or no server answers (closing); the server
+       rejects the token (unauthorized); `artifacts edit` does not find the text exactly once
+       (no_match, ambiguous_match, match_too_different); the target of `init`, `backup` or `traces
+       export` exists; with --fail-on-denied: a tool call was denied
+  5    the model service cannot be reached, rejects the key, or does not answer
+  6    the run waits for an answer (`soong questions list`) or a permission (`soong permissions
+       list`), because the terminal is not interactive or you pressed Ctrl-D
+  101  a bug in soong; the crash report is in logs/ in the home
+  130  interrupted: the first Ctrl-C cancels the run and waits until it has ended, the second one
+       exits immediately
 
-Errors go to standard error: a line that says what is wrong, then what to do.";
+Errors go to standard error: one line with the problem, then how to solve it.";
 
 /// Help heading of the options that every command has.
 const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
@@ -113,42 +114,43 @@ const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Home folder: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
+    /// Home: folder of the database, artifacts and config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
     #[arg(long, value_name = "DIR", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) home: Option<PathBuf>,
     /// Configuration file [default: config.toml in the home, if it exists]
     #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) config: Option<PathBuf>,
-    /// Send the command to this server; token: SOONG_TOKEN, else server.token in the home
+    /// Send the command to this server; token: $SOONG_TOKEN, else server.token in the home
     #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) url: Option<String>,
-    /// Print JSON: records; for runs and event streams one event per line, the result last
+    /// Print JSON; runs print one event per line, and their result in the last line
     #[arg(long, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) json: bool,
     /// When to use color
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) color: Color,
-    /// Log more to standard error, unless a live display is shown; -vv: more still, also to logs/
+    /// Log more to standard error, except during a live display; -vv: even more, also to logs/
     #[arg(short, long = "verbose", action = ArgAction::Count, global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) verbose: u8,
 }
 
 const TREE: &str = "\
-With an owner of the home, this is its tree of actors: supervisors, sessions and runs, with what
-each does and since when. Without one, it is what the disk says: runs that were cut off.
+Prints the actors of the owner process of the home: supervisors, sessions and runs, with state,
+activity and time. Without an owner process, prints the interrupted and waiting runs of the home.
 
 Examples:
   soong tree
   soong tree --json";
 
 const MONITOR: &str = "\
-The tree of actors of whoever owns the home, or of the server that --url names: sessions, runs and
-their children with state, activity, age, restarts, tokens and cost, and of a selected run its
-goals, team, events, messages, artifacts and timeline. What is stuck, asks, has failed or crashed
-is named on top; n goes there. Where the owner goes, the monitor stays, and waits for the next.
+Shows the actors of the owner process of the home, or of the server of --url: sessions, runs and
+sub-agents, with state, activity, age, restarts, tokens and cost. For the selected run, it also
+shows goals, team, events, messages, artifacts and a timeline. A line at the top shows runs that are
+stuck, wait for you or have failed, and actors that crashed; n selects the next one. If the owner
+process ends, the monitor waits for the next one.
 
-Keys: ? shows all. Up, Down, Enter and Tab move, 1 to 7 choose a pane, / filters, s sorts; c
-cancels, a answers, x exports, K makes an actor crash for a drill, q leaves.
+Keys: ? lists all keys. Up, Down, Enter and Tab move, 1 to 7 select a pane, / filters, s sorts, c
+cancels, a answers, x exports, K crashes an actor as a test, q quits.
 
 Examples:
   soong monitor
@@ -157,9 +159,10 @@ Examples:
   soong --url https://agents.example.org monitor";
 
 const PRESETS: &str = "\
-A file agents/*.md of the home is an agent type: front matter between two lines `---`, its
-instructions below. Only the home is looked at, never a project. Of one name, [presets.NAME] in
-config.toml stands in for a file, and a file for a built-in one.
+A preset is a kind of agent: its tools, limits and instructions. Each file agents/*.md in the home
+defines a preset: front matter between two lines `---`, then the instructions. Projects cannot
+define presets. If several presets have the same name, [presets.NAME] in config.toml takes
+precedence over a file, and a file over a built-in preset.
 
 Example, agents/reviewer.md:
   ---
@@ -170,13 +173,13 @@ Example, agents/reviewer.md:
   ---
   You review. Name file and line of every finding.
 
-Further keys: denied_tools, max_iterations, temperature, model, coordinates. skills/*.md of the home
-are skills: front matter with name and description, and the text that goes into the prompt.";
+Other keys: denied_tools, max_iterations, temperature, model and coordinates; `soong guide agents`
+explains them. `soong help skills` explains skills.";
 
 /// Commands of `soong`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explore a folder and report on it, without a key, network or model
+    /// Explore a folder and write a report, without an API key, network or language model
     Demo(Demo),
     /// Run a prompt and print the answer
     Run(Box<Run>),
@@ -187,7 +190,7 @@ pub(crate) enum Command {
     /// List, show, fork, switch or delete sessions
     #[command(subcommand)]
     Sessions(Sessions),
-    /// Inspect, export or stop traces: what each agent was asked, said and did
+    /// Show, export, review or stop traces: the messages, goals and events of each agent
     #[command(subcommand)]
     Traces(Traces),
     /// List, read and change artifacts: documents and files of agents and users
@@ -204,12 +207,12 @@ pub(crate) enum Command {
     Permissions(Permissions),
     /// Show the tokens, calls and cost of past runs
     Usage(Usage),
-    /// Copy the home to a backup that is itself a usable home
+    /// Copy the home to a folder, also while runs are active
     Backup(Backup),
-    /// Show the live actor tree of the home, for runs of all terminals
+    /// Print the actors of the home once: sessions, runs and sub-agents of all terminals
     #[command(after_help = TREE)]
     Tree,
-    /// Monitor the live actor tree: cancel, answer, export, crash an actor
+    /// Show the actors of the home live, with keys to cancel, answer and export
     #[command(after_help = MONITOR)]
     Monitor,
     /// Own the home while runs are active in it
@@ -221,23 +224,23 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Print a page of the user guide, or list its pages
     Guide(Guide),
-    /// Print a shell completion script for this command line
+    /// Print a completion script for a shell
     Completions(Completions),
     /// Write man pages to a folder
     Man(Man),
     /// Show the configuration
     #[command(subcommand)]
     Config(Config),
-    /// List the agent types: built-in, from files of the home, and from config.toml
+    /// List the presets: kinds of agents, built in or your own
     #[command(subcommand, after_help = PRESETS)]
     Presets(List),
-    /// List and print skills: texts in an agent's prompt, or loaded on demand
+    /// List and print skills: reusable texts for agents, in the prompt or loaded on demand
     #[command(subcommand)]
     Skills(Skills),
     /// List and show the experiences that runs have recorded for later runs
     #[command(subcommand)]
     Experiences(Experiences),
-    /// List the tools that agents can be given
+    /// List the tools of agents, and which of them are available
     #[command(subcommand)]
     Tools(List),
     /// List the model profiles and the endpoint of each
@@ -294,7 +297,7 @@ Examples:
   soong guide quickstart
   soong guide permissions | less")]
 pub(crate) struct Guide {
-    /// The page to print. Without it, all pages are listed
+    /// Page to print [default: list all pages]
     #[arg(value_name = "TOPIC", hide_possible_values = true, value_parser = PossibleValuesParser::new(topics()))]
     pub(crate) topic: Option<String>,
 }
@@ -306,10 +309,11 @@ fn topics() -> impl Iterator<Item = &'static str> {
 /// Options of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Owns the home until Ctrl-C or SIGTERM, and goes on with runs that an earlier process left behind.
-What is at work at its end is parked, and goes on with the next `soong serve`. Every request carries
-a token: that of the home is made on the first start, in server.token, for its owner alone. Other
-commands with the same home ask the server by themselves, those on other machines with --url.
+Owns the home until Ctrl-C or SIGTERM. Interrupted runs resume when the server starts; runs that are
+active when it ends are interrupted, and resume with the next `soong serve`. HTTP requests require a
+token. The token of the home is created at the first start, in server.token, which only your user
+can read. Other commands with the same home find the server by themselves; on other machines, use
+--url.
 
 Examples:
   soong serve --addr 127.0.0.1:8080
@@ -324,26 +328,26 @@ pub(crate) struct Serve {
 /// Options of `backup`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The copy is whole or not there, also while runs are at work: the database as it is at one moment,
-the files of all versions of artifacts, config.toml, hooks.json, skills/, agents/ and memory/. It is
-a home of its own. Tokens, locks, sockets and logs stay behind, and so do artifacts in a bucket.
+The copy can be used as a home. It contains the database at one moment, the files of all artifact
+versions, config.toml, hooks.json, skills/, agents/ and memory/. Tokens, locks, sockets, logs,
+caches and artifacts in a bucket are not copied. DIR appears when the copy is complete.
 
-Where a file is missing that the database knows, it is named (exit code 1), and the rest is there.
-DIR is refused unless it is empty or not there (exit code 4).
+If the file of an artifact is missing in the home, everything else is copied, and the command names
+the file (exit code 1). DIR must be empty or missing (otherwise exit code 4).
 
 Examples:
   soong backup ~/backups/today
   soong --home ~/backups/today sessions list")]
 pub(crate) struct Backup {
-    /// Folder of the copy
+    /// Folder for the copy
     pub(crate) dir: PathBuf,
 }
 
 /// Options of `init`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file goes to config.toml in the home, or where --config says. A file that is there is left as it
-is (exit code 4).
+Writes config.toml in the home, or the file of --config. Without --force, an existing file is not
+changed (exit code 4).
 
 Examples:
   soong init
@@ -357,14 +361,14 @@ pub(crate) struct Init {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed by looking. Exit codes: 0 nothing is broken (warnings are no error), 2 the
-configuration is, 5 only the call of the model failed, 130 the call was interrupted, else 1.
+The checks change nothing. Exit codes: 0 nothing is broken (warnings are allowed), 2 the
+configuration is broken, 5 only the model call failed, 130 the model call was interrupted, else 1.
 
 Examples:
   soong doctor
   soong doctor --call")]
 pub(crate) struct Doctor {
-    /// Also run the default model once with a tool; may cost a little, takes at most 120 s
+    /// Also call the default model with a tool; may cost a little, takes at most 120 s
     #[arg(long)]
     pub(crate) call: bool,
 }
@@ -375,15 +379,15 @@ pub(crate) struct Doctor {
 Examples, to install once:
   bash   d=~/.local/share/bash-completion/completions
          mkdir -p $d && soong completions bash > $d/soong
-         (needs the package bash-completion; without it, `source <(soong completions bash)` in
-         ~/.bashrc does the same)
+         (requires the package bash-completion; without it, add
+         `source <(soong completions bash)` to ~/.bashrc)
   zsh    d=~/.zfunc; mkdir -p $d && soong completions zsh > $d/_soong
-         (with `fpath=(~/.zfunc $fpath)` before `autoload -U compinit && compinit` in ~/.zshrc)
+         (requires `fpath=(~/.zfunc $fpath); autoload -U compinit && compinit` in ~/.zshrc)
   fish   d=~/.config/fish/completions; mkdir -p $d && soong completions fish > $d/soong.fish
 
-Then begin a new shell.")]
+Then start a new shell.")]
 pub(crate) struct Completions {
-    /// Shell of the script
+    /// Shell for which the script is printed
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -393,14 +397,14 @@ pub(crate) struct Completions {
 Examples:
   soong man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Folder of the pages; created if it does not exist
+    /// Folder for the pages; created if it does not exist
     pub(crate) dir: PathBuf,
 }
 
 /// Options of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Show every setting: its value and where it is set (default, config.toml line or variable)
+    /// Show every setting with its value and origin (default, line of config.toml, or variable)
     Show,
 }
 

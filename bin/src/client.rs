@@ -203,7 +203,9 @@ impl Client {
         match watch.frame().await {
             Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
-            Some(Ok(SseFrame::Item(_))) | None => Err(invalid_request(&"the stream does not begin with the run")),
+            Some(Ok(SseFrame::Item(_))) | None => {
+                Err(invalid_request(&"the event stream does not start with the accepted run"))
+            }
         }
     }
 
@@ -375,7 +377,7 @@ async fn response_error(response: Response<Body>) -> ErrorInfo {
     };
     let parsed = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
     parsed.unwrap_or_else(|_| {
-        let message = format!("the owner of the home answered {status} without saying why");
+        let message = format!("the owner process responded with {status} and no error message");
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
 }
@@ -383,7 +385,7 @@ async fn response_error(response: Response<Body>) -> ErrorInfo {
 /// Opens a connection to the socket of a home.
 async fn socket_connection(home: &Path) -> Result<SendRequest<Body>, ErrorInfo> {
     let not_there = |error: &dyn std::fmt::Display| {
-        ErrorInfo::retryable(ErrorCode::Closing, format!("no process answers for the home any more: {error}"))
+        ErrorInfo::retryable(ErrorCode::Closing, format!("cannot connect to the owner process of the home: {error}"))
     };
     let stream = socket::connect(home).await.map_err(|error| not_there(&error))?;
     let (sender, connection) =
@@ -406,7 +408,7 @@ async fn read_body(response: Response<Body>) -> Result<Bytes, ErrorInfo> {
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("the owner of the home answers in a way that this version does not know: {error}");
+        let message = format!("unexpected response from the owner process; it may run another version: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
 }
@@ -416,17 +418,17 @@ fn json(body: &impl Serialize) -> Result<Body, ErrorInfo> {
 }
 
 fn invalid_request(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::InternalError, format!("the request cannot be written: {error}"))
+    ErrorInfo::new(ErrorCode::InternalError, format!("the request failed: {error}"))
 }
 
 pub(crate) fn unresponsive() -> ErrorInfo {
-    let message = "the process that owns the home does not answer; if it was stopped (Ctrl-Z), let it go on (fg)";
+    let message = "the owner process of the home does not respond; if it is suspended (Ctrl-Z), resume it with fg";
     ErrorInfo::new(ErrorCode::HomeLocked, message)
 }
 
 /// Error of a connection that ended during the request: it is unknown whether the request was carried out.
 fn connection_lost(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
+    ErrorInfo::new(ErrorCode::Closing, format!("lost the connection to the owner process: {error}"))
 }
 
 #[cfg(test)]

@@ -108,16 +108,16 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
 fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failure> {
     let Some(url) = &cli.global.url else { return Ok(None) };
     if !cli.command.uses_owner() {
-        let what = "--url: this command looks at the home on this machine, and asks no server";
-        return Err(Failure::usage(what, "Leave --url out, or run it where the server is."));
+        let what = "--url: this command uses the home on this machine, not a server";
+        return Err(Failure::usage(what, "Omit --url, or run the command on the server's machine."));
     }
     let of_home =
         || config::home(&cli.global, environment).ok().and_then(|home| token::read_home_token(&home).ok().flatten());
     let token = environment.get(TOKEN_VARIABLE).map(str::to_owned).or_else(of_home).ok_or_else(|| {
-        let what = format!("--url {url}: there is no token for it");
+        let what = format!("--url {url}: no token for this server");
         Failure::usage(
             what,
-            format!("Set {TOKEN_VARIABLE}, or name the home of the server with --home DIR: it is in server.token."),
+            format!("Set {TOKEN_VARIABLE}, or give the home of the server with --home DIR; the token is in its server.token."),
         )
     })?;
     let remote = Remote::new(url, &token).map_err(|what| Failure::usage(what, "Correct the command line."))?;
@@ -131,7 +131,7 @@ fn block_on_current_thread<T>(command: impl Future<Output = Result<T, Failure>>)
 }
 
 fn runtime_error(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("no threads: {error}"), "")
+    Failure::new(Exit::Failed, format!("cannot start threads: {error}"), "")
 }
 
 /// Runs a command on a multi-threaded runtime. For commands that may own a home.

@@ -177,14 +177,14 @@ impl Settings {
         let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(
             format!(
-                "no model can be reached: {}{wanted} is not set, and model profile \"{name}\" has no base_url",
+                "no usable model: {}{wanted} is not set, and model profile \"{name}\" has no base_url",
                 profile.api_key_env
             ),
             format!(
-                "There are three ways out:\n\
-                 1. a key:            export {}=…\n\
+                "Choose one of:\n\
+                 1. an API key:       export {}=…\n\
                  2. a local server:   export OPENAI_BASE_URL=http://127.0.0.1:11434/v1   (or model.base_url in config.toml)\n\
-                 3. without a model:  `soong demo`, or `--model offline` (rules instead of a language model)",
+                 3. no model:         `soong demo`, or `--model offline` (rules instead of a language model)",
                 profile.api_key_env
             ),
         ))

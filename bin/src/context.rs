@@ -58,7 +58,7 @@ impl Context<'_> {
         let is_unused = is_default && offline_store::is_unused(&self.home()?);
         match (is_unused, self.global.json) {
             (true, true) => print::json(empty)?,
-            (true, false) => print::line("No sessions yet. Start one: soong chat")?,
+            (true, false) => print::line("No sessions yet. Start one with: soong chat")?,
             (false, _) => {}
         }
         Ok(is_unused)
@@ -71,7 +71,7 @@ impl Context<'_> {
             Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
             Discovery::Unreachable(error) => return Err(error.into()),
             Discovery::Unresponsive => {
-                print::error_line("note: the process that owns the home does not answer; read from disk")
+                print::error_line("note: the owner process of the home does not respond; reading from disk")
             }
             Discovery::None => {}
         }
@@ -88,8 +88,8 @@ impl Context<'_> {
     pub(crate) fn home(&self) -> Result<std::path::PathBuf, Failure> {
         let home = config::home(&self.global, &self.environment)?;
         if home.exists() && !home.is_dir() {
-            let what = format!("the home {} is a file: a home is a folder", home.display());
-            return Err(Failure::usage(what, "Name another one with --home DIR or SOONG_AGENT_HOME."));
+            let what = format!("the home {} is a file, not a folder", home.display());
+            return Err(Failure::usage(what, "Use another home with --home DIR or SOONG_AGENT_HOME."));
         }
         panic::set_home(&home);
         Ok(home)

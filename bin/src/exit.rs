@@ -133,49 +133,51 @@ impl From<StoreError> for Failure {
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {
-        C::ConfigError => "Correct the configuration: `soong config show` says where each value comes from.",
-        C::ValidationError => "Correct the command line; `soong help` explains it.",
-        C::TraceNotFound | C::RunNotFound => "List what there is with `soong traces list`.",
-        C::SessionNotFound => "List what there is with `soong sessions list`.",
-        C::ArtifactNotFound => "List what there is with `soong artifacts list`.",
-        C::ActorNotFound => "`soong tree` shows the actors.",
+        C::ConfigError => "Correct the configuration; `soong config show` shows where each value is set.",
+        C::ValidationError => "Correct the command line; see `soong help`.",
+        C::TraceNotFound | C::RunNotFound => "See `soong traces list`.",
+        C::SessionNotFound => "See `soong sessions list`.",
+        C::ArtifactNotFound => "See `soong artifacts list`.",
+        C::ActorNotFound => "List the actors with `soong tree`.",
         C::RouteNotFound => "Use the same version of soong as the server, or check the address.",
-        C::SkillNotFound => "Put it into skills/ of the home as NAME.md, or name one that is there.",
-        C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
+        C::SkillNotFound => "Add it to skills/ of the home as NAME.md, or use an existing skill.",
+        C::VersionNotFound => "See `soong artifacts versions NAME`.",
         C::ChildResultSchemaValidationFailed | C::ResultSchemaValidationFailed => {
-            "Say in the prompt what the answer has to be, or ask for less in the schema."
+            "Describe the expected answer in the prompt, or relax the schema."
         }
-        C::QuestionNotFound => "List what is asked with `soong questions list`.",
-        C::PermissionNotFound => "List what waits for leave with `soong permissions list`.",
-        C::AlreadyDecided => "See it with `soong questions list --all`, or `soong permissions list --all`.",
-        C::ArtifactExists => "Choose another name, or write the next version of it.",
-        C::NoMatch | C::MatchTooDifferent => "See what it holds: `soong artifacts get NAME`.",
-        C::AmbiguousMatch => "Give more of the text around it, so that it is there once.",
-        C::MatchBudgetExceeded => "Give the text as it stands there, or a shorter part of it.",
-        C::UnsupportedMedia => "Only text can be edited and exported; `soong artifacts get NAME -o FILE` gives bytes.",
+        C::QuestionNotFound => "See `soong questions list`.",
+        C::PermissionNotFound => "See `soong permissions list`.",
+        C::AlreadyDecided => "See `soong questions list --all` or `soong permissions list --all`.",
+        C::ArtifactExists => "Choose another name, or store the next version of the artifact.",
+        C::NoMatch | C::MatchTooDifferent => "Check the content: `soong artifacts get NAME`.",
+        C::AmbiguousMatch => "Include more of the surrounding text, so that it matches only once.",
+        C::MatchBudgetExceeded => "Give the exact text, or a shorter part of it.",
+        C::UnsupportedMedia => {
+            "Only text can be edited and exported; use `soong artifacts get NAME -o FILE` for other content."
+        }
         C::FileNotFound => "Give a file or folder that exists.",
         C::SessionActive => "Wait for its run, stop it with `soong traces stop`, or use another session.",
-        C::NothingRunning => "See what is at work with `soong tree`.",
-        C::Overloaded => "Let some of what waits end first, then try again.",
+        C::NothingRunning => "See active runs with `soong tree`.",
+        C::Overloaded => "Wait until some of the queued runs have ended, then try again.",
         C::Closing => {
-            "Try again: where an owner has left, the next command takes its home over; a server that --url names has \
-             to be started where it is."
+            "Try again: if the owner has exited, the next command takes over its home. A server given by --url must \
+             be started on its machine."
         }
         C::MaxOutputTokens => {
-            "Raise model.max_output_tokens, or ask for less at once; `soong run --continue \"Continue\"` continues from the partial answer."
+            "Raise model.max_output_tokens, or ask for less; `soong run --continue \"Continue\"` continues from the partial answer."
         }
-        C::CursorUnknown => "Leave --since out: all events are read again.",
+        C::CursorUnknown => "Omit --since to read all events again.",
         C::RuntimeFailed => {
-            "Restart the process that owns the home: what was interrupted goes on with `soong serve`, or with \
+            "Restart the process that owns the home; interrupted runs resume with `soong serve` or \
              `soong run --session SESSION`."
         }
         C::Unauthorized => {
-            "Set SOONG_TOKEN, or name the home of the server with --home DIR: it is in server.token there."
+            "Set SOONG_TOKEN, or give the home of the server with --home DIR; the token is in its server.token."
         }
-        C::PayloadTooLarge => "Say less, or raise the limit in config.toml; of a prompt, point to a file.",
+        C::PayloadTooLarge => "Send less, or raise the limit in config.toml; for a long prompt, refer to a file.",
         C::HomeLocked => "Or use another home with --home DIR.",
         C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
-        C::StorageError => "`soong doctor` looks at the home and its disk, and says what to do.",
+        C::StorageError => "Run `soong doctor` to check the home and its disk.",
         C::BudgetExceeded => {
             "Raise --max-iterations or the budget (--budget-tokens, --budget-usd, [budget]), or split the task."
         }
@@ -183,7 +185,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ModelAnswerTooLarge => {
             "Split the task, or raise model.max_argument_bytes, max_answer_bytes or max_tool_calls in config.toml."
         }
-        C::InternalError | C::ActorCrashed => "This is a defect of soong: please report it with the output of -vv.",
+        C::InternalError | C::ActorCrashed => "This is a bug in soong: please report it with the output of -vv.",
         _ => "",
     }
 }

@@ -94,7 +94,7 @@ impl Exported {
         };
         let sub_trace = match self.traces.len().saturating_sub(1) {
             0 => String::new(),
-            below => format!(" and {below} below it"),
+            below => format!(" (sub-traces: {below})"),
         };
         let id = self.traces.first().map_or("", |written| written.trace_id.as_str());
         text::safe_line_keep_spaces(&format!(

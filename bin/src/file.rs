@@ -88,10 +88,10 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     let known = std::fs::metadata(path).map_err(refuse)?;
     if known.is_dir() {
         let what = format!("{} is a folder", path.display());
-        return Err(Failure::usage(what, "Give a file; several go one after the other, or packed into one."));
+        return Err(Failure::usage(what, "Give a file. Store several files one by one, or as an archive."));
     }
     if !known.is_file() {
-        let what = format!("{} is no ordinary file, but a pipe, a device or a socket", path.display());
+        let what = format!("{} is not a regular file but a pipe, a device or a socket", path.display());
         let advice = "Give a file; `soong artifacts put NAME -` reads standard input.";
         return Err(Failure::usage(what, advice));
     }
@@ -113,7 +113,7 @@ pub(crate) fn read_chunks(source: impl AsyncRead + Unpin + Send + 'static) -> Up
 pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<u64, Failure> {
     let failed = |error: io::Error| {
         let what = format!("the file {} cannot be written: {error}", path.display());
-        Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
+        Failure::new(Exit::Failed, what, "Check the folder, its permissions and its disk.")
     };
     let mut target = WriteTarget::new(path).map_err(failed)?;
     let mut size = 0;

@@ -191,9 +191,9 @@ pub(crate) fn read_all() -> Result<String, Failure> {
 /// Decodes UTF-8 text and removes a leading byte order mark.
 fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(unreadable(&"it is UTF-16 text"));
+        return Err(unreadable(&"the text is UTF-16, not UTF-8"));
     }
-    let mut text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
+    let mut text = String::from_utf8(bytes).map_err(|_| unreadable(&"the text is not UTF-8"))?;
     if text.starts_with('\u{feff}') {
         text.drain(..'\u{feff}'.len_utf8());
     }
@@ -207,13 +207,13 @@ async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) 
 
 fn read_failure(error: tokio::task::JoinError) -> Failure {
     let what = format!("the line could not be read: {error}");
-    Failure::new(Exit::Failed, what, "This is a defect of soong: please report it, with what the logs in the home say.")
+    Failure::new(Exit::Failed, what, "This is a bug in soong: please report it with the logs in the home.")
 }
 
 fn unreadable(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(
         Exit::Usage,
         format!("standard input cannot be read: {error}"),
-        "Type or pipe in UTF-8 text; `iconv -t UTF-8` converts other text.",
+        "Use UTF-8 text; `iconv -t UTF-8` converts other encodings.",
     )
 }

@@ -93,7 +93,7 @@ async fn wait(mut interrupts: watch::Receiver<bool>) {
 
 fn exit_immediately() {
     screen::restore_terminal();
-    print::error_line("left at once; what was recorded stands");
+    print::error_line("exited immediately; recorded data is safe");
     std::process::exit(Exit::Interrupted as i32);
 }
 

@@ -58,7 +58,7 @@ impl LineProgress {
             Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
                 let name = child_name(agent_type, sub_trace_id);
                 self.children.insert(run_id.clone(), name.clone());
-                format!("starts {name}: {}", short(task))
+                format!("started {name}: {}", short(task))
             }
             Event::SubAgent(SubAgentEvent::Completed { run_id, status, summary, stats, .. }) => {
                 let name = self.children.get(run_id).map_or("a child", String::as_str);
@@ -73,48 +73,44 @@ impl LineProgress {
                 format!("asks{whom}: {} (question {question_id})", short(question))
             }
             Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
-                format!("question {question_id} is answered")
+                format!("question {question_id} answered")
             }
             Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
-                format!(
-                    "asks for permission: {} of {} (permission {permission_id})",
-                    text::safe_line(tool),
-                    short(target)
-                )
+                format!("requests permission: {} {} (permission {permission_id})", text::safe_line(tool), short(target))
             }
             Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
                 format!("permission {permission_id}: {} by {}", decision.as_str(), text::safe_line(by))
             }
             Event::Memory(MemoryEvent::Injected { ids, error: None, .. }) if ids.is_empty() => return None,
             Event::Memory(MemoryEvent::Injected { ids, error, .. }) => match error {
-                Some(error) => format!("what earlier runs have learned is not told: {}", short(&error.to_string())),
-                None => format!("is told what earlier runs have learned: {}", join_ids(ids)),
+                Some(error) => format!("experiences are not available: {}", short(&error.to_string())),
+                None => format!("uses experiences: {}", join_ids(ids)),
             },
             Event::Memory(MemoryEvent::Added { id, category }) => {
-                format!("learned {id} ({})", text::safe_line(category))
+                format!("recorded experience {id} ({})", text::safe_line(category))
             }
             Event::Memory(MemoryEvent::Rated { helpful, harmful }) => {
-                let parts = [("helped", helpful), ("did harm", harmful)];
+                let parts = [("helpful", helpful), ("harmful", harmful)];
                 let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
                 parts.map(|(how, ids)| format!("{how}: {}", join_ids(ids))).collect::<Vec<_>>().join("; ")
             }
             Event::Hook(HookEvent::Denied { event, reason }) => {
-                format!("a hook refused ({}): {}", text::safe_line(event), short(reason))
+                format!("a hook denied {}: {}", text::safe_line(event), short(reason))
             }
             Event::Hook(HookEvent::Failed { event, error }) => {
-                format!("a hook failed ({}): {}", text::safe_line(event), short(error))
+                format!("a hook failed on {}: {}", text::safe_line(event), short(error))
             }
             Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
-                format!("tool {} was refused: {}", text::safe_line(name), short(reason))
+                format!("tool {} was denied: {}", text::safe_line(name), short(reason))
             }
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
                 format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))
             }
             Event::Budget(BudgetEvent::Exceeded { dimension, used, limit }) => {
-                format!("the budget does not do for the next step: {used} of {limit} {} are used", words(*dimension))
+                format!("the budget is too small for the next step: {used} of {limit} {} used", words(*dimension))
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => {
-                format!("waits for a model call: {}", text::safe_line(reason))
+                format!("waiting for a model call: {}", text::safe_line(reason))
             }
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
             Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", mcp_warning(error)),
@@ -125,20 +121,20 @@ impl LineProgress {
                 let (wait, error) = (format::duration(*wait_ms), error.to_string());
                 let last = self.retries.insert(record.run_id.clone(), error.clone());
                 let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
-                format!("model call failed (try {attempt}), again in {wait}: {why}")
+                format!("model call failed (attempt {attempt}), retrying in {wait}: {why}")
             }
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
-                format!("goes back to message {head_sequence}")
+                format!("rewound to message {head_sequence}")
             }
             Event::Context(ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. }) => format!(
-                "messages {} to {} give way to a summary: {} tokens instead of {}",
+                "messages {} to {} replaced by a summary: {} tokens instead of {}",
                 covered.0,
                 covered.1,
                 format::count(*tokens_after),
                 format::count(*tokens_before)
             ),
             Event::Context(ContextEvent::CompactionFailed { error, .. }) => {
-                format!("the conversation could not be summed up: {}", short(&error.to_string()))
+                format!("the conversation could not be summarized: {}", short(&error.to_string()))
             }
             Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
                 let label = name.as_deref().unwrap_or(artifact_id.as_str());
@@ -149,11 +145,11 @@ impl LineProgress {
                 format!("artifact {} edited, revision {}, {size}", text::safe_line(name), snapshot.version)
             }
             Event::Artifact(ArtifactEvent::Withdrawn { name, .. }) => {
-                format!("artifact {} is not there any more", text::safe_line(name))
+                format!("artifact {} no longer exists", text::safe_line(name))
             }
             Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
                 let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
-                format!("not stored as a version: {}", text::safe_line(&names.join(", ")))
+                format!("artifacts not saved as a version: {}", text::safe_line(&names.join(", ")))
             }
             _ => return None,
         })
@@ -162,7 +158,7 @@ impl LineProgress {
 
 /// Formats the warning that a run continues without an MCP server.
 pub(crate) fn mcp_warning(error: &ErrorInfo) -> String {
-    format!("{}; the run goes on without its tools", text::safe_line(&error.message))
+    format!("{}; the run continues without its tools", text::safe_line(&error.message))
 }
 
 fn words(dimension: BudgetDimension) -> String {
@@ -185,19 +181,19 @@ fn run(event: &RunEvent) -> Option<String> {
         RunEvent::Cancelled { .. } => "cancelled".to_owned(),
         RunEvent::CancelRequested {} => "cancel requested".to_owned(),
         RunEvent::CancelTimeout { after_ms } => {
-            format!("has not ended {} after the cancel; waiting on", format::duration(*after_ms))
+            format!("has not ended {} after the cancel request; still waiting", format::duration(*after_ms))
         }
         RunEvent::ActorRestarted { actor, count, error } => {
-            format!("{} crashed and was restarted (number {count}): {}", text::safe_line(actor), short(error))
+            format!("{} crashed and was restarted (restart {count}): {}", text::safe_line(actor), short(error))
         }
-        RunEvent::Recovered { healed_calls: 0 } => "goes on after its process ended".to_owned(),
+        RunEvent::Recovered { healed_calls: 0 } => "resumed after its process ended".to_owned(),
         RunEvent::Recovered { healed_calls } => {
-            format!("goes on after its process ended; {healed_calls} of its calls were cut off")
+            format!("resumed after its process ended; {healed_calls} of its calls were interrupted")
         }
-        RunEvent::SessionForked { source, at, .. } => format!("is a copy of {source} up to message {at}"),
-        RunEvent::Waiting { r#for } => format!("waits for an answer ({})", text::safe_line(r#for)),
-        RunEvent::Resumed { .. } => "goes on".to_owned(),
-        RunEvent::Stuck { since } => format!("is stuck: nothing has come of it since {since}"),
+        RunEvent::SessionForked { source, at, .. } => format!("copied from {source} up to message {at}"),
+        RunEvent::Waiting { r#for } => format!("waiting for an answer ({})", text::safe_line(r#for)),
+        RunEvent::Resumed { .. } => "resumed".to_owned(),
+        RunEvent::Stuck { since } => format!("stuck: no progress since {since}"),
         RunEvent::Dequeued { .. } => return None,
     })
 }
@@ -254,7 +250,7 @@ mod tests {
                 record("r", 0, started("default")),
                 Some("    0.0 s  run: started as default in mode normal with model m"),
             ),
-            (record("r", 120, child), Some("    0.1 s  run: starts explore-007: look \u{fffd}[31mthere")),
+            (record("r", 120, child), Some("    0.1 s  run: started explore-007: look \u{fffd}[31mthere")),
             (record("c", 130, started("explore")), None),
             (record("c", 1_500, refused), Some("    1.5 s  explore-007: tool read failed: file_not_found: no a.txt")),
             (record("c", 1_600, done()), None),

@@ -63,7 +63,7 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
     #[cfg(not(feature = "otlp"))]
     if home.is_some() && std::env::var_os(OTLP_ENDPOINT).is_some_and(|value| !value.is_empty()) {
         crate::print::error_line(&format!(
-            "warning: {OTLP_ENDPOINT} is set, but this soong was built without OTLP (--features otlp): no traces are exported"
+            "warning: {OTLP_ENDPOINT} is set, but this build has no OTLP support (--features otlp): no traces are exported"
         ));
     }
     // If logging was already started (by a test, or a command within a command), the first setup is kept.

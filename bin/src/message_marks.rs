@@ -18,12 +18,12 @@ pub(crate) fn marks(messages: &[Message], path: &[Message]) -> Vec<String> {
     let mark = |message: &Message| {
         let sequence = message.sequence;
         let stands_for =
-            message.covers.as_ref().map(|covers| format!(" (sums up {} to {})", covers.first, covers.last));
+            message.covers.as_ref().map(|covers| format!(" (summary of {} to {})", covers.first, covers.last));
         let place = match () {
             () if head == Some(sequence) => " (head)",
             () if on_path.contains(&sequence) => "",
-            () if message.side_branch => " (looks back)",
-            () if lineage.contains(&sequence) => " (behind a summary)",
+            () if message.side_branch => " (reflection)",
+            () if lineage.contains(&sequence) => " (summarized)",
             () => " (off the path)",
         };
         format!("{}{place}", stands_for.unwrap_or_default())
@@ -50,9 +50,9 @@ mod tests {
         let mut all: Vec<Message> = links.map(|(sequence, parent)| message(sequence, parent, None)).into();
         all.push(summary.clone());
         let path = [summary, all[5].clone(), all[6].clone()];
-        let (behind, off) = (" (behind a summary)", " (off the path)");
-        assert_eq!(marks(&all, &path), [behind, behind, behind, off, off, "", " (head)", " (sums up 1 to 3)"]);
-        assert_eq!(marks(&path, &path), [" (sums up 1 to 3)", "", " (head)"]);
+        let (behind, off) = (" (summarized)", " (off the path)");
+        assert_eq!(marks(&all, &path), [behind, behind, behind, off, off, "", " (head)", " (summary of 1 to 3)"]);
+        assert_eq!(marks(&path, &path), [" (summary of 1 to 3)", "", " (head)"]);
         assert!(marks(&[], &[]).is_empty());
     }
 }

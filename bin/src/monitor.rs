@@ -63,8 +63,8 @@ pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
     if terminal.can_redraw {
         return Ok(());
     }
-    let what = "the monitor needs a terminal: standard error is none, or TERM says that it can draw nothing";
-    Err(Failure::usage(what, "`soong tree` prints the same once, also into files and pipes."))
+    let what = "the monitor needs a terminal: standard error is not a terminal, or TERM does not support drawing";
+    Err(Failure::usage(what, "`soong tree` prints the tree once, also to files and pipes."))
 }
 
 /// Shows the monitor until the user exits or the process must end. `own` is the run that it was started with.
@@ -76,7 +76,7 @@ pub(crate) async fn show(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let broken =
-        |error: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {error}"), "");
+        |error: std::io::Error| Failure::new(Exit::Failed, format!("drawing on the terminal failed: {error}"), "");
     let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
     let (mut feed, mut input) = Feed::start(whom);
     let mut tty = Tty::take().map_err(broken)?;

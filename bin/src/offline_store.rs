@@ -75,11 +75,11 @@ impl OfflineStore {
     /// Opens the home's database. Creates nothing if there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {
         let nothing = |what: String| {
-            let advice = "Nothing has run there yet: try `soong demo`, or name the home with --home DIR.";
+            let advice = "Nothing has run there yet. Try `soong demo`, or set another home with --home DIR.";
             Failure::new(Exit::NotFound, what, advice)
         };
         if !home.is_dir() {
-            return Err(nothing(format!("there is no home {}", home.display())));
+            return Err(nothing(format!("there is no home at {}", home.display())));
         }
         let database = home.join("sessions.sqlite");
         match SqliteReader::open(&database) {
@@ -120,9 +120,10 @@ impl OfflineStore {
 
     /// Reads a run. Fails if it does not exist.
     pub(crate) fn run(&self, id: &RunId) -> Result<Run, Failure> {
-        let run = self.reader.run(id)?.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
-        })?;
+        let run = self
+            .reader
+            .run(id)?
+            .ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {id}"), "See `soong traces list`."))?;
         let is_interrupted = !run.status.is_terminal() && !self.is_owned;
         Ok(Run { status: if is_interrupted { RunStatus::Interrupted } else { run.status }, ..run })
     }
@@ -131,16 +132,14 @@ impl OfflineStore {
     pub(crate) fn session(&self, id: &str) -> Result<Session, Failure> {
         let found = self.reader.session(&SessionId::new(id))?;
         found.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no session {id}"), "List them with `soong sessions list`.")
+            Failure::new(Exit::NotFound, format!("there is no session {id}"), "See `soong sessions list`.")
         })
     }
 
     /// Reads a trace. Fails if it does not exist.
     pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
         let found = self.reader.trace(&TraceId::new(id))?.map(|trace| self.mark_trace(trace));
-        found.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no trace {id}"), "List them with `soong traces list`.")
-        })
+        found.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no trace {id}"), "See `soong traces list`."))
     }
 
     /// Returns the names of the models that the unfinished runs of a session need to resume.

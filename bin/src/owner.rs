@@ -92,7 +92,7 @@ impl Owner {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
             FAULT_NOTE.call_once(|| {
-                print::error_line(&format!("note: faults are on purpose: {}", text::safe_line(&plan.to_string())))
+                print::error_line(&format!("note: fault injection enabled: {}", text::safe_line(&plan.to_string())))
             });
         }
         let runtime = builder.recover(recover).build().await?;
@@ -103,7 +103,7 @@ impl Owner {
             Ok(control) => Some(control),
             Err(error) => {
                 print::error_line(&format!(
-                    "warning: other terminals cannot reach this one: no control socket: {error}"
+                    "warning: the control socket is not available, other terminals cannot connect: {error}"
                 ));
                 None
             }

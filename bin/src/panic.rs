@@ -69,7 +69,7 @@ struct PanicReport {
 /// text there, which may be a prompt.
 fn without_quotes(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
-        (Some(begin), Some(end)) if begin < end => format!("{}[left out]{}", &message[..begin], &message[end + 1..]),
+        (Some(begin), Some(end)) if begin < end => format!("{}[omitted]{}", &message[..begin], &message[end + 1..]),
         _ => message.to_owned(),
     }
 }
@@ -81,9 +81,9 @@ impl PanicReport {
         let message = message.or_else(|| payload.downcast_ref::<String>().cloned());
         Self {
             at: screen::now(),
-            thread: thread::current().name().unwrap_or("without a name").to_owned(),
+            thread: thread::current().name().unwrap_or("unnamed").to_owned(),
             message: secret::hide_likely_secrets(&without_quotes(&message.unwrap_or_else(|| "no message".to_owned()))),
-            location: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
+            location: info.location().map_or_else(|| "unknown location".to_owned(), ToString::to_string),
             backtrace: Backtrace::force_capture(),
         }
     }
@@ -133,7 +133,13 @@ impl Reporter {
             return;
         }
         let file = file.map_or_else(|| "none".to_owned(), |file| file.display().to_string());
-        tracing::error!(thread = crash.thread, message = crash.message, at = crash.location, report = file, "a panic");
+        tracing::error!(
+            thread = crash.thread,
+            message = crash.message,
+            at = crash.location,
+            report = file,
+            "a thread panicked"
+        );
     }
 
     /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or if the limit is
@@ -165,20 +171,14 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
 
 /// Returns the two lines of the message for the user: what happened, and what to do.
 fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
-    let what = format!(
-        "error: soong has crashed: {} (at {})",
-        text::safe_line(&crash.message),
-        text::safe_line(&crash.location)
-    );
+    let what =
+        format!("error: soong crashed: {} (at {})", text::safe_line(&crash.message), text::safe_line(&crash.location));
     match file {
         Some(file) => [
-            format!("{what}; there is a report in {}", text::safe_line_keep_spaces(&file.display().to_string())),
-            "  This is a defect of soong: please report it with that file. What was recorded is safe.".to_owned(),
+            format!("{what}; report: {}", text::safe_line_keep_spaces(&file.display().to_string())),
+            "  This is a bug in soong: please report it with that file. Recorded data is safe.".to_owned(),
         ],
-        None => [
-            what,
-            "  This is a defect of soong: please report it with this line. What was recorded is safe.".to_owned(),
-        ],
+        None => [what, "  This is a bug in soong: please report it with this line. Recorded data is safe.".to_owned()],
     }
 }
 
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn quoted_text_is_removed_from_messages() {
         for (message, want) in [
-            ("byte index 5 is out of bounds of `the prompt`", "byte index 5 is out of bounds of [left out]"),
-            ("`a` and `b` differ", "[left out] differ"),
+            ("byte index 5 is out of bounds of `the prompt`", "byte index 5 is out of bounds of [omitted]"),
+            ("`a` and `b` differ", "[omitted] differ"),
             ("a lone ` stays", "a lone ` stays"),
             ("plain", "plain"),
         ] {
@@ -307,10 +307,7 @@ mod tests {
             backtrace: Backtrace::disabled(),
         };
         let [what, advice] = user_message(&crash, Some(Path::new("/h/logs/panic.txt")));
-        assert_eq!(
-            what,
-            "error: soong has crashed: it broke \u{fffd}[31m (at a.rs:1:2); there is a report in /h/logs/panic.txt"
-        );
+        assert_eq!(what, "error: soong crashed: it broke \u{fffd}[31m (at a.rs:1:2); report: /h/logs/panic.txt");
         assert!(advice.contains("report it with that file") && advice.contains("is safe"), "{advice}");
         assert!(!user_message(&crash, None).concat().contains("that file"));
     }

@@ -58,7 +58,11 @@ pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
 pub(crate) fn stdout_failure(error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::output_closed(),
-        _ => Failure::new(Exit::Failed, format!("standard output cannot be written: {error}"), "Check where it leads."),
+        _ => Failure::new(
+            Exit::Failed,
+            format!("standard output cannot be written: {error}"),
+            "Check where it is redirected.",
+        ),
     }
 }
 

@@ -111,7 +111,7 @@ impl Progress {
 
     /// Shows that the run is being cancelled.
     pub(crate) fn cancelling(&mut self) {
-        let note = "cancelling; Ctrl-C again leaves at once";
+        let note = "cancelling; press Ctrl-C again to exit immediately";
         match self {
             Self::Live(picture) => picture.hint = vec![note.to_owned()],
             _ => print::error_line(note),

@@ -105,7 +105,7 @@ impl UserRequest {
             }
             Self::Permission(asked) => {
                 let (tool, target) = (text::safe_line(&asked.tool), text::safe_line(&asked.demand.target));
-                format!("permission for {tool} of {target} (permission {})", asked.permission_id)
+                format!("permission for {tool}: {target} (permission {})", asked.permission_id)
             }
         }
     }
@@ -174,7 +174,7 @@ pub(crate) async fn prompt_user(
             said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
             decided = wait_until_decided(client, ask) => {
                 decided?;
-                print::error_line("note: it was decided elsewhere");
+                print::error_line("note: the request was decided elsewhere");
                 return Ok(PromptOutcome::Answered);
             }
             () = interrupt.first() => return Ok(PromptOutcome::Cancel),
@@ -184,7 +184,7 @@ pub(crate) async fn prompt_user(
             InputLine::Line(line) => line,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
-                print::error_line("note: it stays open");
+                print::error_line("note: the request stays open");
                 return Ok(PromptOutcome::Dismissed);
             }
         };
@@ -196,7 +196,9 @@ pub(crate) async fn prompt_user(
                     continue;
                 }
                 let Some((decision, reason)) = read_decision(&answer) else {
-                    print::error_line("note: y allows it once, a for the session, n refuses it (n REASON says why)");
+                    print::error_line(
+                        "note: y allows the call once, a for the session, n denies it (n REASON adds a reason)",
+                    );
                     continue;
                 };
                 if let Some(why) = shown.as_ref().and_then(|shown| shown.objection(decision)) {
@@ -222,7 +224,7 @@ fn show_question(question: &Question, asker: Option<&str>) {
     let whom = question.to.as_deref().map(|to| format!("for {}", text::escaped_line(to))).unwrap_or_default();
     let about = [by, whom].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
-    let mut rows = vec![Row::plain(format!("a question{about}:"))];
+    let mut rows = vec![Row::plain(format!("question{about}:"))];
     rows.extend(with_margin(&question.question).into_iter().map(Row::plain));
     let rows = wrap_rows(rows, prompt_size().0);
     show_rows(&rows, (0, rows.len()), Paint { on: false });
@@ -319,7 +321,7 @@ impl PermissionPrompt {
         show_rows(&self.rows, (self.shown_rows, to), self.paint);
         self.shown_rows = to;
         if !self.is_fully_shown() {
-            print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.shown_rows));
+            print::error_line(&format!("  {} more lines; press v", self.rows.len() - self.shown_rows));
         }
     }
 
@@ -339,9 +341,9 @@ impl PermissionPrompt {
     fn objection(&self, decision: Decision) -> Option<&'static str> {
         match decision {
             Decision::Deny => None,
-            _ if !self.is_fully_shown() => Some("read all of it first: v shows the rest"),
+            _ if !self.is_fully_shown() => Some("read the whole request first: v shows the rest"),
             Decision::AllowForSession if !self.can_be_granted => {
-                Some("permission for the session would cover this call only: y allows it once")
+                Some("permission for the session would cover only this call: y allows it once")
             }
             _ => None,
         }
@@ -371,7 +373,7 @@ pub(crate) fn permission_rows(asked: &Permission) -> Vec<Row> {
             format!("{} ({task})", text::safe_line(&link.agent_type))
         };
         let chain: Vec<String> = asked.chain.iter().map(link).collect();
-        rows.push(format!("asked by {}", chain.join(" > ")));
+        rows.push(format!("requested by {}", chain.join(" > ")));
     }
     rows.extend(demand.note.as_deref().map(text::safe_line));
     if demand.is_grantable_for_session() {
@@ -509,7 +511,7 @@ mod tests {
             };
             call.chain = vec![link.clone(), link];
             let shown = PermissionPrompt::new(&call, Some(&forged), PLAIN, (columns, 30));
-            let starts = ["bash requests", "| ", "|> ", "asked by ", "bash: ", "for the session", "(", "it runs"];
+            let starts = ["bash requests", "| ", "|> ", "requested by ", "bash: ", "for the session", "(", "it runs"];
             for row in &shown.rows {
                 assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
                 let is_marked = starts.iter().any(|start| row.text.starts_with(start));

@@ -111,10 +111,10 @@ pub(crate) fn print_detail_commands(
     stored: &[StoredArtifact],
 ) -> Result<(), Failure> {
     let soong = command(home, context.global.url.as_deref());
-    print::line_or_stderr(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
+    print::line_or_stderr(context.terminal, Hue::Dim, &format!("Details: {soong} sessions show {session}"))?;
     let Some(last) = stored.last() else { return Ok(()) };
     let name = shell_quoted(last.artifact.label());
-    let hint = format!("             {soong} artifacts show {name} --session {session}");
+    let hint = format!("         {soong} artifacts show {name} --session {session}");
     print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&hint))
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn print_denied_calls(refused: &[DeniedCall]) {
         return;
     }
     let calls = format::plural(unasked.len(), "call was", "calls were");
-    print::error_line(&format!("{calls} refused, since nobody could be asked:"));
+    print::error_line(&format!("{calls} denied, because no approver was available:"));
     unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
 }
 
@@ -238,13 +238,13 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
 
 /// Returns the failure for a run that waits for user input, with commands to answer or stop it.
 fn waiting_failure(soong: &str, ask: &UserRequest, more: &[UserRequest]) -> Failure {
-    let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.summary())).collect();
+    let also: String = more.iter().map(|ask| format!("Also waiting for: {}\n", ask.summary())).collect();
     let advice = format!(
-        "{also}Answer, and it goes on: {}\nOr give it up: {soong} traces stop {}",
+        "{also}Answer to resume the run: {}\nOr stop it: {soong} traces stop {}",
         ask.answer_command(soong),
         ask.session_id()
     );
-    Failure::new(Exit::AwaitsInput, format!("the run is parked: it asks {}", ask.summary()), advice)
+    Failure::new(Exit::AwaitsInput, format!("the run is waiting for input: {}", ask.summary()), advice)
 }
 
 /// Returns the exit code or failure for the result of the run.
@@ -262,16 +262,16 @@ pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit,
         RunStatus::Cancelled if watched.interrupted => Err(Failure::new(
             Exit::Interrupted,
             "the run was cancelled",
-            "What it did is kept: `soong run --continue …` goes on.",
+            "Its work is saved. Resume it with `soong run --continue …`.",
         )),
         RunStatus::Cancelled if watched.output_closed => {
-            Err(Failure::new(Exit::Failed, "the run was cancelled: the reader of its events has left", ""))
+            Err(Failure::new(Exit::Failed, "the run was cancelled, because the output was closed", ""))
         }
-        RunStatus::Cancelled => Err(Failure::new(Exit::Failed, "the run was cancelled from elsewhere", "")),
+        RunStatus::Cancelled => Err(Failure::new(Exit::Failed, "the run was cancelled by another client", "")),
         _ => {
             let error = run.error.as_ref();
             let code = error.map_or(ErrorCode::InternalError, |error| error.code);
-            let why = error.map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
+            let why = error.map_or_else(|| "no error was recorded".to_owned(), ToString::to_string);
             let exit = match error.map_or(Exit::Failed, Exit::of_error) {
                 Exit::Provider => Exit::Provider,
                 _ => Exit::Failed,

@@ -42,6 +42,6 @@ impl Drop for ServiceNotifier {
 
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(%error, "failed to notify the service manager");
     }
 }

@@ -11,15 +11,13 @@ use crate::exit::{Exit, Failure};
 
 /// Fails unless the folder is empty or does not exist.
 pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
-    let refuse = |exit: Exit, what: String| {
-        Err(Failure::new(exit, what, "Name a folder that is not there yet, or an empty one."))
-    };
+    let refuse = |exit: Exit, what: String| Err(Failure::new(exit, what, "Use a new or an empty folder."));
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(false) => Ok(()),
         Ok(true) => refuse(Exit::Refused, format!("the folder {} is not empty", dir.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            refuse(Exit::Refused, format!("{} is no folder", dir.display()))
+            refuse(Exit::Refused, format!("{} is not a folder", dir.display()))
         }
         Err(error) => refuse(Exit::Failed, format!("the folder {} cannot be read: {error}", dir.display())),
     }
@@ -42,10 +40,7 @@ impl StagedDir {
             Err(_) => std::path::absolute(dir).map_err(broken)?,
         };
         let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
-            return Err(Failure::usage(
-                format!("{} names no folder", dir.display()),
-                "Name one that is not there yet.",
-            ));
+            return Err(Failure::usage(format!("{} is not a folder name", dir.display()), "Use a new folder."));
         };
         std::fs::create_dir_all(above).map_err(broken)?;
         let mut prefix = name.to_owned();
@@ -70,7 +65,7 @@ impl StagedDir {
 /// Returns the failure for a folder, or a file in it, that cannot be written.
 pub(crate) fn write_failure(path: &Path, error: &io::Error) -> Failure {
     let what = format!("{} cannot be written: {error}", path.display());
-    Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
+    Failure::new(Exit::Failed, what, "Check the folder, its permissions and its disk.")
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ where
     let exporter = match SpanExporter::builder().with_http().build() {
         Ok(exporter) => exporter,
         Err(error) => {
-            print::error_line(&format!("warning: no traces are exported: {error}"));
+            print::error_line(&format!("warning: trace export is disabled: {error}"));
             return None;
         }
     };

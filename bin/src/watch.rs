@@ -30,8 +30,8 @@ const MAX_REFUSED: usize = 100;
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Note that events are polled instead of streamed.
-pub(crate) const POLLING_NOTE: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
-                                 its events are polled instead";
+pub(crate) const POLLING_NOTE: &str = "note: the event stream of the server is silent, as with a proxy that buffers responses; \
+                                 polling its events instead";
 
 /// Maximum time for cancelling a run after following it has failed.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
@@ -229,7 +229,7 @@ fn cancel(client: &Client, run: &Accepted) {
     let (client, run) = (client.clone(), run.run_id.clone());
     tokio::spawn(async move {
         if let Err(error) = client.cancel(&run).await {
-            tracing::debug!(%run, %error, "the run may not be cancelled");
+            tracing::debug!(%run, %error, "failed to cancel the run");
         }
     });
 }
@@ -240,18 +240,18 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
 
 /// Returns the failure for a client that is ended by a signal: the run at the server is not cancelled.
 fn detached(run: &Accepted, url: &str) -> Failure {
-    let what = format!("ended by a signal; run {} continues at the server", run.run_id);
+    let what = format!("stopped by a signal; run {} continues on the server", run.run_id);
     let soong = report::command(None, Some(url));
     Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
 }
 
 fn cancel_timed_out(limit: Duration) -> Failure {
-    let what = format!("the run has not ended {} s after it was cancelled; it is left to itself", limit.as_secs());
-    let advice = "What was recorded stands. `soong doctor` looks at the disk and the rest; the logs say more.";
+    let what = format!("the run has not ended {} s after it was cancelled; no longer waiting for it", limit.as_secs());
+    let advice = "Recorded data is safe. Check the disk with `soong doctor`, and see the logs.";
     Failure::new(Exit::Interrupted, what, advice)
 }
 
 fn owner_lost() -> Failure {
-    let what = "the process that did the run has gone; the run is recorded as far as it came";
-    Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
+    let what = "the process that executed the run has exited; the run is recorded up to that point";
+    Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\"")
 }

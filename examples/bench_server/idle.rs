@@ -23,13 +23,13 @@ pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Faile
     let client = Client::new(&server.url, &server.token)?;
     client.start("first", "hello").await?;
     settle(&client).await?;
-    println!("a server that has done one run: {:.1} MiB", mib(&server)?);
+    println!("a server after one run: {:.1} MiB", mib(&server)?);
     let next = Arc::new(AtomicUsize::new(0));
     // The first half fills the allocator's reserves; the second half shows what the sessions keep.
     for sessions in [sessions / 2, sessions] {
         begin(&client, &next, sessions).await?;
         settle(&client).await?;
-        println!("with {sessions} sessions that have done a run each, all idle: {:.1} MiB", mib(&server)?);
+        println!("with {sessions} idle sessions after one run each: {:.1} MiB", mib(&server)?);
     }
     let mut open = Vec::with_capacity(sockets);
     for at in 0..sockets {

@@ -51,11 +51,11 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
 
     let screen = Screen::open(&server)?;
     screen.settles();
-    draws(&screen, &["\u{1b}[B"; 100], "a row further")?;
-    draws(&screen, &["\u{1b}[6~"; 50], "a page further")?;
-    draws(&screen, &["G", "g"].repeat(25), "from end to end")?;
-    draws(&screen, &["t"].repeat(20), "arranged anew")?;
-    draws(&screen, &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4), "filtered, a key each")?;
+    draws(&screen, &["\u{1b}[B"; 100], "next row")?;
+    draws(&screen, &["\u{1b}[6~"; 50], "next page")?;
+    draws(&screen, &["G", "g"].repeat(25), "first row to last row and back")?;
+    draws(&screen, &["t"].repeat(20), "sorted again")?;
+    draws(&screen, &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4), "filter typed key by key")?;
     let (before, start) = (cpu(screen.child.id())?, Instant::now());
     tokio::time::sleep(IDLE).await;
     let share = (cpu(screen.child.id())? - before) / start.elapsed().as_secs_f64() * 100.0;
@@ -71,10 +71,10 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
         let second = round_of(&server, &client, !is_first, &format!("b{pair}")).await?;
         done.push(if is_first { (second, first) } else { (first, second) });
     }
-    compare("runs a second", &done, |round| round.runs_a_second);
-    compare("ms of the server's CPU a run", &done, |round| round.cpu_ms);
+    compare("runs per second", &done, |round| round.runs_a_second);
+    compare("server CPU ms per run", &done, |round| round.cpu_ms);
     let monitor = done.iter().map(|(_, watched)| watched.monitor).sum::<f64>() / done.len() as f64;
-    println!("the monitor meanwhile: {:.1} % of a core", monitor * 100.0);
+    println!("the monitor while runs complete: {:.1} % of a core", monitor * 100.0);
     Ok(())
 }
 
@@ -140,7 +140,7 @@ async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
                     let body = json!({ "prompt": "Which project is this?", "session_id": session, "model": "offline" });
                     let mut frames = client.stream("/api/traces", Some(&body)).await?;
                     loop {
-                        let frame = frames.next().await.ok_or("the stream ended before the run")?;
+                        let frame = frames.next().await.ok_or("the stream ended before the run ended ended")?;
                         if frame.contains("\"event\":\"run_completed\"") {
                             break;
                         }
@@ -162,7 +162,7 @@ async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
 fn cpu(pid: u32) -> Result<f64, Failed> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).ok_or("no times in /proc");
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).ok_or("no CPU times in /proc");
     Ok((ticks(11)? + ticks(12)?) / TICKS)
 }
 
@@ -247,7 +247,7 @@ fn draws(screen: &Screen, keys: &[&str], what: &str) -> Result<(), Failed> {
     let each = (cpu(screen.child.id())? - before) * 1_000.0 / keys.len() as f64;
     took.sort_by(f64::total_cmp);
     println!(
-        "{what}: from key to picture p50 {:.1} ms, p99 {:.1} ms; {each:.1} ms of CPU each",
+        "{what}: key to complete picture p50 {:.1} ms, p99 {:.1} ms; {each:.1} ms of CPU per key",
         quantile(&took, 0.5),
         quantile(&took, 0.99)
     );

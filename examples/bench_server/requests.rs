@@ -51,7 +51,7 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
         let wall = start.elapsed().as_secs_f64();
         took.sort_by(f64::total_cmp);
         println!(
-            "{what}: {clients} clients, {} runs: {:.0} a second, p50 {:.1} ms, p99 {:.1} ms, server {} MiB",
+            "{what}: {clients} clients, {} runs: {:.0} per second, p50 {:.1} ms, p99 {:.1} ms, server {} MiB",
             took.len(),
             took.len() as f64 / wall,
             quantile(&took, 0.5),
@@ -75,5 +75,5 @@ async fn completed(client: &Client, session: &str) -> Result<(), Failed> {
             return Ok(());
         }
     }
-    Err("the stream ended before the run".into())
+    Err("the stream ended before the run ended ended".into())
 }

@@ -56,16 +56,16 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()?;
         let mut told = String::new();
-        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut told)?;
-        let told: Value = serde_json::from_str(&told).map_err(|_| "the server did not begin")?;
-        told["url"].as_str().ok_or("the server does not say where it is")?.clone_into(&mut self.url);
+        BufReader::new(child.stdout.take().ok_or("the server has no stdout")?).read_line(&mut told)?;
+        let told: Value = serde_json::from_str(&told).map_err(|_| "the server did not start")?;
+        told["url"].as_str().ok_or("the server reported no URL")?.clone_into(&mut self.url);
         self.child = Some(child);
         Ok(())
     }
 
     /// Ends the server, with SIGTERM or like `kill -9`, and starts it again on the same address.
     pub(crate) fn restart(&mut self, gently: bool) -> Result<(), Failed> {
-        let mut child = self.child.take().ok_or("it is not there")?;
+        let mut child = self.child.take().ok_or("the server is not running")?;
         let signal = if gently { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL };
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal)?;
         child.wait()?;
@@ -78,7 +78,7 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> Result<u32, Failed> {
-        Ok(self.child.as_ref().ok_or("it is not there")?.id())
+        Ok(self.child.as_ref().ok_or("the server is not running")?.id())
     }
 
     /// Returns the resident memory of the process in KiB.

@@ -62,7 +62,7 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
         while storm.breaks.load(Relaxed) < due {
             tokio::time::sleep(Duration::from_millis(5)).await;
             if let Some(failed) = readers.iter().position(tokio::task::JoinHandle::is_finished) {
-                println!("reader {failed} has ended");
+                println!("reader {failed} ended early");
                 break;
             }
         }
@@ -76,8 +76,8 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
         reader.await??;
     }
     println!(
-        "{} connections broken off by readers and {} by {restarts} restarts of the server, over {} runs and {} events, \
-         in {:.1} s: 0 events missing, 0 twice",
+        "{} disconnects by readers and {} by {restarts} restarts of the server, over {} runs and {} events, \
+         in {:.1} s: 0 events missing, 0 duplicated",
         storm.breaks.load(Relaxed),
         storm.refused.load(Relaxed),
         storm.sessions.load(Relaxed),
@@ -177,7 +177,7 @@ impl Progress {
         let event: Value = serde_json::from_str(said).map_err(|error| ReadError::Wrong(error.to_string()))?;
         let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else { return Ok(false) };
         if number != self.last + 1 {
-            return Err(ReadError::Wrong(format!("{number} came behind {}", self.last)));
+            return Err(ReadError::Wrong(format!("event {number} followed event {}", self.last)));
         }
         self.last = number;
         let is_failure = event["event"] == "run_failed";

@@ -18,7 +18,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     let turns = (events / EVENTS_A_TURN).clamp(1, 190);
     let task = format!("{TURNS}{turns}");
     let alone = run(&client, "alone", &task).await?;
-    println!("one run of {turns} turns that nobody watches: {:.2} s", alone.as_secs_f64());
+    println!("one run of {turns} turns without watchers: {:.2} s", alone.as_secs_f64());
 
     client.start("watched", "hello").await?;
     while client.get("/api/traces/watched").await?["trace"]["status"] != "completed" {}
@@ -33,7 +33,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
                 bytes += said.len();
                 let Some(number) = number(&said) else { continue };
                 if number != at + 1 {
-                    return Err(Failed::from(format!("{number} came behind {at}")));
+                    return Err(Failed::from(format!("event {number} followed event {at}")));
                 }
                 at = number;
                 // End of the second run.
@@ -49,7 +49,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     let deaf = client.watch("/api/traces/watched/watch").await?;
     let open = server.resident_kib()?;
     println!(
-        "{watchers} WebSockets opened in {:.2} s; each takes {:.1} KiB of the server",
+        "{watchers} WebSockets opened in {:.2} s; each uses {:.1} KiB of server memory",
         connected.as_secs_f64(),
         (open.saturating_sub(before)) as f64 / watchers as f64
     );
@@ -63,8 +63,8 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     }
     let all = start.elapsed();
     println!(
-        "the same run watched by {watchers}, and by one who does not read: {:.2} s; {delivered} events ({} MiB) \
-         delivered after {:.2} s, {:.0} a second; server {} MiB",
+        "the same run with {watchers} watchers, and one that does not read: {:.2} s; {delivered} events ({} MiB) \
+         delivered after {:.2} s, {:.0} per second; server {} MiB",
         watched.as_secs_f64(),
         bytes / 1_048_576,
         all.as_secs_f64(),

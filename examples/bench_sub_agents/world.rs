@@ -204,7 +204,7 @@ impl BenchRuntime {
         self.runtime.close().await;
         match self.runtime.tree().live_count() {
             0 => Ok(()),
-            left => Err(format!("{left} actors, runs or tasks are alive after closing").into()),
+            left => Err(format!("{left} actors, runs or tasks are still alive after closing").into()),
         }
     }
 }
@@ -221,7 +221,7 @@ fn collect(actor: &ActorView, left: &mut Vec<String>) {
 /// Returns the resident memory of this process in bytes.
 pub(crate) fn resident_bytes() -> Result<f64, Failed> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("the system does not tell VmRSS")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("the system does not report VmRSS")?;
     let kib = line.split_whitespace().nth(1).ok_or("VmRSS has no value")?;
     Ok(kib.parse::<f64>()? * 1024.0)
 }

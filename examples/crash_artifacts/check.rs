@@ -94,7 +94,7 @@ pub(crate) async fn all(
 ) -> Result<Vec<String>, Failed> {
     counts.openings += 1;
     let mut wrong: Vec<String> = reader.check_integrity()?;
-    wrong.extend(reader.blob_intents()?.iter().map(|path| format!("the intent of {path} is still there")));
+    wrong.extend(reader.blob_intents()?.iter().map(|path| format!("the write intent of {path} still exists")));
     for run in reader.live_runs(None)? {
         wrong.push(format!("run {} is still {}", run.run_id, run.status.as_str()));
     }
@@ -116,7 +116,7 @@ pub(crate) async fn all(
     for ((trace, event_id), (kind, data)) in &ledger.events {
         let stored = events.get(trace.as_str()).and_then(|of| of.get(*event_id as usize - 1));
         if !stored.is_some_and(|stored| stored.event.kind() == kind && stored.data == *data) {
-            wrong.push(format!("event {event_id} of {trace} ({kind}) was seen and is not stored"));
+            wrong.push(format!("event {event_id} of {trace} ({kind}) was seen but is not stored"));
         }
     }
     let gone: BTreeSet<&ArtifactId> = events
@@ -146,12 +146,13 @@ fn replay(
     let mut found = CheckedArtifact { artifact, contents: BTreeMap::new(), edits: BTreeMap::new() };
     let (current, stored) = (found.artifact.current_version, found.artifact.stored_version);
     if current != stored {
-        wrong.push(format!("{label} has edits up to {current} and no run, but only {stored} is stored"));
+        wrong
+            .push(format!("{label} has edits up to {current} and no run, but only version version {stored} is stored"));
     }
     let versions = reader.versions(&id)?;
     if !versions.is_sorted_by(|a, b| a.version < b.version) || versions.last().map(|one| one.version) != Some(stored) {
         let numbers: Vec<u64> = versions.iter().map(|one| one.version).collect();
-        wrong.push(format!("{label} has versions {numbers:?}, the last being {stored}"));
+        wrong.push(format!("{label} has versions {numbers:?}, but its last version should be {stored}"));
     }
     let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for version in &versions {
@@ -159,7 +160,7 @@ fn replay(
         match std::fs::read(home.join(&path)) {
             Ok(bytes) if bytes.len() as u64 == version.size => drop(files.insert(version.version, bytes)),
             Ok(bytes) => wrong.push(format!("{path} has {} bytes instead of {}", bytes.len(), version.size)),
-            Err(error) => wrong.push(format!("{path} of {label} cannot be read: {error}")),
+            Err(error) => wrong.push(format!("{path} of {label} read failed: {error}")),
         }
         paths.insert(path);
     }
@@ -171,13 +172,13 @@ fn replay(
             (Some(edit), file) => {
                 let (start, removed) = (edit.splice.start as usize, edit.splice.removed as usize);
                 if start + removed > text.len() {
-                    wrong.push(format!("edit {number} of {label} lies outside its text"));
+                    wrong.push(format!("edit {number} of {label} is outside its text"));
                     break;
                 }
                 text.splice(start..start + removed, edit.splice.inserted.bytes());
                 found.edits.insert(number, (edit.effect.run_id.clone(), edit.effect.tool_call_id.clone()));
                 if file.is_some_and(|file| file != text) {
-                    wrong.push(format!("version {number} of {label} is not what its edits make"));
+                    wrong.push(format!("version {number} of {label} does not match its edits"));
                 }
             }
             (None, Some(file)) => text = file,
@@ -187,7 +188,7 @@ fn replay(
     }
     wrong.extend(edits.map(|edit| format!("{label} has an edit {} beyond its number {current}", edit.revision)));
     if text.len() as u64 != found.artifact.size {
-        wrong.push(format!("{label} is said to have {} bytes, and has {}", found.artifact.size, text.len()));
+        wrong.push(format!("{label} is recorded with {} bytes, but has {}", found.artifact.size, text.len()));
     }
     Ok(found)
 }
@@ -206,8 +207,8 @@ async fn compare_with_library(runtime: &Runtime, found: &CheckedArtifact, wrong:
     };
     match loaded {
         Ok(bytes) if found.contents.get(&artifact.current_version).is_some_and(|content| *content == bytes) => {}
-        Ok(bytes) => wrong.push(format!("{} is read as other {} bytes", artifact.key(), bytes.len())),
-        Err(error) => wrong.push(format!("{} cannot be read: {error}", artifact.key())),
+        Ok(bytes) => wrong.push(format!("{} is read as {} different bytes", artifact.key(), bytes.len())),
+        Err(error) => wrong.push(format!("{} read failed: {error}", artifact.key())),
     }
 }
 
@@ -240,24 +241,26 @@ fn acknowledged(found: &BTreeMap<ArtifactId, CheckedArtifact>, ledger: &ReportLe
     for ((id, version), (size, hash)) in &ledger.saved {
         match found.get(id) {
             None if may_be_gone(id) => {}
-            None => wrong.push(format!("{id} was acknowledged in version {version} and is gone")),
+            None => wrong.push(format!("{id} was acknowledged in version {version} but is missing")),
             Some(one) => match one.contents.get(version) {
                 Some(bytes) if bytes.len() as u64 == *size && told::hash(bytes) == *hash => {}
-                Some(_) => wrong.push(format!("version {version} of {} is not what was saved", one.artifact.key())),
-                None => wrong.push(format!("version {version} of {} is gone", one.artifact.key())),
+                Some(_) => {
+                    wrong.push(format!("version {version} of {} differs from what was saved", one.artifact.key()))
+                }
+                None => wrong.push(format!("version {version} of {} is missing", one.artifact.key())),
             },
         }
     }
     for ((id, version), text) in &ledger.edited {
         match found.get(id) {
             None if may_be_gone(id) => {}
-            None => wrong.push(format!("{id} was seen at edit {version} and is gone")),
+            None => wrong.push(format!("{id} was seen at edit {version} but is missing")),
             Some(one) if one.contents.get(version).is_some_and(|bytes| bytes == text.as_bytes()) => {}
-            Some(one) => wrong.push(format!("edit {version} of {} is not what was seen", one.artifact.key())),
+            Some(one) => wrong.push(format!("edit {version} of {} differs from what was seen", one.artifact.key())),
         }
     }
     for id in ledger.deleted.iter().filter(|id| found.contains_key(*id)) {
-        wrong.push(format!("{id} was deleted and is there again"));
+        wrong.push(format!("{id} was deleted but exists again"));
     }
 }
 
@@ -284,14 +287,14 @@ fn compare_with_event(
     let Some(one) = found.get(id) else {
         // The deletion of a user's artifact is recorded in no trace.
         if !gone.contains(id) && !ledger.deleting.contains(id) {
-            wrong.push(format!("{at} tells of {id}, which is not there"));
+            wrong.push(format!("{at} refers to {id}, which does not exist"));
         }
         return;
     };
     match one.contents.get(&number) {
-        None => wrong.push(format!("{at}: {} has no {number}", one.artifact.key())),
+        None => wrong.push(format!("{at}: {} has no version {number}", one.artifact.key())),
         Some(bytes) if text.is_some_and(|text| text.as_bytes() != bytes) => {
-            wrong.push(format!("{at}: {} holds something else at {number}", one.artifact.key()));
+            wrong.push(format!("{at}: {} has different content at version {number}", one.artifact.key()));
         }
         Some(_) => {}
     }
@@ -358,7 +361,7 @@ fn conversation(messages: &[Message]) -> Option<String> {
         match (message.role, message.tool_call_id.as_deref()) {
             (Role::Tool, Some(id)) => match owed.iter().position(|call| *call == id) {
                 Some(place) => drop(owed.remove(place)),
-                None => return Some(format!("{id} is answered and was not asked for")),
+                None => return Some(format!("{id} is answered but was not requested")),
             },
             _ if !owed.is_empty() => return Some(format!("{owed:?} are not answered before {}", message.sequence)),
             _ => owed.extend(message.tool_calls.iter().map(|call| call.id.as_str())),

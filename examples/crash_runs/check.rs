@@ -64,7 +64,7 @@ pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) 
         wrong.add("damaged database", fault);
     }
     for path in reader.blob_intents()? {
-        wrong.add("announced file left", path);
+        wrong.add("announced file left over", path);
     }
     for run in reader.live_runs(None)? {
         wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
@@ -99,7 +99,7 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     for (place, event) in events.iter().enumerate() {
         wrong.check(event.event_id == place as u64 + 1, "event ids not contiguous", || {
-            format!("event {} of {} comes at place {}", event.event_id, trace.trace_id, place + 1)
+            format!("event {} of {} is at position {}", event.event_id, trace.trace_id, place + 1)
         });
         if let Some(run) = &event.run_id {
             of_runs.entry(run).or_default().push(event);
@@ -107,7 +107,7 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     }
     let last = events.last().map_or(0, |event| event.event_id);
     wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
-        format!("{} counts {} events and has {last}", trace.trace_id, trace.last_event_id)
+        format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
     });
     for (run, events) in of_runs {
         let mut open = BTreeSet::new();
@@ -124,10 +124,16 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
             };
             let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
             wrong.check(holds, "timeline", || {
-                format!("run {run}, place {}: {} {:?} {}", place + 1, record.event.kind(), record.run_seq, record.data)
+                format!(
+                    "run {run}, position {}: {} {:?} {}",
+                    place + 1,
+                    record.event.kind(),
+                    record.run_seq,
+                    record.data
+                )
             });
         }
-        wrong.check(open.is_empty(), "timeline", || format!("run {run} leaves {open:?} open"));
+        wrong.check(open.is_empty(), "timeline", || format!("run {run} does not close {open:?}"));
     }
 }
 
@@ -141,7 +147,7 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Res
         format!("{id}: {:?}", all.iter().map(|message| message.sequence).collect::<Vec<_>>())
     });
     wrong.check(all.len() as u64 == trace.total_messages, "messages miscounted", || {
-        format!("{id} counts {} and has {}", trace.total_messages, all.len())
+        format!("{id} records {} but has {}", trace.total_messages, all.len())
     });
     let mut path = Vec::new();
     let mut next = Some(trace.head_sequence).filter(|head| *head > 0);
@@ -194,7 +200,7 @@ fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) 
     let ended = ledger.ended.as_ref();
     let is_done = root.status == RunStatus::Completed && ended.is_some_and(|ended| ended.output == ANSWER);
     wrong.check(is_done, "job not done", || {
-        format!("{} {:?} {:?}, told {:?}", root.status.as_str(), root.end_reason, root.error, ended)
+        format!("{} {:?} {:?}, reported {:?}", root.status.as_str(), root.end_reason, root.error, ended)
     });
     let (children, results) = (reader.children(&root.run_id)?, reader.child_results(&root.run_id)?);
     let traces = reader.sub_traces(&scene::root())?;
@@ -220,7 +226,8 @@ fn family(reader: &SqliteReader, ledger: &ReportLedger, wrong: &mut Violations) 
         wrong.check(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
             format!("{sum:?} is not {tree:?}")
         });
-        wrong.check(same(&root.usage, &own), "sums", || format!("the run's row has {:?}, told {own:?}", root.usage));
+        wrong
+            .check(same(&root.usage, &own), "sums", || format!("the run's row has {:?}, reported {own:?}", root.usage));
     }
     Ok(())
 }

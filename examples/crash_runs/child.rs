@@ -29,7 +29,7 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
         run.wait().await?;
     }
     let root = watching.await??;
-    let outcome = runtime.traces().outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
+    let outcome = runtime.traces().outcome(&root).await?.ok_or("the job ended without an outcome")?;
     runtime.close().await;
     if counts {
         Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.hit_count(point))).collect())
@@ -64,9 +64,9 @@ async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
             let (trace, event_id) = (record.trace_id.clone(), record.event_id);
             Report::Event { trace, event_id, seen: ObservedEvent::of(&record) }.say();
             if record.event.is_terminal() && record.trace_id == scene::root() {
-                return record.run_id.clone().ok_or_else(|| "a terminal event of no run".into());
+                return record.run_id.clone().ok_or_else(|| "a terminal event without a run".into());
             }
         }
     }
-    Err("the stream ended before the job".into())
+    Err("the stream ended before the job ended ended".into())
 }

@@ -108,7 +108,7 @@ pub(crate) fn run_child(
     let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();
     let end = match collect_reports(&mut running, death, &mut told)? {
-        None => ChildEnd::Other(format!("it was not done after {PATIENCE:?}")),
+        None => ChildEnd::Other(format!("it did not finish within {PATIENCE:?}")),
         Some(status) if status.signal() == Some(9) => ChildEnd::Killed,
         Some(status) if status.success() => ChildEnd::Done,
         Some(status) => ChildEnd::Other(status.to_string()),

@@ -54,8 +54,8 @@ fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
         let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
         judged.histories += 1;
         for (kind, verdict) in [
-            ("history refused by OpenAI", pairing::openai(messages)),
-            ("history refused by Anthropic", pairing::anthropic(messages)),
+            ("history rejected by OpenAI", pairing::openai(messages)),
+            ("history rejected by Anthropic", pairing::anthropic(messages)),
         ] {
             if let Err(why) = verdict {
                 let shown = serde_json::to_string(messages).unwrap_or_default();
@@ -73,7 +73,7 @@ fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
     let reply = match child {
         Some(child) => explore(child, answered),
         None if has("agent") => orchestrate(answered),
-        None => Reply::status(400, format!("nobody is known who asks {asked:?}")),
+        None => Reply::status(400, format!("unknown prompt {asked:?}")),
     };
     // Answers are spread over a few milliseconds, by a deterministic delay.
     let length: usize = asked.len() + answered * 7 + child.map_or(0, |child| child as usize * 3);

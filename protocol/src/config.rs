@@ -319,7 +319,7 @@ impl Config {
             ));
         }
         if self.model_profiles.contains_key("default") {
-            return Err(("model_profiles.default", "`default` is the profile [model] itself: set its keys there"));
+            return Err(("model_profiles.default", "the profile `default` is [model]: set its keys there"));
         }
         if self.model_profiles.values().any(|profile| profile.max_concurrency == Some(0)) {
             return Err(("model_profiles", "max_concurrency must be at least 1"));
@@ -391,7 +391,7 @@ mod tests {
             ("[model]\napi_key_env = \"sk-1\"\n", 2, Some("model.api_key_env"), "name of an environment variable"),
             ("[server]\naddr = \"localhost\"\n", 2, Some("server.addr"), "with a port"),
             ("[server]\n\nallowed_origins = [\"*\"]\n", 3, Some("server.allowed_origins"), "must be origins"),
-            ("[server]\nallowed_hosts = [\"http://a\"]\n", 2, Some("server.allowed_hosts"), "names of hosts"),
+            ("[server]\nallowed_hosts = [\"http://a\"]\n", 2, Some("server.allowed_hosts"), "host names"),
             ("[server]\ntokens = { \"../a\" = \"A\" }\n", 2, Some("server.tokens"), "name users"),
             ("[server]\ntokens = { bob = \"sk-1\" }\n", 2, Some("server.tokens"), "name of an environment variable"),
             ("[server.tokens]\nlocal = \"A\"\n", 1, Some("server.tokens"), "server.token"),

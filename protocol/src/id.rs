@@ -13,8 +13,8 @@ use crate::{ChildMode, Timestamp};
 /// Error for an invalid id from a client. Contains the id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'; \
-         \"running\" is taken"
+    "{0:?} is not a valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'; \
+         \"running\" is reserved"
 )]
 pub struct IdError(pub String);
 

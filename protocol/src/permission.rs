@@ -52,7 +52,7 @@ impl fmt::Display for Scope {
             Self::Command { executable, directory } => write!(f, "`{executable}` with harmless options in {directory}"),
             Self::CommandLine { directory, .. } => write!(f, "exactly this command line in {directory}"),
             Self::Call => f.write_str("this call only"),
-            Self::Unconfined => f.write_str("this call only, which nothing confines"),
+            Self::Unconfined => f.write_str("this call only, without a sandbox"),
         }
     }
 }

@@ -52,7 +52,7 @@ impl FromStr for Usd {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse =
-            || format!("{text:?} is no amount of USD: write a decimal such as \"2.50\", at most nine decimals");
+            || format!("{text:?} is not a valid amount of USD: use a decimal such as \"2.50\", at most nine decimals");
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 9 {

@@ -321,7 +321,7 @@ pub fn path_segment(text: &str) -> String {
 /// Parses a path that [`version_path`] returned. Does not encode it again.
 fn parse_path(path: &str) -> Result<Path, StoreError> {
     if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
-        return Err(StoreError::Blob(format!("{path:?} is no path of a version")));
+        return Err(StoreError::Blob(format!("{path:?} is not a valid path of a version")));
     }
     Path::parse(path).map_err(|error| StoreError::Blob(error.to_string()))
 }

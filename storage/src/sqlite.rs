@@ -86,7 +86,7 @@ impl WriteError {
         match self {
             Self::Rejected(error) => error,
             Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-                StoreError::AlreadyExists(format!("something that the append adds ({error})"))
+                StoreError::AlreadyExists(format!("a row of the append ({error})"))
             }
             Self::Sql(error) => store_error(error),
         }
@@ -144,7 +144,7 @@ fn store_error_at(path: &Path, error: rusqlite::Error) -> StoreError {
 fn with_repair_advice(path: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(
-            "{} is damaged ({why}): copy the home aside, then restore a backup or rescue what can be read",
+            "{} is damaged ({why}): make a copy of the home, then restore a backup or recover the readable data",
             path.display()
         )),
         error => error,

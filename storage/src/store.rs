@@ -23,40 +23,40 @@ pub enum StoreError {
     #[error("run {0} was taken over by a newer incarnation")]
     StaleIncarnation(RunId),
     /// A record with that id or name already exists.
-    #[error("{0} exists already")]
+    #[error("{0} already exists")]
     AlreadyExists(String),
     /// The question or permission was already decided.
-    #[error("{0} is decided already")]
+    #[error("{0} has already been decided")]
     AlreadyDecided(String),
     /// The conversation's head is not the message that the append expects.
-    #[error("the conversation of trace {0} has gone on meanwhile: see where it stands now")]
+    #[error("the conversation of trace {0} has changed in the meantime: read its current head and retry")]
     HeadMoved(TraceId),
     /// The append refers to a record that does not exist.
     #[error("{0} does not exist")]
     NotFound(String),
     /// The cursor of a list request was not returned by an earlier page of that list.
-    #[error("{0:?} is no cursor: take `next_cursor` of the page before as it is")]
+    #[error("{0:?} is not a valid cursor: pass `next_cursor` of the previous page unchanged")]
     InvalidCursor(String),
     /// A run of the session is queued or running, so the session cannot be deleted or its head switched.
-    #[error("session {0} has a run that waits or is at work: let it end, or stop it")]
+    #[error("session {0} has an unfinished run: wait for it, or stop it")]
     SessionActive(SessionId),
     /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8).
-    #[error("session {0} is being deleted: try again in a moment")]
+    #[error("session {0} is being deleted: retry later")]
     SessionDeleting(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
     /// A statement cannot be run or a value cannot be stored; a retry fails too.
-    #[error("a statement of the store failed, which is a defect of soong: {0}")]
+    #[error("a database statement failed; this is a bug in soong: {0}")]
     Internal(String),
     /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
     #[error("the bytes of an artifact could not be written or read: {0}")]
     Blob(String),
     /// The source of the bytes to store could not be read; nothing was stored.
-    #[error("what was to be stored could not be read: {0}")]
+    #[error("the source of the artifact could not be read: {0}")]
     SourceUnreadable(String),
     /// The content is larger than the limit; nothing was stored.
-    #[error("more than {limit_bytes} bytes were to be stored: that is the limit")]
+    #[error("the artifact is larger than the limit of {limit_bytes} bytes")]
     TooLarge {
         /// The limit, in bytes.
         limit_bytes: u64,
@@ -65,7 +65,7 @@ pub enum StoreError {
     #[error("{0}")]
     Corrupt(String),
     /// The file was written by a newer version; it was not changed (DUR-5).
-    #[error("the database has format {found}, this version knows up to {known}: use a newer soong")]
+    #[error("the database has format {found}, this version supports up to {known}: use a newer version of soong")]
     NewerFormat {
         /// The file's format.
         found: u32,
@@ -74,7 +74,7 @@ pub enum StoreError {
     },
     /// The file was written by an older version; the next writer migrates it (DUR-5).
     #[error(
-        "the database has format {found} of an earlier version: start a run or `soong serve`, which brings it to format {known} and keeps a copy"
+        "the database has format {found} of an earlier version: start a run or `soong serve` to migrate it to format {known} (a backup is kept)"
     )]
     OlderFormat {
         /// The file's format.

@@ -211,7 +211,7 @@ where
                     counts.set_last_error(Some(error.clone()));
                     // Logged once per series of failures, because callers retry.
                     if !std::mem::replace(&mut last_commit_failed, true) {
-                        tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
+                        tracing::error!(%error, appends = batch.len(), "commit failed; its appends are retried");
                     }
                     for (append, done) in batch.into_iter().zip(callers) {
                         done(Err((error.clone(), append)));

@@ -1,6 +1,8 @@
-//! Words: comments and documents use the standard terms of the field.
+//! Words: names, messages, help, comments and documents use the standard terms of the field.
 
-use super::{Source, assert_none, rust_files, text_files};
+use proc_macro2::{TokenStream, TokenTree};
+
+use super::{Source, assert_none, code, crate_files, is_test_file, production, rust_files, text_files};
 
 /// Phrases that hide the subject or the fact of a sentence. Each entry: the phrase, and a usual replacement.
 const BANNED: [(&str, &str); 17] = [
@@ -36,6 +38,52 @@ const FOR_MODELS: [&str; 4] = [
     "actors/src/builtin_tools/experience.rs",
     "actors/src/tool/schema.rs",
 ];
+
+/// Folders and files whose strings are mainly prompts, tool descriptions and tool results.
+const PROMPTS: [&str; 13] = [
+    "actors/src/tool",
+    "actors/src/builtin_tools",
+    "actors/src/context",
+    "actors/src/memory",
+    "actors/src/offline",
+    "actors/src/skill",
+    "actors/src/run/machine/inline.rs",
+    "actors/src/run/machine/outcome.rs",
+    "actors/src/run/machine/output_schema.rs",
+    "actors/src/run/machine/sub_agents",
+    "actors/src/run/machine/tool_calls",
+    "actors/src/run/machine/turn.rs",
+    "protocol/src/agent.rs",
+];
+
+/// Metaphors that no name contains as a part.
+const METAPHORS: [&str; 22] = [
+    "told",
+    "wish",
+    "leave",
+    "leaving",
+    "somebody",
+    "whoever",
+    "purse",
+    "bury",
+    "burial",
+    "keeper",
+    "seat",
+    "desk",
+    "observatory",
+    "farewell",
+    "leash",
+    "door",
+    "standstill",
+    "shelf",
+    "ink",
+    "patience",
+    "ruling",
+    "surroundings",
+];
+
+/// Names of other crates and English compounds that contain a metaphor.
+const ALLOWED_NAMES: [&str; 1] = ["LeaveAlternateScreen"];
 
 /// Returns the lines of a Rust file that are comments, with their numbers.
 fn comments(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -96,6 +144,53 @@ fn comments_and_documents_use_standard_terms() {
         findings.extend(phrases(&file.path, file.text.lines().enumerate().map(|(at, line)| (at + 1, line))));
     }
     assert_none(findings);
+}
+
+/// Returns the names in a piece of code that contain a metaphor.
+fn metaphors(code: TokenStream) -> Vec<String> {
+    let is_metaphor = |name: &str| {
+        let split = |char: char| if char.is_uppercase() { format!("_{char}") } else { char.to_string() };
+        let snake = name.chars().map(split).collect::<String>().to_lowercase();
+        !ALLOWED_NAMES.contains(&name) && snake.split('_').any(|word| METAPHORS.contains(&word))
+    };
+    code.into_iter()
+        .flat_map(|token| match token {
+            TokenTree::Group(group) => metaphors(group.stream()),
+            TokenTree::Ident(name) if is_metaphor(&name.to_string()) => vec![name.to_string()],
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+#[test]
+fn names_and_messages_use_standard_terms() {
+    let mut findings = Vec::new();
+    for file in crate_files() {
+        if !is_test_file(&file.path) {
+            let names = metaphors(production(&file.text).join("\n").parse().unwrap());
+            let advice = "use the term of the field";
+            findings.extend(names.into_iter().map(|name| format!("{}: names `{name}`: {advice}", file.path)));
+        }
+        if !PROMPTS.iter().any(|place| file.path.starts_with(place)) {
+            findings.extend(phrases(&file.path, code(&file).into_iter()));
+        }
+    }
+    for help in text_files(&["snap"]).into_iter().filter(|file| file.path.contains("snapshots/help_")) {
+        findings.extend(phrases(&help.path, help.text.lines().enumerate().map(|(at, line)| (at + 1, line))));
+    }
+    assert_none(findings);
+}
+
+#[test]
+fn metaphors_are_found_in_names_only() {
+    for (line, want) in [
+        ("let wish = 1;", vec!["wish"]),
+        ("fn ask_leave(desk: OldDesk) {}", vec!["ask_leave", "desk", "OldDesk"]),
+        ("print(\"leave it\", sink, link, linked);", vec![]),
+        ("execute(LeaveAlternateScreen)", vec![]),
+    ] {
+        assert_eq!(metaphors(line.parse().unwrap()), want, "{line}");
+    }
 }
 
 #[test]

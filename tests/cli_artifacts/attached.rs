@@ -83,9 +83,9 @@ fn special_files_are_rejected() {
     let world = lived_in();
     make_fifo(&world);
     for (file, says) in [
-        ("fifo", "fifo is no ordinary file"),
-        ("/dev/null", "/dev/null is no ordinary file"),
-        ("/dev/stdin", "/dev/stdin is no ordinary file"),
+        ("fifo", "fifo is not a regular file"),
+        ("/dev/null", "/dev/null is not a regular file"),
+        ("/dev/stdin", "/dev/stdin is not a regular file"),
     ] {
         fails(&world, &["put", "x", file], 2, &[says, "`soong artifacts put NAME -` reads standard input"]);
     }
@@ -101,9 +101,9 @@ fn attach_errors_are_reported_before_anything_is_created() {
     for (file, more, code, says) in [
         ("nothing.md", &[][..], 3, &["nothing.md cannot be read", "Give a file that exists"][..]),
         ("src", &[], 2, &["src is a folder"]),
-        ("fifo", &[], 2, &["fifo is no ordinary file, but a pipe", "put NAME -"]),
-        ("/dev/null", &[], 2, &["/dev/null is no ordinary file"]),
-        ("README.md", &config, 1, &["README.md has 28 B, more than 20 B", "artifacts.max_text_bytes"]),
+        ("fifo", &[], 2, &["fifo is not a regular file but a pipe", "put NAME -"]),
+        ("/dev/null", &[], 2, &["/dev/null is not a regular file"]),
+        ("README.md", &config, 1, &["README.md has 28 B, more than the limit of 20 B", "artifacts.max_text_bytes"]),
     ] {
         for detach in [&[][..], &["--detach"]] {
             let args = [&["run", "--model", "offline", "--attach", file, "x"], more, detach].concat();

@@ -18,7 +18,7 @@ fn user_artifacts_are_usable_without_any_session() {
     let world = home();
     let listed = artifact(&world, &["list"]);
     assert!(listed.out.contains("user:style") && !listed.out.contains("plan"), "{}", listed.out);
-    listed.expect_stderr(&["there is no session: only what is yours"]);
+    listed.expect_stderr(&["no sessions: only artifacts of the user"]);
     assert_eq!(artifact(&world, &["get", "user:style"]).out, "# Lighthouse\n\nCounts ships.\n");
     assert!(artifact(&world, &["show", "user:style"]).out.contains("of        user local"));
     artifact(&world, &["edit", "user:style", "--old", "ships", "--new", "boats"]);
@@ -28,11 +28,11 @@ fn user_artifacts_are_usable_without_any_session() {
     let versions = artifact(&world, &["versions", "user:style", "--json"]).json();
     let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
     assert_eq!(numbers, [1, 2, 3]);
-    assert_eq!(artifact(&world, &["delete", "user:style"]).out, "deleted user:style: its versions 1, 2, 3\n");
+    assert_eq!(artifact(&world, &["delete", "user:style"]).out, "deleted user:style: versions 1, 2, 3\n");
     let listed = artifact(&world, &["list", "--json"]).json();
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["name"]), (1, &json!("new")));
     for args in [&["get", "plan"][..], &["put", "plan", "README.md"], &["delete", "plan"]] {
-        fails(&world, args, 3, &["no session of the project", "--session ID"]);
+        fails(&world, args, 3, &["the project", "--session ID"]);
     }
     fails(&world, &["get", "user:no"], 3, &["there is no artifact \"user:no\""]);
     assert_eq!(world.run(&["sessions", "list"]).expect_code(0).out, "no sessions\n", "none was made on the way");

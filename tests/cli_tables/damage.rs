@@ -37,7 +37,7 @@ fn unusable_database_is_reported_and_not_changed() {
     }
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let what = "sessions.sqlite is a folder and no database: move it away";
+    let what = "sessions.sqlite is a folder and not a database: move it to another folder";
     check(&world, &[], &["tree", "run --model offline x"].map(|line| row(line, 1, what, "soong doctor")));
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
 }

@@ -24,8 +24,8 @@ pub(crate) const fn row<'a>(line: &'a str, code: i32, what: &'a str, advice: &'a
 }
 
 const HELP: &str = "try '--help'";
-const MODEL: &str = "three ways out";
-const PROMPT: &str = "soong run \"Summarise README.md\"";
+const MODEL: &str = "Choose one of";
+const PROMPT: &str = "soong run \"Summarize README.md\"";
 const NOTHING_RAN: &str = "soong demo";
 
 /// Splits a command line at spaces; `''` is an empty argument.
@@ -91,7 +91,7 @@ fn usage_error_names_the_argument_and_the_help() {
         ),
         row("chat --session @3", 2, "'@3' for '--session <ID>': this name is reserved: give the id", HELP),
         row("run --mode chaos x", 2, "'chaos' for '--mode <MODE>'", "normal, orchestrator"),
-        row("run --timeout soon x", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("run --timeout soon x", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("run --timeout 0 x", 2, "'0' for '--timeout <S>'", HELP),
         row("run --max-iterations 0 x", 2, "'0' for '--max-iterations <N>'", HELP),
         row("run --continue --session s x", 2, "'--continue' cannot be used with '--session <ID>'", HELP),
@@ -111,24 +111,24 @@ fn usage_error_names_the_argument_and_the_help() {
         row("artifacts delete", 2, "required arguments", "<NAME>"),
         row("artifacts delete ''", 2, "<NAME>", HELP),
         row("artifacts list --session ''", 2, "--session <ID>", HELP),
-        row("artifacts cleanup --older-than soon", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("artifacts cleanup --older-than soon", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("artifacts cleanup --max-bytes much", 2, "'much' for '--max-bytes <N>'", HELP),
         row("tasks frobnicate", 2, "'frobnicate'", HELP),
         row("tasks list --path", 2, "--path <DIR>", HELP),
-        row("tasks cleanup --older-than soon", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("tasks cleanup --older-than soon", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("sessions frobnicate", 2, "'frobnicate'", HELP),
         row("sessions show", 2, "required arguments", "<ID>"),
         row("sessions cleanup", 2, "required arguments", "--older-than <D>"),
         row("sessions cleanup --yes", 2, "required arguments", "--older-than <D>"),
-        row("sessions cleanup --older-than soon", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("sessions cleanup --older-than soon", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("sessions delete", 2, "required arguments", "<ID>"),
         row("sessions fork", 2, "required arguments", "<ID>"),
         row("sessions fork s --at x", 2, "'x' for '--at <SEQ>'", HELP),
         row("sessions switch", 2, "required arguments", "<SEQ>"),
         row("sessions switch s x", 2, "'x' for '<SEQ>'", HELP),
         row("run --after 3 x", 2, "required arguments", "--session <ID>"),
-        row("run --session s --after 0 x", 2, "a whole number from 1 on", HELP),
-        row("traces events s --since x", 2, "a whole number from 0 on", HELP),
+        row("run --session s --after 0 x", 2, "expected a whole number, 1 or greater", HELP),
+        row("traces events s --since x", 2, "expected a whole number, 0 or greater", HELP),
         row("traces show", 2, "required arguments", "<ID>"),
         row("traces messages", 2, "required arguments", "<ID>"),
         row("traces events", 2, "required arguments", "<ID>"),
@@ -138,7 +138,7 @@ fn usage_error_names_the_argument_and_the_help() {
         row("traces export s", 2, "required arguments", "<DIR>"),
         row("usage now", 2, "'now'", HELP),
         row("usage --by month", 2, "'month' for '--by <BY>'", "day, model, session"),
-        row("usage --since soon", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("usage --since soon", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("backup", 2, "required arguments", "<DIR>"),
         row("backup ''", 2, "<DIR>", HELP),
         row("completions", 2, "required arguments", "<SHELL>"),
@@ -157,24 +157,24 @@ fn missing_object_is_named_in_the_error() {
         &world,
         &[],
         &[
-            row("tree", 3, "there is no home", NOTHING_RAN),
-            row("sessions show s", 3, "there is no home", NOTHING_RAN),
-            row("sessions delete s", 3, "there is no home", NOTHING_RAN),
-            row("sessions fork s", 3, "there is no home", NOTHING_RAN),
-            row("sessions switch s 3", 3, "there is no home", NOTHING_RAN),
-            row("sessions cleanup --older-than 1d --yes", 3, "there is no home", NOTHING_RAN),
-            row("traces events s --follow", 3, "there is no home", NOTHING_RAN),
-            row("traces stop s", 3, "there is no home", NOTHING_RAN),
+            row("tree", 3, "there is no home at", NOTHING_RAN),
+            row("sessions show s", 3, "there is no home at", NOTHING_RAN),
+            row("sessions delete s", 3, "there is no home at", NOTHING_RAN),
+            row("sessions fork s", 3, "there is no home at", NOTHING_RAN),
+            row("sessions switch s 3", 3, "there is no home at", NOTHING_RAN),
+            row("sessions cleanup --older-than 1d --yes", 3, "there is no home at", NOTHING_RAN),
+            row("traces events s --follow", 3, "there is no home at", NOTHING_RAN),
+            row("traces stop s", 3, "there is no home at", NOTHING_RAN),
             row("--home elsewhere tree", 3, "elsewhere", NOTHING_RAN),
-            row("traces export s out", 3, "there is no home", NOTHING_RAN),
-            row("backup copy", 3, "there is no home", NOTHING_RAN),
-            row("artifacts list", 3, "there is no home", NOTHING_RAN),
-            row("artifacts show x", 3, "there is no home", NOTHING_RAN),
-            row("artifacts put x README.md", 3, "there is no home", NOTHING_RAN),
-            row("artifacts cleanup --yes", 3, "there is no home", NOTHING_RAN),
+            row("traces export s out", 3, "there is no home at", NOTHING_RAN),
+            row("backup copy", 3, "there is no home at", NOTHING_RAN),
+            row("artifacts list", 3, "there is no home at", NOTHING_RAN),
+            row("artifacts show x", 3, "there is no home at", NOTHING_RAN),
+            row("artifacts put x README.md", 3, "there is no home at", NOTHING_RAN),
+            row("artifacts cleanup --yes", 3, "there is no home at", NOTHING_RAN),
             row("run --model offline --attach no.md x", 3, "no.md cannot be read", "a file that exists"),
             row("run --model offline --detach --attach no.md x", 3, "no.md cannot be read", "a file that exists"),
-            row("run --model offline --attach src x", 2, "src is a folder", "packed into one"),
+            row("run --model offline --attach src x", 2, "src is a folder", "as an archive"),
             row("tasks list --path no/where", 3, "the folder no/where", "a folder that exists"),
             row("tasks cleanup --yes --path no/where", 3, "the folder no/where", "a folder that exists"),
             row("demo no/where", 3, "the folder no/where", "a folder that exists"),
@@ -198,7 +198,7 @@ fn missing_object_is_named_in_the_error() {
             row("sessions fork no", 3, "there is no session no", sessions),
             row("sessions switch no 3", 3, "there is no session no", sessions),
             row("sessions fork s --session s", 2, "a session s exists", "soong help"),
-            row("sessions fork s --session ../x", 2, "\"../x\" is no valid id", "soong help"),
+            row("sessions fork s --session ../x", 2, "\"../x\" is not a valid id", "soong help"),
             row("sessions fork s --at 99", 2, "message 99 of s is none", "soong traces messages s --all"),
             row("sessions switch s 99", 2, "message 99 of s is none", "soong traces messages s --all"),
             row("run --model offline --session s --after 99 x", 2, "message 99 is not one", "soong help"),
@@ -209,8 +209,8 @@ fn missing_object_is_named_in_the_error() {
             row("traces events no", 3, "there is no trace no", traces),
             row("traces stop no", 3, "there is no trace no", traces),
             row("run --model offline --trace no x", 3, "there is no trace no", traces),
-            row("run --model offline --continue --path ../user x", 3, "no session of the project", "--continue"),
-            row("chat --model offline --continue --path ../user", 3, "no session of the project", "--continue"),
+            row("run --model offline --continue --path ../user x", 3, "the project", "--continue"),
+            row("chat --model offline --continue --path ../user", 3, "the project", "--continue"),
             row("artifacts list --session no", 3, "there is no session no", sessions),
             row("artifacts put x README.md --session no", 3, "there is no session no", sessions),
             row("artifacts cleanup --session no", 3, "there is no session no", sessions),
@@ -218,16 +218,21 @@ fn missing_object_is_named_in_the_error() {
             row("artifacts show no", 3, "there is no artifact \"no\"", "soong artifacts list"),
             row("artifacts put x no.md", 3, "no.md cannot be read", "a file that exists"),
             row("artifacts export x -o x.pdf", 2, "does not end in .docx", "soong artifacts get x -o FILE"),
-            row("run --model offline --attach README.md --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row(
+                "run --model offline --attach README.md --session ../x x",
+                2,
+                "\"../x\" is not a valid id",
+                "soong help",
+            ),
             row("traces export no out", 3, "there is no trace no", traces),
             row("traces export s src", 4, "the folder src is not empty", "not there yet"),
             row("backup src", 4, "the folder src is not empty", "not there yet"),
             row("backup README.md", 4, "README.md is no folder", "not there yet"),
-            row("backup ../home/copy", 2, "lies in the home that is to be copied", "soong help"),
-            row("traces stop s", 4, "no run is at work on trace s (nothing_running)", "nothing to stop"),
+            row("backup ../home/copy", 2, "is inside the home to be copied", "soong help"),
+            row("traces stop s", 4, "trace s (nothing_running)", "nothing to stop"),
             row("run --model offline --trace s", 2, "session s has its answer", "soong help"),
-            row("run --model offline --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
-            row("run --model offline --detach --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row("run --model offline --session ../x x", 2, "\"../x\" is not a valid id", "soong help"),
+            row("run --model offline --detach --session ../x x", 2, "\"../x\" is not a valid id", "soong help"),
             row(
                 "run --model offline --agent-type nobody x",
                 2,
@@ -260,10 +265,10 @@ fn run_that_cannot_start_names_what_is_missing() {
         (
             [("OPENAI_API_KEY", "k\nk")],
             5,
-            "the key holds characters that no key has; check the environment variable OPENAI_API_KEY",
+            "the key contains invalid characters; check the environment variable OPENAI_API_KEY",
             "",
         ),
-        ([("OPENAI_BASE_URL", "ftp://x")], 2, "OPENAI_BASE_URL) is no http or https address", "soong config show"),
+        ([("OPENAI_BASE_URL", "ftp://x")], 2, "OPENAI_BASE_URL) must be an http or https URL", "soong config show"),
     ] {
         check(&world, &variables, &[row("run x", code, what, advice)]);
     }
@@ -314,7 +319,7 @@ fn config_error_names_file_line_and_key() {
         ("[model]\napi_key_env = \"sk-0123456789\"\n", ":2: `model.api_key_env`: must be the name"),
         ("[storage]\ndurability = \"some\"\n", ":2: `storage.durability`"),
         ("[agents]\nmax_depth = -1\n", ":2: `agents.max_depth`"),
-        ("[prices.m]\nprompt_per_mtok = \"much\"\n", ":2: `prices.m.prompt_per_mtok`: \"much\" is no amount"),
+        ("[prices.m]\nprompt_per_mtok = \"much\"\n", ":2: `prices.m.prompt_per_mtok`: \"much\" is not a valid amount"),
         ("[prices.m]\nprompt_per_mtok = \"1\"\n", ":1: `prices.m`: missing field"),
     ] {
         configure(&world, text);
@@ -336,18 +341,18 @@ fn unusable_home_is_named_in_the_error() {
         &world,
         &[],
         &[
-            row("tree", 2, "is a file: a home is a folder", "--home DIR"),
-            row("run --model offline x", 2, "is a file: a home is a folder", "--home DIR"),
-            row("run --model offline --detach x", 2, "is a file: a home is a folder", "--home DIR"),
+            row("tree", 2, "is a file, not a folder", "--home DIR"),
+            row("run --model offline x", 2, "is a file, not a folder", "--home DIR"),
+            row("run --model offline --detach x", 2, "is a file, not a folder", "--home DIR"),
             row("init", 1, "config.toml cannot be written", "--home DIR"),
         ],
     );
     std::fs::remove_file(world.home()).unwrap();
     world.run(&["init"]).expect_code(0);
-    check(&world, &[], &[row("init", 4, "config.toml exists already", "soong init --force")]);
+    check(&world, &[], &[row("init", 4, "config.toml already exists", "soong init --force")]);
     check(&world, &[], &[row("init --config ../home/config.toml/x", 1, "cannot be written", "--config FILE")]);
     std::fs::write(world.home().join("sessions.sqlite"), "no database".repeat(1_000)).unwrap();
-    let what = "is no database that soong can read";
+    let what = "is not a database that soong can read";
     check(
         &world,
         &[],
@@ -355,7 +360,7 @@ fn unusable_home_is_named_in_the_error() {
             row("tree", 1, what, "the home"),
             row("run --model offline x", 1, what, "the home"),
             row("chat --model offline", 1, what, "the home"),
-            row("run --detach --model offline x", 1, "the background process did not begin", "host.log"),
+            row("run --detach --model offline x", 1, "the background process did not start", "host.log"),
         ],
     );
 }
@@ -383,8 +388,8 @@ fn owned_home_rejects_conflicting_commands() {
         &[
             row(&demo, 4, &owned, "--home DIR"),
             row("run --trace s", 4, "session s is at work", "soong traces stop"),
-            row(&resumes, 2, "is a sub-agent's", &continues),
-            row("sessions switch s 2", 4, "run that waits or is at work", "soong"),
+            row(&resumes, 2, "belongs to a sub-agent", &continues),
+            row("sessions switch s 2", 4, "unfinished run", "soong"),
             row("sessions fork s --session s", 2, "a session s exists", "soong help"),
             row("sessions fork no", 3, "there is no session no", "soong sessions list"),
             row("sessions show no", 3, "there is no session no", "soong sessions list"),
@@ -393,32 +398,28 @@ fn owned_home_rejects_conflicting_commands() {
             row("traces events no --follow", 3, "there is no trace no", "soong traces list"),
             row("traces export no out", 3, "there is no trace no", "soong traces list"),
             row("run --trace no x", 3, "there is no trace no", "soong traces list"),
-            row("run --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
-            row("run --attach README.md --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row("run --session ../x x", 2, "\"../x\" is not a valid id", "soong help"),
+            row("run --attach README.md --session ../x x", 2, "\"../x\" is not a valid id", "soong help"),
             row("artifacts list --session no", 3, "there is no session no", "soong sessions list"),
             row("artifacts versions no", 3, "there is no artifact \"no\"", "soong artifacts list"),
             row("artifacts edit no --old a --new b", 3, "there is no artifact \"no\"", "soong artifacts list"),
             row("artifacts put ../x README.md", 2, "\"../x\" cannot name an artifact", "soong help"),
             row("run --agent-type nobody x", 2, "no preset \"nobody\"", "soong help"),
             row("run --detach --agent-type nobody x", 2, "no preset \"nobody\"", "soong help"),
-            row("run --continue --path ../user x", 3, "no session of the project", "--continue"),
+            row("run --continue --path ../user x", 3, "the project", "--continue"),
         ],
     );
     world.run(&["traces", "stop", child]).expect_code(0);
-    let (what, stop) = (format!("no run is at work on trace {child}"), format!("traces stop {child}"));
+    let (what, stop) = (format!("trace {child}"), format!("traces stop {child}"));
     check(&world, &[], &[row(&stop, 4, &what, "soong tree")]);
 
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop(children);
-    check(
-        &world,
-        &[],
-        &[row("traces events s --follow --since 9999", 3, "trace s has no event 9999", "Leave --since out")],
-    );
+    check(&world, &[], &[row("traces events s --follow --since 9999", 3, "trace s has no event 9999", "Omit --since")]);
     // No process executes the run, but it can still be stopped. After that there is nothing more to stop.
     world.run(&["traces", "stop", "s"]).expect_code(0).expect_stderr(&[]);
-    check(&world, &[], &[row("traces stop s", 4, "no run is at work on trace s", "nothing to stop")]);
+    check(&world, &[], &[row("traces stop s", 4, "trace s", "nothing to stop")]);
 }
 
 #[test]
@@ -502,7 +503,7 @@ fn failed_run_reports_cause_and_advice() {
             refused(400, "too many tokens", "context_length_exceeded"),
             row("run x", 1, "too many tokens; start a new session", ""),
         ),
-        (Reply::status(200, "<html>"), row("run x", 5, "<html>; check `model.base_url`: a web page answers there", "")),
+        (Reply::status(200, "<html>"), row("run x", 5, "<html>; check `model.base_url`: it returned a web page", "")),
         (
             Reply::calls(&[("1", "list_files", "{}")]),
             row("run --max-iterations 1 x", 1, "budget_exceeded", "--max-iterations"),
@@ -515,9 +516,9 @@ fn failed_run_reports_cause_and_advice() {
     let service = HangingModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     configure(&world, &format!("{once}timeout_ms = 300\n"));
-    check_run(&world, &variables, &row("run x", 5, "stayed silent for 300 ms; raise `model.timeout_ms`", ""));
+    check_run(&world, &variables, &row("run x", 5, "sent no data for 300 ms; raise `model.timeout_ms`", ""));
     configure(&world, "");
-    check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run took longer than its limit", "--timeout"));
+    check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run exceeded its time limit", "--timeout"));
 }
 
 #[test]
@@ -540,7 +541,7 @@ fn ended_run_reports_who_ended_it() {
     let running = started();
     let asked = service.next();
     world.run(&["traces", "stop", "s"]).expect_code(0);
-    ended(running, 1, "the run was cancelled from elsewhere", "");
+    ended(running, 1, "the run was cancelled by another client", "");
     drop(asked);
 
     // A run in another terminal, whose owner is killed.

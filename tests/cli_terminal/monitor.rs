@@ -44,9 +44,9 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     seat.type_keys("\u{1b}[B");
     seat.wait_for_text("agent       explore in mode normal");
     seat.type_keys("K");
-    seat.wait_for_text("crash, to see it come back?");
+    seat.wait_for_text("to test its restart?");
     seat.type_keys("y");
-    seat.wait_for_text("1 crashed and came back");
+    seat.wait_for_text("1 was restarted");
     let rows = seat.wait_for_text("restarts    1 (limit 3/60s)");
     assert!(row(&rows, "last error").contains("interrupted: the model call was cut off"), "{rows:#?}");
     assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
@@ -71,24 +71,24 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     seat.wait_for_text("default Write ?[2J?it down");
     asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
     asked.end();
-    seat.wait_for_text("1 asks you");
+    seat.wait_for_text("1 needs input");
     // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
     // the screen after SIGCONT.
     seat.type_keys("\u{1a}");
     seat.wait_until_stopped();
     seat.wait_until_restored();
     seat.signal(Signal::CONT);
-    seat.wait_for_text("1 asks you");
+    seat.wait_for_text("1 needs input");
     seat.type_keys("a");
     seat.wait_for_text("write requests permission: ");
     seat.type_keys("y");
-    seat.wait_for_text("allowed, once");
+    seat.wait_for_text("allowed once");
     let answer = service.next();
     assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "noted\n");
     answer.answer("It is noted.");
     seat.wait_for_text("The run has ended: completed");
     seat.type_keys("6\t");
-    seat.wait_for_text("the session has stored nothing");
+    seat.wait_for_text("no artifacts in this session");
     seat.type_keys("5");
     seat.wait_for_text("It is noted.");
     seat.type_keys("q");
@@ -105,7 +105,7 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     let mut asked = service.next();
     asked.call("ask_human", &json!({ "question": "Which colour?" }));
     asked.end();
-    seat.wait_for_text("1 asks you");
+    seat.wait_for_text("1 needs input");
     seat.type_keys("a");
     seat.wait_for_text("Which colour?");
     seat.type_keys("\rred\r");
@@ -114,7 +114,7 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     assert!(asked.last_message().contains("red"), "{}", asked.last_message());
     asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
     asked.end();
-    seat.wait_for_text("1 asks you");
+    seat.wait_for_text("1 needs input");
     seat.type_keys("a");
     seat.wait_for_text("write requests permission: ");
     seat.type_keys("nnot today\r");
@@ -227,13 +227,13 @@ fn every_screen_size_is_drawn_and_server_restart_is_shown() {
         match size {
             (3, _) => drop(seat.wait_for_text("too small")),
             _ => drop(seat.wait_for("a whole picture", |rows| {
-                rows[0].starts_with("soong monitor") && rows[rows.len() - 1].starts_with("q leave")
+                rows[0].starts_with("soong monitor") && rows[rows.len() - 1].starts_with("q exit")
             })),
         }
     }
     seat.wait_for_text("journal");
     served.kill();
-    let rows = seat.wait_for_text("gone, trying again");
+    let rows = seat.wait_for_text("offline, reconnecting");
     assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
     served.restart();
     seat.wait_for_text(&format!("live {}", served.pid()));
@@ -249,7 +249,7 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let none = TestTerminal::start(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
     let (code, rows) = none.wait_for_exit();
-    assert!(code == Some(3) && has(&rows, "there is no home"), "{rows:#?}");
+    assert!(code == Some(3) && has(&rows, "there is no home at"), "{rows:#?}");
     world.run(&["monitor"]).expect_code(2).expect_stderr(&["needs a terminal", "soong tree"]);
     world.run(&["monitor", "--json"]).expect_code(2).expect_stderr(&["soong tree --json"]);
     world.run(&["run", "--monitor", "x"]).expect_code(2).expect_stderr(&["needs a terminal"]);
@@ -257,7 +257,7 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     service.next().answer("Begun.");
     first.finish().expect_code(0);
     let seat = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
-    seat.wait_for_text("nobody is at work in this home");
+    seat.wait_for_text("no process owns this home");
     let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
     let asked = service.next();
     seat.wait_for_text("default Go on");
@@ -268,10 +268,10 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     seat.signal(Signal::CONT);
     seat.wait_for_text("soong monitor");
     seat.type_keys("/go on\rcy");
-    seat.wait_for_text("asked for the end of 1 run");
+    seat.wait_for_text("cancelling 1 run");
     second.finish().expect_code(1);
     drop(asked);
-    seat.wait_for_text("nobody is at work in this home");
+    seat.wait_for_text("no process owns this home");
     seat.type_keys("\u{3}");
     assert_eq!(seat.wait_for_exit().0, Some(0));
 }

@@ -67,7 +67,7 @@ fn read_commands_explain_migration_of_0_1_and_change_nothing() {
     ] {
         let said = world.run(args);
         assert_ne!(said.code, Some(0), "{args:?}");
-        for part in ["format 9", "soong serve", "keeps a copy"] {
+        for part in ["format 9", "soong serve", "a backup is kept"] {
             assert!(said.err.contains(part), "{args:?}: {part:?} is missing in:\n{}", said.err);
         }
     }

@@ -73,7 +73,7 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
             answer(served.request(reqwest::Method::GET, &format!("/api/traces/{path}/events?limit=1000"))).await;
         let events = page["events"].as_array().unwrap();
         let stored: Vec<String> = events.iter().take(lines.len()).map(Value::to_string).collect();
-        assert_eq!(stored, *lines, "{trace}: what was stored stays as it is");
+        assert_eq!(stored, *lines, "{trace}: what was stored is unchanged");
         recovered.insert(trace.clone(), events[lines.len()..].to_vec());
     }
     let out = std::fs::read_to_string(served.world.project().join("out.txt")).unwrap();

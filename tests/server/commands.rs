@@ -52,13 +52,13 @@ async fn output_is_the_same_by_socket_by_url_and_without_server() {
     // Commands about the local machine reject `--url`. If the server is unreachable, commands fail instead of working
     // locally.
     for command in [&["doctor"][..], &["demo"], &["serve"], &["config", "show"]] {
-        served.world.run(&[&["--url", &url][..], command].concat()).expect_code(2).expect_stderr(&["asks no server"]);
+        served.world.run(&[&["--url", &url][..], command].concat()).expect_code(2).expect_stderr(&["not a server"]);
     }
     served
         .world
         .run(&["--url", "http://127.0.0.1:1", "usage"])
         .expect_code(4)
-        .expect_stderr(&["no server answers at http://127.0.0.1:1"]);
+        .expect_stderr(&["cannot connect to http://127.0.0.1:1"]);
     served
         .world
         .run(&["--url", "127.0.0.1:1", "usage"])
@@ -96,7 +96,7 @@ async fn run_continues_at_the_server_when_its_client_is_terminated() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
     let ran = client.finish();
     assert_eq!(code, Some(130), "{}", ran.err);
-    ran.expect_stderr(&["continues at the server", "traces events s --follow"]);
+    ran.expect_stderr(&["continues on the server", "traces events s --follow"]);
     asked.answer("done");
     let runs = served.get("/api/traces/s").await;
     assert_ne!(runs["trace"]["status"], "stopped", "{runs}");

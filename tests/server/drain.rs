@@ -41,7 +41,7 @@ async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
         match socket.next().await {
             SocketMessage::Event(event) => seen = event["session_seq"].as_u64().unwrap_or(seen),
             SocketMessage::Closed(code) => break code,
-            SocketMessage::Gone => panic!("it left without a word"),
+            SocketMessage::Gone => panic!("it left no reason given"),
         }
     };
     assert_eq!((code, tree.close_code().await), (1001, 1001));

@@ -54,7 +54,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     crash_gateway(&served, "default").await;
     let error = failed(&served).await;
     let reason = error["message"].as_str().unwrap();
-    assert!(reason.contains("the model gateway of profile \"default\" crashed more often than it may"), "{reason}");
+    assert!(reason.contains("the model gateway of profile \"default\" exceeded its restart limit"), "{reason}");
     // The interrupted model calls are retried and find no gateway.
     drop(asked);
 
@@ -94,7 +94,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
     assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
     let examined = served.world.run(&["doctor"]).expect_code(1).out;
-    assert!(examined.contains("takes no runs in: the model gateway of profile"), "{examined}");
+    assert!(examined.contains("does not accept runs: the model gateway of profile"), "{examined}");
     served.world.run(&["traces", "events", "s", "--follow"]).expect_code(1).expect_stderr(&["trace s was interrupted"]);
     let (status, stopped) = served.post("/api/traces/t/stop", json!({})).await;
     assert_eq!((status.as_u16(), &stopped["run_id"]), (202, &other["run_id"]));

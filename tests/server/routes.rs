@@ -288,8 +288,8 @@ async fn body_needs_a_content_type_and_errors_name_the_field() {
     for (media, body, status, part) in [
         (Some("application/json"), r#"{"prompt": 5}"#, 400, "at prompt"),
         (Some("application/json"), r#"{"budget": {"tokens": -1}, "prompt": "x"}"#, 400, "at budget.tokens"),
-        (Some("application/json"), r#"{"prompt": "x"} x"#, 400, "behind its end"),
-        (Some("application/json"), "{", 400, "not as expected"),
+        (Some("application/json"), r#"{"prompt": "x"} x"#, 400, "unexpected data after the JSON body"),
+        (Some("application/json"), "{", 400, "invalid body"),
         (Some("application/json"), "[null, null]", 400, "JSON object"),
         (Some("application/json"), " \"x\"", 400, "JSON object"),
         (Some("application/json; charset=utf-8"), r#"{"prompt": 5}"#, 400, "at prompt"),
@@ -297,7 +297,7 @@ async fn body_needs_a_content_type_and_errors_name_the_field() {
         (Some("application/x-www-form-urlencoded"), r#"{"prompt": "x"}"#, 415, "Content-Type: application/json"),
         (Some("text/xml"), "<x/>", 415, "Content-Type: application/json"),
         (None, r#"{"prompt": "x"}"#, 415, "Content-Type: application/json"),
-        (None, "", 400, "no conversation to go on with"),
+        (None, "", 400, "no conversation to resume"),
     ] {
         let mut request = served.request(Method::POST, "/api/traces").body(body);
         if let Some(media) = media {

@@ -201,7 +201,7 @@ fn startup_error_states_cause_and_advice() {
     std::fs::create_dir_all(world.home()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    world.run(&["serve", "--addr", &addr]).expect_code(4).expect_stderr(&["nobody can be served on", "--addr"]);
+    world.run(&["serve", "--addr", &addr]).expect_code(4).expect_stderr(&["cannot serve on", "--addr"]);
     std::fs::write(world.home().join("config.toml"), "[server.tokens]\nbob = \"BOB\"\n").unwrap();
     world
         .run(&["serve", "--addr", "127.0.0.1:0"])
@@ -211,6 +211,6 @@ fn startup_error_states_cause_and_advice() {
     world.run(&["serve"]).expect_code(2).expect_stderr(&["config.toml:2", "server.addr", "127.0.0.1:7788"]);
     std::fs::write(world.home().join("config.toml"), "").unwrap();
     std::fs::write(world.home().join("server.token"), "short\n").unwrap();
-    world.run(&["serve", "--addr", "127.0.0.1:0"]).expect_code(1).expect_stderr(&["holds no token of at least 16"]);
+    world.run(&["serve", "--addr", "127.0.0.1:0"]).expect_code(1).expect_stderr(&["contains no token of at least 16"]);
     world.run(&["serve", "--addr", "nowhere"]).expect_code(2);
 }

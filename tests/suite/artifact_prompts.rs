@@ -230,7 +230,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     let page = json!(["read_artifact", {"name": id, "offset": 399}]);
     assert_eq!(run(&world, "s", &[page]).await.1.output, "line 399 of it\nline 400 of it\n");
     let (_, outcome) = run(&world, "s", &[read(id.as_str())]).await;
-    assert!(outcome.output.contains("of 400; go on with offset="), "{}", outcome.output);
+    assert!(outcome.output.contains("of 400; continue with offset="), "{}", outcome.output);
     std::fs::write(world.project().join("large.txt"), format!("{}\n", "y".repeat(90)).repeat(500)).unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["read", {"path": "large.txt"}])]).await;
     assert!(outcome.output.contains("yyy") && !outcome.output.contains("stored as artifact"));

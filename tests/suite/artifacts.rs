@@ -89,7 +89,7 @@ async fn registry_keeps_the_given_metadata() {
     assert_eq!((kept.current_version, kept.stored_version, kept.dirty), (1, 1, false));
     let ids: BTreeSet<_> = all.iter().map(|artifact| artifact.artifact_id.clone()).collect();
     assert_eq!(ids.len(), 3);
-    // The key of an artifact without a name is its id, which is not listed among the keys.
+    // The key of an artifact unnamed is its id, which is not listed among the keys.
     let loaded = service.load(&here, captured.artifact_id.as_str(), None).await.unwrap().unwrap();
     assert_eq!(loaded.bytes().await.unwrap().as_ref(), [0xff, 0]);
     assert_eq!(service.list_keys(&here).await.unwrap(), ["data", "user:data"]);

@@ -198,12 +198,12 @@ async fn unusable_target_is_rejected_and_nothing_is_created() {
     let before = names(&parent);
     for (dir, says) in [
         (world.project(), "is not empty"),
-        (parent.join("file"), "is no folder"),
-        (parent.join("file/x"), "is no folder"),
+        (parent.join("file"), "is not a folder"),
+        (parent.join("file/x"), "is not a folder"),
         (home.clone(), "is not empty"),
-        (home.join("copy"), "lies in the home"),
-        (parent.join("link/a/b"), "lies in the home"),
-        (parent.join("nowhere/../home/copy"), "leads nowhere"),
+        (home.join("copy"), "is inside the home"),
+        (parent.join("link/a/b"), "is inside the home"),
+        (parent.join("nowhere/../home/copy"), "contains `..`"),
     ] {
         let error = refused(&world, &dir, "file").await;
         assert_eq!(error.code, ErrorCode::ValidationError, "{error}");
@@ -235,7 +235,7 @@ async fn missing_files_are_reported_and_the_rest_is_copied() {
         report.missing.iter().map(|file| (file.path.as_str(), file.reason.as_str())).collect();
     let (gone, short) = (of("gone"), of("short"));
     assert_eq!(missing.len(), 2, "{missing:?}");
-    for (path, says) in [(gone.as_str(), "No such file"), (short.as_str(), "it has 1 bytes, and 4 were stored")] {
+    for (path, says) in [(gone.as_str(), "No such file"), (short.as_str(), "it has 1 bytes, but 4 were stored")] {
         assert!(missing.iter().any(|(of, why)| *of == path && why.contains(says)), "{path}: {missing:?}");
     }
     assert_eq!((report.artifacts, report.files), (3, 1));

@@ -359,7 +359,8 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         .await;
         let is_cheap = what == "its model's next try";
         if is_cheap {
-            let waits = || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("then try 2");
+            let waits =
+                || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("before attempt 2");
             wait_until(what, waits).await;
         }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();

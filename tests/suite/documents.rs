@@ -419,7 +419,7 @@ async fn reads_during_a_run_show_edits_but_versions_stored_text() {
     assert_eq!(versions(&world, &here, "new").await, [] as [u64; 0]);
     let error = runtime.artifacts().load(&here, "doc", Some(2)).await.err().unwrap();
     assert_eq!(error.code, ErrorCode::VersionNotFound);
-    assert!(error.message.ends_with("there is: 1"), "{error}");
+    assert!(error.message.ends_with("stored versions: 1"), "{error}");
     assert!(service.load(&here, "doc", Some(2)).await.unwrap().is_none());
     assert_eq!(runtime.artifacts().load(&here, "none", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
     gate.pass();
@@ -441,11 +441,11 @@ async fn model_reads_by_line_and_version_and_sees_the_versions() {
     run(&world, "s", &[rewrite("doc", "one\ntwo\nthree\n")]).await;
     for (wish, want) in [
         (page(json!({})), "one\ntwo\nthree\n"),
-        (page(json!({"offset": 2, "limit": 1})), "two\n[lines 2 to 2 of 3; go on with offset=3]"),
+        (page(json!({"offset": 2, "limit": 1})), "two\n[lines 2 to 2 of 3; continue with offset=3]"),
         (page(json!({"offset": 3})), "three\n"),
         (page(json!({"offset": 4})), "[the text has 3 lines]"),
         (page(json!({"version": 1})), "old\n"),
-        (page(json!({"version": 3})), "there is: 1, 2"),
+        (page(json!({"version": 3})), "stored versions: 1, 2"),
         (page(json!({"offset": 0})), "[validation_error]"),
         (json!(["read_artifact", {"name": "none", "version": 1}]), "[artifact_not_found]"),
         (json!(["list_artifacts", {}]), "doc (version 2, text/markdown, 14 bytes): doc\n"),
@@ -461,6 +461,6 @@ async fn model_reads_by_line_and_version_and_sees_the_versions() {
     let read = json!(["read_artifact", {"name": "fresh", "version": 1}]);
     let (_, outcome) = run(&world, "s", &[create("fresh", "new"), read]).await;
     let told = &outcome.output;
-    assert!(told.contains("[version_not_found]") && told.contains("none is stored yet"), "{told}");
+    assert!(told.contains("[version_not_found]") && told.contains("none stored yet"), "{told}");
     world.finish().await;
 }

@@ -47,7 +47,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     world.reopen_with(second.clone(), impatient).await;
     let undriven = world.runtime().info().resumed_driven_runs();
     let [run] = &undriven[..] else { panic!("{undriven:?}") };
-    for (names, part) in [(&["ended"][..], "2 children already"), (&["ended", "other"], "another task")] {
+    for (names, part) in [(&["ended"][..], "already has 2 children"), (&["ended", "other"], "a different task")] {
         let error = run.children_or_spawn(tasks(names)).await.unwrap_err();
         assert!(error.code == ErrorCode::ValidationError && error.message.contains(part), "{error}");
     }

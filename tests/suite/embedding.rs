@@ -73,7 +73,7 @@ async fn second_runtime_in_the_same_process_is_rejected() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
     let error = Runtime::builder().home(world.home()).project_dir(world.home()).offline().build().await.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
-    assert!(error.message.starts_with("this process owns the home"), "{error}");
+    assert!(error.message.starts_with("this process already owns the home"), "{error}");
     world.finish().await;
 }
 

@@ -131,7 +131,7 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     let again = world.runtime().start(RunRequest::resume("f2")).await.unwrap();
     assert_eq!(with_timeout(again.wait()).await.unwrap().output, "shown 3");
     let refused = world.runtime().start(RunRequest::resume("f9")).await.unwrap_err();
-    assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("has its answer"), "{refused}");
+    assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("ends with an answer"), "{refused}");
     assert_eq!(everything(&world, "s").await, source);
     world.finish().await;
 }
@@ -288,7 +288,7 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
     // The sub-agent belongs to another session.
     let run = world.runtime().start(RunRequest::new(format!("go on with {child}")).session("g")).await.unwrap();
     let said = with_timeout(run.wait()).await.unwrap().output.clone();
-    assert!(said.contains("is no sub-agent of this trace"), "{said}");
+    assert!(said.contains("is not a sub-agent of this trace"), "{said}");
     assert_eq!(world.runtime().traces().get(&child).await.unwrap().total_messages, below[0].total_messages);
     // The fork keeps the mode of the source.
     assert_eq!(world.runtime().traces().run(run.run_id()).await.unwrap().mode, RunMode::Orchestrator);
@@ -363,10 +363,10 @@ async fn invalid_fork_leaves_nothing() {
     let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };
     for (source, wish, code, says) in [
         ("no", named("f"), ErrorCode::SessionNotFound, "there is no session no"),
-        ("s", at(99, "f"), ErrorCode::ValidationError, "message 99 of s is none"),
-        ("s", at(0, "f"), ErrorCode::ValidationError, "message 0 of s is none"),
-        ("s", named("t"), ErrorCode::ValidationError, "a session t exists"),
-        ("s", named("s"), ErrorCode::ValidationError, "a session s exists"),
+        ("s", at(99, "f"), ErrorCode::ValidationError, "cannot continue after message 99 of s"),
+        ("s", at(0, "f"), ErrorCode::ValidationError, "cannot continue after message 0 of s"),
+        ("s", named("t"), ErrorCode::ValidationError, "session t already exists"),
+        ("s", named("s"), ErrorCode::ValidationError, "session s already exists"),
         ("s", named("a/b"), ErrorCode::ValidationError, "a/b"),
         ("empty", named("f"), ErrorCode::ValidationError, "has no messages yet"),
     ] {

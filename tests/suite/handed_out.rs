@@ -61,17 +61,17 @@ async fn calls_are_returned_and_results_resume_the_conversation() {
     assert_eq!(stored.tool_calls, outcome.tool_calls);
 
     for (messages, part) in [
-        (vec![result("call_9", "x")], "no call \"call_9\" waits"),
+        (vec![result("call_9", "x")], "no open tool call \"call_9\""),
         (vec![result("call_0_0", "x"), result("call_0_0", "y")], "two results"),
-        (vec![GivenMessage { tool_call_id: None, ..result("", "x") }], "by `tool_call_id`"),
-        (vec![GivenMessage { role: Role::User, content: "x".into(), tool_call_id: None }], "go before a message"),
+        (vec![GivenMessage { tool_call_id: None, ..result("", "x") }], "requires `tool_call_id`"),
+        (vec![GivenMessage { role: Role::User, content: "x".into(), tool_call_id: None }], "precede a message"),
     ] {
         let refused = world.runtime().start(go_on(&messages)).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);
         assert!(refused.message.contains(part), "{refused}");
     }
     let mixed = RunRequest { messages: vec![result("call_0_0", "x")], ..by_hand("And now?") };
-    assert!(world.runtime().start(mixed).await.unwrap_err().message.contains("come alone"));
+    assert!(world.runtime().start(mixed).await.unwrap_err().message.contains("are accepted only without a message"));
     assert_eq!(path(&world).await.len(), 3, "what is refused changes nothing");
 
     let on = world.runtime().start(go_on(&[result("call_0_1", "written"), result("call_0_0", "A")])).await.unwrap();
@@ -120,8 +120,8 @@ async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
     let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
     assert_eq!(*seen.lock().unwrap(), [wanted.clone(), wanted]);
     for (start, part) in [
-        (RunRequest { temperature: Some(2.5), ..RunRequest::new("x") }, "from 0 to 2"),
-        (RunRequest { temperature: Some(f64::NAN), ..RunRequest::new("x") }, "from 0 to 2"),
+        (RunRequest { temperature: Some(2.5), ..RunRequest::new("x") }, "between 0 and 2"),
+        (RunRequest { temperature: Some(f64::NAN), ..RunRequest::new("x") }, "between 0 and 2"),
         (RunRequest { llm_params: Some(params(json!({"stream": false}))), ..RunRequest::new("x") }, "`stream`"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();

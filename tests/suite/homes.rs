@@ -26,7 +26,7 @@ async fn second_runtime_on_a_home_is_rejected_and_changes_nothing() {
     let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
     let error = second.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
-    assert!(error.message.starts_with("this process owns"), "{error}");
+    assert!(error.message.starts_with("this process already owns"), "{error}");
     let run = world.runtime().start("still works").await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     world.finish().await;
@@ -128,9 +128,9 @@ async fn unusable_home_is_rejected_with_reason_until_repaired() {
     let damaged = [&sound[..4096], &vec![0xa5; sound.len() - 4096]].concat();
     for (name, bytes, what) in [
         ("newer", &newer, "the database has format 99"),
-        ("damaged", &damaged, "is no database that soong can read"),
+        ("damaged", &damaged, "is not a database that soong can read"),
         ("torn", &sound[..sound.len() / 2].to_vec(), "sessions.sqlite"),
-        ("other", &b"no database".repeat(1_000), "is no database that soong can read"),
+        ("other", &b"no database".repeat(1_000), "is not a database that soong can read"),
     ] {
         let home = dir.path().join(name);
         std::fs::create_dir(&home).unwrap();
@@ -152,5 +152,8 @@ async fn unusable_home_is_rejected_with_reason_until_repaired() {
     let folder = dir.path().join("folder");
     std::fs::create_dir_all(folder.join("sessions.sqlite")).unwrap();
     let error = open(&folder).await.err().unwrap();
-    assert!(error.code == ErrorCode::StorageError && error.message.contains("is a folder and no database"), "{error}");
+    assert!(
+        error.code == ErrorCode::StorageError && error.message.contains("is a folder and not a database"),
+        "{error}"
+    );
 }

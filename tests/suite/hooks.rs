@@ -151,7 +151,7 @@ async fn hooks_apply_to_calls_that_the_run_handles_itself() {
     let world = world(model, &tool, json!({"PreToolUse": deny})).await;
     let run = world.runtime().start("work").await.unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
-    assert!(output.contains("`agent` was not run, a hook refused it: alone"), "{output}");
+    assert!(output.contains("`agent` was not run: a hook denied it: alone"), "{output}");
     assert!(run.children().await.unwrap().is_empty());
     let goals = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
     assert_eq!(goals.goals[0].description, "look", "what no hook refuses is done");

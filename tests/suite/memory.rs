@@ -154,7 +154,7 @@ async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
         let asked = AtomicUsize::new(0);
         let tag = move |request: &ModelRequest| match asked.fetch_add(1, SeqCst) {
             n if n == fits_at => {
-                assert!(last_of(request).contains("Your answer does not fit: it is no JSON"), "{}", last_of(request));
+                assert!(last_of(request).contains("Your answer does not fit: it is not JSON"), "{}", last_of(request));
                 tags(request)
             }
             _ => Turn::say("Sure!"),
@@ -294,7 +294,7 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     let look = runtime.start(RunRequest::reflect("s", Some("the tests".to_owned()))).await.unwrap();
     let events = read_to_end(look.events().unwrap()).await;
     let outcome = with_timeout(look.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helped: ex_001"));
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helpful: ex_001"));
     let told: Vec<serde_json::Value> =
         injected(&events).into_iter().map(|event| serde_json::to_value(event).unwrap()["data"].clone()).collect();
     assert_eq!(
@@ -348,7 +348,7 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(
         with_timeout(again.wait()).await.unwrap().output,
-        "helped: ex_005, ex_001",
+        "helpful: ex_005, ex_001",
         "what is known already counts for it"
     );
     check_session(runtime, &id).await;
@@ -425,7 +425,7 @@ async fn crash_during_reflection_stores_experiences_once() {
             let look = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
             let outcome = with_timeout(look.wait()).await.unwrap();
             let place = format!("{point:?} number {nth}");
-            assert_eq!(outcome.output, "learned: ex_005; helped: ex_001", "{place}: {:?}", outcome.error);
+            assert_eq!(outcome.output, "learned: ex_005; helpful: ex_001", "{place}: {:?}", outcome.error);
             let kept = book(&world);
             assert_eq!(
                 (kept.matches("id: ex_0").count(), kept.matches("helpful: 13").count()),

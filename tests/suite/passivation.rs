@@ -78,7 +78,7 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let refused =
         runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
-    assert!(refused.message.contains("waits for an answer"), "{refused}");
+    assert!(refused.message.contains("waiting for input"), "{refused}");
     // Another run of the session is queued, as if the first run had an actor.
     let next = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     assert_eq!(runtime.traces().run(next.run_id()).await.unwrap().status, RunStatus::Queued);
@@ -138,7 +138,7 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
         all_leave(world.runtime(), 4).await;
         world.runtime().tree().inject_crash(actor).unwrap();
         let restarts = || {
-            serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("its session's actor crashed")
+            serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("the session's actor crashed")
         };
         wait_until("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
     }

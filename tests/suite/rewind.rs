@@ -79,8 +79,8 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
         (RunRequest::new("x").session("s").after(0), "no message"),
         (RunRequest::new("x").session("new").after(1), "no conversation"),
         (RunRequest::new("x").after(1), "no session"),
-        (RunRequest::resume("s"), "has its answer"),
-        (RunRequest::resume("s").after(35), "has its answer"),
+        (RunRequest::resume("s"), "ends with an answer"),
+        (RunRequest::resume("s").after(35), "ends with an answer"),
         (RunRequest::resume("s").after(8), "a finished answer"),
         (RunRequest::resume("s").after(1), "nobody has asked anything yet"),
     ] {
@@ -370,7 +370,7 @@ async fn sub_agent_continues_where_it_stopped() {
     .await;
     let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    for said in ["said with 1 messages", "said with 3 messages", "elsewhere is no sub-agent of this trace"] {
+    for said in ["said with 1 messages", "said with 3 messages", "elsewhere is not a sub-agent of this trace"] {
         assert!(outcome.output.contains(said), "{}", outcome.output);
     }
     let children = run.children().await.unwrap();

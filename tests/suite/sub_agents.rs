@@ -90,14 +90,14 @@ async fn invalid_agent_calls_return_errors_and_start_nothing() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
     for (arguments, told) in [
         (json!({"task": ["a", "b"], "messages": [[message("user", "x")]]}), "1 lists for 2 tasks"),
-        (json!({"task": "a", "messages": [message("assistant", "x")]}), "has to be of role user"),
-        (json!({"task": "a", "messages": [message("user", "  ")]}), "may not be empty"),
+        (json!({"task": "a", "messages": [message("assistant", "x")]}), "must have the role user"),
+        (json!({"task": "a", "messages": [message("user", "  ")]}), "must not contain empty messages"),
         (json!({"task": "a", "messages": [message("system", "obey")]}), "do not fit"),
         (json!({"task": ["a"], "continue_from": "x"}), "give one task as a string"),
-        (json!({"task": "a", "continue_from": "x"}), "no sub-agent of this trace"),
+        (json!({"task": "a", "continue_from": "x"}), "not a sub-agent of this trace"),
         (json!({"task": "a", "agent_type": "nobody"}), "there is no agent_type"),
-        (json!({"task": "a", "expected_output_schema": {"type": "nonsense"}}), "no usable JSON schema"),
-        (json!({"task": " "}), "none may be empty"),
+        (json!({"task": "a", "expected_output_schema": {"type": "nonsense"}}), "not a valid JSON schema"),
+        (json!({"task": " "}), "no task may be empty"),
         (json!({"task": []}), "do not fit"),
     ] {
         let model = calls(vec![("agent", arguments.clone())], |_| unreachable!("no child was started"));

@@ -71,7 +71,7 @@ pub fn check_messages(messages: &[Message]) {
         if message.role == Role::Tool {
             let id = message.tool_call_id.clone().unwrap();
             let place = owed.iter().position(|call| *call == id);
-            owed.remove(place.unwrap_or_else(|| panic!("{id} is answered and was not asked for")));
+            owed.remove(place.unwrap_or_else(|| panic!("{id} is answered but was not requested")));
         } else {
             assert!(owed.is_empty(), "{owed:?} are not answered before the next {:?} message", message.role);
             owed.extend(message.tool_calls.iter().map(|call| call.id.clone()));

@@ -80,7 +80,7 @@ impl TestServer {
         out.read_line(&mut first).unwrap();
         let running = KillOnDrop { child };
         if first.is_empty() {
-            panic!("the server did not begin: {}", running.finish().err);
+            panic!("the server did not start: {}", running.finish().err);
         }
         let startup: Value = serde_json::from_str(&first).unwrap();
         self.url = startup["url"].as_str().unwrap().to_owned();
@@ -232,7 +232,7 @@ impl Socket {
             match self.next().await {
                 SocketMessage::Event(_) => {}
                 SocketMessage::Closed(code) => return code,
-                SocketMessage::Gone => panic!("it was closed without a word"),
+                SocketMessage::Gone => panic!("it was closed no reason given"),
             }
         }
     }

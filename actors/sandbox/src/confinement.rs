@@ -163,9 +163,9 @@ mod without {
 
     pub(super) fn confinement() -> Confinement {
         let why = if cfg!(target_os = "linux") {
-            "Soong was built without the feature `sandbox`"
+            "this build of Soong does not include the feature `sandbox`"
         } else {
-            "commands can be confined on Linux only"
+            "commands can be confined only on Linux"
         };
         Confinement::None { why: why.to_owned() }
     }

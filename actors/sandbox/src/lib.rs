@@ -212,7 +212,7 @@ impl SpawnOptions {
         supervisor.wait()?;
         match report? {
             Some(report::Report::Exited { status }) => Ok(ExitStatus::from_raw(status)),
-            _ => Err(io::Error::other("its supervisor was killed")),
+            _ => Err(io::Error::other("the supervisor process of the program was killed")),
         }
     }
 

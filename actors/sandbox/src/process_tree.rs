@@ -239,7 +239,7 @@ impl ProcessOwner {
             ended.names.clear();
         } else {
             let EndSummary { killed, survivors: left, names } = &ended;
-            tracing::info!(killed, left, ?names, "processes that a program had left running were ended");
+            tracing::info!(killed, left, ?names, "killed processes that a program had left running");
         }
         owner::remove_supervisor(self.kin.supervisor);
         self.attachments.clear();

@@ -113,7 +113,8 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
     match (change, before) {
         (Change::Create { content, content_type, .. }, None) => {
             if !is_text(content_type) {
-                let message = format!("{content_type:?} is no type of text: a document is text, such as text/markdown");
+                let message =
+                    format!("{content_type:?} is not a text type: a document must be text, such as text/markdown");
                 return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
             }
             Ok(Applied::whole("", content.clone(), UpdateType::Create))
@@ -142,6 +143,6 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
 
 /// Returns the error for a name that is taken.
 pub(super) fn already_exists(key: &str) -> ErrorInfo {
-    let message = format!("an artifact named {key:?} exists: change it, or choose another name");
+    let message = format!("an artifact named {key:?} already exists: change it, or use another name");
     ErrorInfo::new(ErrorCode::ArtifactExists, message)
 }

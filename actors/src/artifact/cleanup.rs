@@ -207,20 +207,19 @@ fn select_candidates_from<'a>(
             continue;
         }
         newer_bytes = newer_bytes.saturating_add(*bytes);
-        let mut reasons = vec![
-            if artifact.debug { "it only helps to find defects" } else { "ordinary ones are included" }.to_owned(),
-        ];
+        let mut reasons =
+            vec![if artifact.debug { "debug artifact" } else { "the request includes ordinary artifacts" }.to_owned()];
         if let Some(limit) = request.older_than_ms {
             if age <= limit {
                 continue;
             }
-            reasons.push(format!("it was not changed for {}", format_duration(age)));
+            reasons.push(format!("unchanged for {}", format_duration(age)));
         }
         if let Some(limit) = request.max_bytes {
             if newer_bytes <= limit {
                 continue;
             }
-            reasons.push(format!("with it and the newer ones it would be {newer_bytes} bytes, more than {limit}"));
+            reasons.push(format!("with the newer artifacts, the total is {newer_bytes} bytes, more than {limit}"));
         }
         let candidate = Candidate {
             artifact_id: artifact.artifact_id.clone(),

@@ -149,7 +149,7 @@ pub(crate) fn fenced(text: &str) -> String {
 
 /// Decodes bytes as text. Fails with `unsupported_media` if the content type is not text or the bytes are not UTF-8.
 pub(crate) fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<String, ErrorInfo> {
-    let refuse = |why: String| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("{label:?} is no text: {why}"));
+    let refuse = |why: String| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("{label:?} is not text: {why}"));
     if !is_text(content_type) {
         return Err(refuse(format!("it is {content_type}, {} bytes", bytes.len())));
     }

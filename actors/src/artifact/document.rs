@@ -26,7 +26,7 @@ impl Document {
         self.text.clone().ok_or_else(|| {
             let artifact = &self.artifact;
             let message =
-                format!("{:?} is no text: {}, {} bytes", artifact.key(), artifact.content_type, artifact.size);
+                format!("{:?} is not text: {}, {} bytes", artifact.key(), artifact.content_type, artifact.size);
             ErrorInfo::new(ErrorCode::UnsupportedMedia, message)
         })
     }

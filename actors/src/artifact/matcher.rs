@@ -33,7 +33,7 @@ pub struct Match {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MatchError {
     /// The text to search for is empty.
-    #[error("the old text is empty: give the text to be replaced, or rewrite the whole")]
+    #[error("the old text is empty: give the text to replace, or rewrite the whole document")]
     EmptyOld,
     /// Several passages match.
     #[error("{}", ambiguous(*layer, *count))]
@@ -45,13 +45,13 @@ pub enum MatchError {
     },
     /// No passage is close enough.
     #[error(
-        "the old text is not there, and nothing near it: read the current text again, and give the passage as it stands"
+        "the old text was not found, nor a similar passage: read the current text again, and give the exact passage"
     )]
     NoMatch,
     /// The nearest passage is less similar than required.
     #[error(
-        "the old text is not there, and the nearest passage is only {:.0} % alike (at least 70 % is needed): \
-         read the current text again, and give the passage as it stands", similarity * 100.0
+        "the old text was not found, and the most similar passage matches only {:.0} % (at least 70 % is required): \
+         read the current text again, and give the exact passage", similarity * 100.0
     )]
     TooDifferent {
         /// Similarity of the nearest passage.
@@ -59,8 +59,8 @@ pub enum MatchError {
     },
     /// The time limit was exceeded.
     #[error(
-        "the old text is not there as it was given, and looking for a near one took too long: \
-         read the current text again, and give a shorter passage exactly as it stands"
+        "the exact old text was not found, and the search for a similar passage timed out: \
+         read the current text again, and give a shorter exact passage"
     )]
     OutOfTime,
 }
@@ -80,11 +80,11 @@ impl MatchError {
 
 fn ambiguous(layer: Layer, count: usize) -> String {
     let reason = match layer {
-        Layer::Exact => "the old text is",
-        Layer::Normalized => "but for quotes, dashes, spaces and character forms, the old text is",
-        Layer::Fuzzy => "the old text is not there, but passages equally near to it are",
+        Layer::Exact => "the old text occurs",
+        Layer::Normalized => "apart from quotes, dashes, spaces and character forms, the old text occurs",
+        Layer::Fuzzy => "the old text was not found, but equally similar passages occur",
     };
-    format!("{reason} in {count} places: add text before or after it until only one place can be meant")
+    format!("{reason} in {count} places: add text before or after it until only one place matches")
 }
 
 /// Finds the single passage of `content` that matches `old`.

@@ -86,8 +86,8 @@ impl ArtifactReader {
     pub async fn export_docx(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
             let message = format!(
-                "nothing of {key:?} is stored as a version yet: it is when its run ends, or is ended by the home's next \
-                 owner; what it holds now can be read"
+                "{key:?} has no stored version yet: a version is stored when its run ends. \
+                 The current content can be read"
             );
             return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
         };
@@ -131,7 +131,7 @@ impl ArtifactReader {
         let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else { return Ok(not_found(key)) };
         let known: Vec<String> = self.versions(place, key).await?.iter().map(|one| one.version.to_string()).collect();
         let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
-        let message = format!("{key:?} has no stored version {version}; there is: {known}");
+        let message = format!("{key:?} has no stored version {version}; stored versions: {known}");
         Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
     }
 
@@ -180,7 +180,7 @@ impl ArtifactReader {
             })
             .await?;
         if edits.len() as u64 != current - stored {
-            return Err(unreadable(artifact, "it was deleted meanwhile"));
+            return Err(unreadable(artifact, "it was deleted in the meantime"));
         }
         let base = match path {
             None if stored == 0 => String::new(),
@@ -217,13 +217,13 @@ fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Resu
         text = edit
             .splice
             .apply(&text)
-            .ok_or_else(|| unreadable(artifact, &format!("edit {} is not of its text", edit.revision)))?;
+            .ok_or_else(|| unreadable(artifact, &format!("edit {} does not apply to its text", edit.revision)))?;
     }
     Ok(text)
 }
 
 pub(super) fn unreadable(artifact: &Artifact, why: &str) -> ErrorInfo {
-    let message = format!("what artifact {:?} holds cannot be read: {why}", artifact.key());
+    let message = format!("the content of artifact {:?} cannot be read: {why}", artifact.key());
     ErrorInfo::new(ErrorCode::StorageError, message)
 }
 

@@ -28,7 +28,9 @@ impl ArtifactHandle {
     {
         match self.tasks.spawn(work).await {
             Ok(outcome) => outcome,
-            Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("it was not finished: {error}"))),
+            Err(error) => {
+                Err(ErrorInfo::new(ErrorCode::InternalError, format!("the artifact operation did not finish: {error}")))
+            }
         }
     }
 }

@@ -136,7 +136,7 @@ impl ArtifactStore {
         if size <= limit {
             return Ok(());
         }
-        let message = format!("{label:?} would have {size} bytes, more than artifacts.{key} ({limit}) allows");
+        let message = format!("{label:?} would be {size} bytes, which exceeds artifacts.{key} ({limit})");
         Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
     }
 
@@ -162,7 +162,7 @@ impl ArtifactStore {
         if let ReceivedContent::Staged(path) = &body
             && let Err(error) = self.delete_blob(path).await
         {
-            tracing::warn!(path, %error, "what a save was taken in by stays until the home is opened again");
+            tracing::warn!(path, %error, "a staged upload could not be deleted; it is deleted when the home is opened next");
         }
         outcome
     }
@@ -251,7 +251,8 @@ impl ArtifactStore {
             drop(alone);
         }
         let label = name.as_ref().map_or("", ArtifactName::as_str);
-        let message = format!("{label:?} is changed by so many at once that this save found no gap: try again");
+        let message =
+            format!("{label:?} has too many concurrent changes, and this save conflicted with them: try again");
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
     }
 
@@ -310,7 +311,7 @@ impl ArtifactStore {
             ReceivedContent::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
             ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
             ReceivedContent::Staged(aside) => {
-                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{aside} is gone"));
+                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("the staged file {aside} is missing"));
                 let (_, pieces) = self.blobs.get_stream(aside).await.map_err(store_error)?.ok_or_else(missing)?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
                 self.blobs.put_stream(path, limit, pieces.boxed()).await
@@ -336,7 +337,7 @@ impl ArtifactStore {
         let mut info = store_error(error);
         if info.code == ErrorCode::PayloadTooLarge {
             let (limit, key) = self.limit(is_text);
-            info.message = format!("{label:?} has more bytes than artifacts.{key} ({limit}) allows");
+            info.message = format!("{label:?} exceeds artifacts.{key} ({limit} bytes)");
         }
         Err(info)
     }
@@ -401,7 +402,7 @@ impl ArtifactStore {
             None => (ArtifactScope::Session { session_id: place.session_id.clone() }, None),
         };
         let stored = self.put(PutRequest { scope, name, save, update_type: None }, Precondition::Any).await?;
-        stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save that expects nothing was not made"))
+        stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save without a precondition was rejected"))
     }
 
     pub(super) async fn load(

@@ -210,7 +210,7 @@ impl ArtifactStoreSupervisorActor {
 
 fn restart_limit_exceeded(session: &SessionId) -> ErrorInfo {
     let message = format!(
-        "the documents of session {session} cannot be edited for now: what edits them crashed more often than it may \
+        "the documents of session {session} cannot be edited for now: their working set exceeded its restart limit \
          ({})",
         restart::SUPERVISOR.label
     );

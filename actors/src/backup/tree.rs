@@ -77,7 +77,7 @@ impl BackupCopy<'_> {
         let mut size = 0;
         loop {
             if !self.is_wanted.load(Ordering::Acquire) {
-                return Err(ErrorInfo::new(ErrorCode::Cancelled, "nobody waits for the backup any more"));
+                return Err(ErrorInfo::new(ErrorCode::Cancelled, "the backup was cancelled"));
             }
             match from.read(&mut self.buffer) {
                 Ok(0) => break,
@@ -126,6 +126,6 @@ pub(super) fn new_buffer() -> Vec<u8> {
 fn open_regular_file(path: &Path) -> io::Result<File> {
     match fs::metadata(path)?.is_file() {
         true => File::open(path),
-        false => Err(io::Error::other("it is no ordinary file")),
+        false => Err(io::Error::other("not a regular file")),
     }
 }

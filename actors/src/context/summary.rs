@@ -39,7 +39,7 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     let found = SECTIONS.iter().filter(|section| text.lines().any(|line| is_heading_of(line, section))).count();
     if found < MIN_SECTIONS {
         let all = SECTIONS.len();
-        return Err(invalid_summary(&format!("only {found} of its {all} sections are there")));
+        return Err(invalid_summary(&format!("only {found} of its {all} sections are present")));
     }
     if !has_content(text) {
         return Err(invalid_summary("its sections are empty"));
@@ -61,7 +61,7 @@ pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
         ErrorCode::ProviderError,
         format!(
             "the summary saves less than 20 % of the messages ({after} tokens instead of {before}); nothing was compacted, \
-             the messages stay as they are"
+             the messages are unchanged"
         ),
     )
 }
@@ -77,7 +77,7 @@ fn has_content(text: &str) -> bool {
 fn invalid_summary(why: &str) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
-        format!("the model's answer is no summary: {why}; nothing was compacted, the messages stay as they are"),
+        format!("the model's answer is not a valid summary: {why}; nothing was compacted, the messages are unchanged"),
     )
 }
 

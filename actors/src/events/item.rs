@@ -161,7 +161,7 @@ impl<'de> Deserialize<'de> for UnrecordedRun {
         let Envelope { event, trace_id, session_id, run_id, ts, data } =
             Envelope::<'_, LostData<'_>>::deserialize(deserializer)?;
         if event != Self::KIND {
-            return Err(serde::de::Error::custom(format!("{event} is no {}", Self::KIND)));
+            return Err(serde::de::Error::custom(format!("{event} is not {}", Self::KIND)));
         }
         Ok(Self {
             trace_id: trace_id.into_owned(),

@@ -56,7 +56,7 @@ fn invalid_front_matter_is_rejected_with_line_and_key() {
         ("---\na:\nb: 2\n---\n", 2, Some("a"), "no value"),
         ("---\na:\n---\n", 2, Some("a"), "no value"),
         ("---\na:\n-\n---\n", 3, Some("a"), "an item without"),
-        ("---\na:\n- [x]\n---\n", 3, Some("a"), "a list within"),
+        ("---\na:\n- [x]\n---\n", 3, Some("a"), "a nested list"),
         ("---\na:\n- - x\n---\n", 3, Some("a"), "in quotes"),
         ("---\na: |\n  text\n---\n", 2, Some("a"), "one line"),
         ("---\na: >-\n---\n", 2, Some("a"), "one line"),
@@ -65,10 +65,10 @@ fn invalid_front_matter_is_rejected_with_line_and_key() {
         ("---\na: x # c\n---\n", 2, Some("a"), "a comment"),
         ("---\na: \"x\n---\n", 2, Some("a"), "no closing \""),
         ("---\na: 'x''\n---\n", 2, Some("a"), "no closing '"),
-        ("---\na: \"\\x\"\n---\n", 2, Some("a"), "not read here"),
-        ("---\na: \"x\" y\n---\n", 2, Some("a"), "behind its value"),
-        ("---\na: \"x\"# c\n---\n", 2, Some("a"), "behind its value"),
-        ("---\na: [x] y\n---\n", 2, Some("a"), "behind its value"),
+        ("---\na: \"\\x\"\n---\n", 2, Some("a"), "not supported"),
+        ("---\na: \"x\" y\n---\n", 2, Some("a"), "after its value"),
+        ("---\na: \"x\"# c\n---\n", 2, Some("a"), "after its value"),
+        ("---\na: [x] y\n---\n", 2, Some("a"), "after its value"),
         ("---\na: [x\n---\n", 2, Some("a"), "no closing ]"),
         ("---\na: [x,\n---\n", 2, Some("a"), "no closing ]"),
         ("---\na: [\"x\"\n---\n", 2, Some("a"), "no closing ]"),
@@ -108,13 +108,13 @@ fn value_of_wrong_type_is_rejected() {
     assert_eq!(
         said,
         [
-            "5 l must be one text in one line",
-            "4 t must be a list: `[a, b]`, or a line `- a` for each",
+            "5 l must be a single text on one line",
+            "4 t must be a list: `[a, b]`, or one line `- a` per item",
             "4 t must be `true` or `false`, without quotes",
             "3 q must be a number",
             "2 n must be a small number",
             "1 none is missing: add a line `none: …` to the front matter",
-            "6 f there is no such key; there is: n, q, t, l",
+            "6 f is not a known key; there is: n, q, t, l",
         ]
     );
 }

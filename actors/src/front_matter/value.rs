@@ -39,8 +39,8 @@ impl Value {
     pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
         let item = match parse(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
-            Self::Empty => return Err("has an item without a value: give it one, or take the line out".into()),
-            Self::List(_) => return Err("has a list within a list: write one text to an item".into()),
+            Self::Empty => return Err("has an item without a value: set one, or remove the line".into()),
+            Self::List(_) => return Err("has a nested list: write one text per item".into()),
         };
         match self {
             Self::List(items) => items.push(item),
@@ -74,14 +74,14 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
 /// Parses a text without quotes.
 fn plain(text: &str) -> Result<&str, String> {
     if text.starts_with(['|', '>']) {
-        return Err("goes over several lines, which is not read here: write it in one line".into());
+        return Err("spans several lines, which is not supported: write it on one line".into());
     }
     if text.starts_with(['{', '}', ']', '&', '*', '!', '%', '@', '`', ',']) || text == "-" || text.starts_with("- ") {
-        return Err("begins with a sign that means something in YAML: put the text in quotes".into());
+        return Err("begins with a character that has a meaning in YAML: put the text in quotes".into());
     }
     if text.contains(" #") || text.contains("\t#") {
-        return Err("holds ` #`, which begins a comment in YAML: put the text in quotes, or the comment in a line of \
-                    its own"
+        return Err("contains ` #`, which starts a comment in YAML: put the text in quotes, or the comment on a \
+                    separate line"
             .into());
     }
     Ok(text)
@@ -99,18 +99,18 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
                 Some((_, c @ ('"' | '\\' | '/'))) => c,
                 Some((_, 'n')) => '\n',
                 Some((_, 't')) => '\t',
-                _ => return Err(r#"has a `\` that is not read here: \" \\ \n \t are"#.into()),
+                _ => return Err(r#"has an unsupported escape; supported are \" \\ \n \t"#.into()),
             }),
             c => inner.push(c),
         }
     }
-    Err(format!("has no closing {quote} in its line"))
+    Err(format!("has no closing {quote} on its line"))
 }
 
 /// Parses a list after its `[`. It must end on the same line.
 fn list(text: &str) -> Result<Value, String> {
     let (mut items, mut rest) = (Vec::new(), text.trim_start());
-    let unclosed = || "has no closing ] in its line; for a list over several lines write `- a` in each".to_owned();
+    let unclosed = || "has no closing ] on its line; to use several lines, write one `- a` per line".to_owned();
     loop {
         if let Some(behind) = rest.strip_prefix(']') {
             return require_end(behind).map(|()| Value::List(items));
@@ -124,7 +124,7 @@ fn list(text: &str) -> Result<Value, String> {
             let end = rest.find([',', ']', '[']).ok_or_else(unclosed)?;
             let item = rest[..end].trim();
             if item.is_empty() || rest[end..].starts_with('[') {
-                return Err("wants one text between two commas of its list".into());
+                return Err("must have one text between two commas of its list".into());
             }
             items.push(plain(item)?.to_owned());
             rest = &rest[end..];
@@ -133,7 +133,7 @@ fn list(text: &str) -> Result<Value, String> {
             Some(behind) => rest = behind.trim_start(),
             None if rest.starts_with(']') => {}
             None if rest.is_empty() => return Err(unclosed()),
-            None => return Err("wants a comma between the items of its list".into()),
+            None => return Err("needs a comma between the items of its list".into()),
         }
     }
 }
@@ -143,6 +143,6 @@ fn require_end(rest: &str) -> Result<(), String> {
     let text = rest.trim_start();
     match text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {
         true => Ok(()),
-        false => Err(format!("has something behind its value: {text:?}")),
+        false => Err(format!("has text after its value: {text:?}")),
     }
 }

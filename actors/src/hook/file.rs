@@ -67,11 +67,11 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
     let text = match read_file(path) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(BTreeMap::new()),
-        Err(error) => return Err(refuse(format!("it cannot be read: {error}"))),
+        Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
     };
     let file: HookFile = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     if file.version != VERSION {
-        return Err(refuse(format!("version {} is not known: write \"version\": {VERSION}", file.version)));
+        return Err(refuse(format!("unknown version {}: use \"version\": {VERSION}", file.version)));
     }
     let all = file.hooks.values().flatten().flat_map(|group| &group.hooks);
     if all.clone().any(|hook| hook.command.trim().is_empty()) {
@@ -92,12 +92,12 @@ fn read_file(path: &Path) -> io::Result<Option<String>> {
         known => known?,
     };
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        return Err(io::Error::other(format!("not a regular file of at most {MAX_BYTES} bytes")));
     }
     // Everyone who can write the file can run commands as this user.
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o002 != 0 {
-        return Err(io::Error::other("everybody may write it: chmod o-w"));
+        return Err(io::Error::other("every user can write it: run chmod o-w"));
     }
     let mut text = String::new();
     File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;

@@ -50,7 +50,7 @@ impl ServerClient {
             if messages.changed().await.is_err() {
                 std::future::pending::<()>().await; // a server at a URL, or the connection is closing
             }
-            let message = format!("its answer to `{what}` is longer than {MAX_LINE_BYTES} bytes");
+            let message = format!("its response to `{what}` is longer than {MAX_LINE_BYTES} bytes");
             ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
         }
     }

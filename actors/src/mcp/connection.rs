@@ -94,7 +94,7 @@ impl Connection {
                 let hello = tokio::select! {
                     hello = initialized => hello,
                     Ok(()) = is_too_long.changed() => {
-                        let message = "its answer to `initialize` is larger than 16 MiB";
+                        let message = "its response to `initialize` is larger than 16 MiB";
                         let error = ErrorInfo::new(ErrorCode::ProviderError, message);
                         return Err(ConnectionError { error, is_retryable: true });
                     }
@@ -155,7 +155,7 @@ impl Connection {
                 match offered.and_then(|offered| convert_tool(&server.name, &server.config, offered)) {
                     Ok(tool) if self.task_tools.contains(&tool.remote_name) => {
                         on_omitted(format!(
-                            "tool {}: it can only be called as an MCP task, which Soong does not do",
+                            "tool {}: it can only be called as an MCP task, which Soong does not support",
                             tool.spec.name
                         ));
                     }
@@ -164,7 +164,7 @@ impl Connection {
                         on_omitted(format!("tool {}: it is listed twice", tool.spec.name));
                     }
                     Ok(_) if listed.len() == MAX_TOOLS => {
-                        on_omitted(format!("there are more than {MAX_TOOLS} tools: the others are not offered"));
+                        on_omitted(format!("more than {MAX_TOOLS} tools: the remaining ones are not offered"));
                         return Ok(listed);
                     }
                     Ok(tool) => listed.push(tool),
@@ -176,7 +176,7 @@ impl Connection {
                 _ => return Ok(listed),
             }
         }
-        on_omitted(format!("its list has more than {MAX_PAGES} pages: the others are not read"));
+        on_omitted(format!("its tool list has more than {MAX_PAGES} pages: the remaining ones were not read"));
         Ok(listed)
     }
 
@@ -195,7 +195,7 @@ impl Connection {
             error = too_long => return Err(error),
         };
         ToolPage::read(result).ok_or_else(|| {
-            ErrorInfo::new(ErrorCode::ProviderError, "it answered `tools/list` with something that is no list of tools")
+            ErrorInfo::new(ErrorCode::ProviderError, "its response to `tools/list` is not a list of tools")
         })
     }
 
@@ -210,7 +210,7 @@ impl Connection {
         }
         match &mut self.process {
             Some(process) => process.exit_reason().await,
-            None if self.service.is_some() => "nobody answers at its address any more".to_owned(),
+            None if self.service.is_some() => "its URL no longer responds".to_owned(),
             None => "its connection ended".to_owned(),
         }
     }
@@ -233,8 +233,8 @@ impl Connection {
 fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
     let message = match error {
         ClientInitializeError::TransportError { error, .. } => format_error_chain(&*error.error),
-        ClientInitializeError::JsonRpcError(data) => format!("it refused `initialize`: {}", data.message),
-        ClientInitializeError::ExpectedInitResult(_) => "its answer to `initialize` makes no sense".to_owned(),
+        ClientInitializeError::JsonRpcError(data) => format!("it rejected `initialize`: {}", data.message),
+        ClientInitializeError::ExpectedInitResult(_) => "its response to `initialize` is invalid".to_owned(),
         other => other.to_string(),
     };
     ErrorInfo::new(ErrorCode::ProviderError, sanitize(&message, MAX_MESSAGE_CHARS))
@@ -243,13 +243,14 @@ fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
 /// Returns the reason why a request failed.
 pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
     let (code, message) = match error {
-        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it refused `{what}`: {}", data.message)),
+        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it rejected `{what}`: {}", data.message)),
         ServiceError::TransportSend(error) => {
             (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", format_error_chain(&*error.error)))
         }
-        ServiceError::TransportClosed => {
-            (ErrorCode::Interrupted, format!("its connection ended during `{what}`: what that has done is not known"))
-        }
+        ServiceError::TransportClosed => (
+            ErrorCode::Interrupted,
+            format!("its connection ended during `{what}`: it is unknown whether the request took effect"),
+        ),
         ServiceError::Timeout { timeout } => {
             (ErrorCode::Timeout, format!("it did not answer `{what}` within {} ms", timeout.as_millis()))
         }

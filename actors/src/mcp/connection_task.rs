@@ -79,7 +79,7 @@ impl ConnectionTask {
                 }
                 // Keep the previously listed tools.
                 Err(error) if is_open && error.code != ErrorCode::Interrupted => {
-                    tracing::warn!(server = %self.server.name, %error, "an MCP server did not list its tools anew");
+                    tracing::warn!(server = %self.server.name, %error, "an MCP server failed to list its changed tools");
                 }
                 Err(error) if error.code != ErrorCode::Interrupted => {
                     return Some(ConnectionError { error, is_retryable: true });
@@ -104,12 +104,12 @@ impl ConnectionTask {
         let server = Arc::clone(&self.server);
         // Compiling the schemas is slow: they are untrusted and may be numerous.
         let check = move || tool::register_all(&server, listed, |error| log_omitted(&server.name, &error.to_string()));
-        tokio::task::spawn_blocking(check).await.map_err(|_| {
-            ErrorInfo::new(ErrorCode::ProviderError, "the schemas of its tools cannot be read: they break the reader")
-        })
+        tokio::task::spawn_blocking(check)
+            .await
+            .map_err(|_| ErrorInfo::new(ErrorCode::ProviderError, "its tool schemas crash the schema compiler"))
     }
 }
 
 fn log_omitted(server: &str, why: &str) {
-    tracing::warn!(server, why, "a tool of an MCP server is left out");
+    tracing::warn!(server, why, "a tool of an MCP server is not offered");
 }

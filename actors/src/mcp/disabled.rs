@@ -18,7 +18,7 @@ impl McpServers {
     pub(crate) fn new(built_in: ToolRegistry, config: &Config, _: &Environment) -> Self {
         let servers: Vec<String> = config.mcp.keys().cloned().collect();
         if !servers.is_empty() {
-            tracing::warn!(?servers, "MCP servers are configured, and this build has no MCP client (feature `mcp`)");
+            tracing::warn!(?servers, "MCP servers are configured, but this build has no MCP client (feature `mcp`)");
         }
         Self { registry: Arc::new(built_in), servers }
     }

@@ -213,9 +213,9 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
             let event = stream.next().await;
             match event {
                 None if is_over => None,
-                None => Some((Ok(error_response(&id, "its connection ended before the answer")), None)),
+                None => Some((Ok(error_response(&id, "its connection ended before the response")), None)),
                 Some(Err(SseError::Body(error))) if error.to_string().contains("exceeded the maximum size") => {
-                    let message = format!("the answer is longer than {MAX_EVENT_BYTES} bytes");
+                    let message = format!("the response is longer than {MAX_EVENT_BYTES} bytes");
                     Some((Ok(error_response(&id, &message)), Some((stream, true))))
                 }
                 Some(Ok(event)) => {
@@ -224,7 +224,7 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
                     Some((Ok(event), Some((stream, is_answered))))
                 }
                 Some(Err(_)) if !is_over => {
-                    Some((Ok(error_response(&id, "its connection broke before the answer")), None))
+                    Some((Ok(error_response(&id, "its connection failed before the response")), None))
                 }
                 Some(Err(error)) => Some((Err(error), Some((stream, is_over)))),
             }

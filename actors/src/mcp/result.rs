@@ -29,15 +29,15 @@ pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolRe
             Ok(ToolOutput::text(title, sanitize_and_truncate(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
         }
         ServerResult::InputRequiredResult(_) => {
-            let message = format!("MCP server {server:?} wants input in the middle of the call, which is not offered");
+            let message = format!("MCP server {server:?} requests input during the call, which is not supported");
             Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
         }
         ServerResult::CreateTaskResult(_) => {
-            let message = format!("MCP server {server:?} answers the call with a task, which is not supported");
+            let message = format!("MCP server {server:?} returned a task for the call, which is not supported");
             Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
         }
         _ => {
-            let message = format!("MCP server {server:?} answered something that is no result of a tool call");
+            let message = format!("MCP server {server:?} returned a response that is not a tool result");
             Err(ErrorInfo::new(ErrorCode::ProviderError, message))
         }
     }
@@ -53,14 +53,11 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     }
     let text = parts.join("\n");
     if result.is_error == Some(true) {
-        let said = if text.is_empty() {
-            "it does not say which".to_owned()
-        } else {
-            sanitize_and_truncate(&text, MAX_ERROR_BYTES)
-        };
+        let said =
+            if text.is_empty() { "no details given".to_owned() } else { sanitize_and_truncate(&text, MAX_ERROR_BYTES) };
         return Err(ErrorInfo::new(
             ErrorCode::ProviderError,
-            format!("MCP server {server:?} answered an error: {said}"),
+            format!("MCP server {server:?} returned an error: {said}"),
         ));
     }
     let text = if text.is_empty() { "(no output)".to_owned() } else { text };

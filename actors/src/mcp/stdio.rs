@@ -131,7 +131,7 @@ impl Process {
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log_stderr(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
-        let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
+        let Some(stdin) = stdin else { return Err(failed("its standard input is not available".to_owned())) };
         let stdout = ProcessOutput::new(stdout, task_tools.clone());
         Ok((Self { process_tree: family, stderr_tail: last_words, stderr }, Pipes { stdin, stdout }))
     }
@@ -145,8 +145,8 @@ impl Process {
     /// Waits up to `EXIT_TIMEOUT` for a program that is about to exit, and returns how it ended.
     pub(super) async fn exit_reason(&mut self) -> String {
         let how = match tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await {
-            Ok(Ok(status)) => format!("its process ended ({status})"),
-            Ok(Err(error)) => format!("its process cannot be waited for ({error})"),
+            Ok(Ok(status)) => format!("its process exited ({status})"),
+            Ok(Err(error)) => format!("waiting for its process failed ({error})"),
             Err(_) => "it closed its output".to_owned(),
         };
         // The end of standard error may not have been read yet.
@@ -156,7 +156,7 @@ impl Process {
         }
         match self.stderr_tail() {
             words if words.is_empty() => how,
-            words => format!("{how}; it said: {words}"),
+            words => format!("{how}; last output: {words}"),
         }
     }
 

@@ -148,7 +148,7 @@ impl McpSupervisorActor {
         let Some(kept) = servers.entries.get_mut(name) else { return };
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
-            let error = format!("{error} (it failed more often than it may, {})", restart::MCP_SERVER.label);
+            let error = format!("{error} (restart limit exceeded: {})", restart::MCP_SERVER.label);
             kept.status.set_state("failed", error.as_str());
             self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
             return;

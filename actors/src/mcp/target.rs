@@ -42,7 +42,7 @@ impl Target {
         let lookup = |table: &str, name: &str, variable: &str| {
             environment.get(variable).map(str::to_owned).ok_or_else(|| {
                 refuse(format!(
-                    "it needs the environment variable {variable} (mcp.{server}.{table}.{name}), which is not set: set \
+                    "the environment variable {variable} (mcp.{server}.{table}.{name}) is not set: set \
                      it, or change that key"
                 ))
             })
@@ -64,17 +64,21 @@ impl Target {
                 let address = Url::parse(url).ok();
                 let url = address.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(
                     // The URL is not repeated, because it may contain a password.
-                    || refuse(format!("mcp.{server}.url is no http or https address: give one like https://host/mcp")),
+                    || {
+                        refuse(format!(
+                            "mcp.{server}.url is not an http or https URL: use one such as https://host/mcp"
+                        ))
+                    },
                 )?;
                 let mut headers = HashMap::new();
                 for (name, variable) in &config.header_env {
                     let value = lookup("header_env", name, variable)?;
                     let header = HeaderName::from_str(name)
-                        .map_err(|_| refuse(format!("mcp.{server}.header_env: {name:?} cannot name a header")))?;
+                        .map_err(|_| refuse(format!("mcp.{server}.header_env: {name:?} is not a valid header name")))?;
                     let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
                         refuse(format!(
-                            "the environment variable {variable} (mcp.{server}.header_env.{name}) holds characters that \
-                             no header has: set it anew"
+                            "the environment variable {variable} (mcp.{server}.header_env.{name}) contains characters that \
+                             are not allowed in a header: set another value"
                         ))
                     })?;
                     value.set_sensitive(true);
@@ -82,7 +86,7 @@ impl Target {
                 }
                 Ok(Self::Http { url, headers })
             }
-            (None, None) => Err(refuse(format!("mcp.{server} has neither command nor url: give one of them"))),
+            (None, None) => Err(refuse(format!("mcp.{server} has neither command nor url: set one of them"))),
         }
     }
 }

@@ -56,7 +56,7 @@ fn missing_credentials_are_reported_with_variable_and_key() {
     for (table, told) in [
         ("command = \"x\"\nenv = { TOKEN = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.env.TOKEN)"),
         ("url = \"http://h\"\nheader_env = { X = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.header_env.X)"),
-        ("url = \"http://h\"\nheader_env = { \"a b\" = \"KEY\" }", "\"a b\" cannot name a header"),
+        ("url = \"http://h\"\nheader_env = { \"a b\" = \"KEY\" }", "\"a b\" is not a valid header name"),
         ("url = \"http://h\"\nheader_env = { X = \"BAD\" }", "BAD (mcp.s.header_env.X) holds characters"),
         ("url = \"file:///x\"", "mcp.s.url is no http or https address"),
         ("url = \"me:s3cret@h\"", "mcp.s.url is no http or https address"),
@@ -124,14 +124,14 @@ fn every_mcp_tool_requires_permission_despite_annotations() {
 fn invalid_tool_is_skipped_with_reason() {
     let object = json!({"type": "object"});
     for (name, schema, told) in [
-        ("bad name", object.clone(), "cannot name a tool"),
-        ("ünder", object.clone(), "cannot name a tool"),
+        ("bad name", object.clone(), "is not a valid tool name"),
+        ("ünder", object.clone(), "is not a valid tool name"),
         ("", object.clone(), "no name"),
-        (&*"x".repeat(60), object.clone(), "cannot name a tool"),
+        (&*"x".repeat(60), object.clone(), "is not a valid tool name"),
         ("t", json!({"type": "array"}), "\"type\": \"object\""),
-        ("t", json!({"type": "object", "required": 5}), "no usable schema"),
-        ("t", json!({"type": "object", "properties": {"a": {"type": "nothing"}}}), "no usable schema"),
-        ("t", json!({"type": "object", "$ref": "https://127.0.0.1:9/x"}), "no usable schema"),
+        ("t", json!({"type": "object", "required": 5}), "not a valid schema"),
+        ("t", json!({"type": "object", "properties": {"a": {"type": "nothing"}}}), "not a valid schema"),
+        ("t", json!({"type": "object", "$ref": "https://127.0.0.1:9/x"}), "not a valid schema"),
         ("t", json!({"type": "object", "title": "x".repeat(70_000)}), "at most 65536"),
         ("t", json!("none"), "tool t: "),
         ("t", Value::Null, "tool t: "),
@@ -185,11 +185,11 @@ fn call_results_map_to_output_or_error() {
     let unknown = json!({"content": [{"type": "hologram", "data": "x"}]});
     assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
     for (result, told) in [
-        (json!({"content": [text("the moon")], "isError": true}), "server \"s\" answered an error: the moon"),
+        (json!({"content": [text("the moon")], "isError": true}), "server \"s\" returned an error: the moon"),
         (json!({"content": [text("\u{1b}[1mred")], "isError": true}), "error: [1mred"),
-        (json!({"content": [], "isError": true}), "does not say which"),
-        (json!({"tools": []}), "no result of a tool call"),
-        (json!(5), "no result of a tool call"),
+        (json!({"content": [], "isError": true}), "no details given"),
+        (json!({"tools": []}), "not a tool result"),
+        (json!(5), "not a tool result"),
     ] {
         let (code, message) = of(result.clone()).unwrap_err();
         assert!(code == ErrorCode::ProviderError && message.contains(told), "{result}: {message}");

@@ -74,7 +74,9 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
     let mut schema = Value::Object((*offered.input_schema).clone());
     let size = schema.to_string().len();
     if size > MAX_SCHEMA_BYTES {
-        return Err(format!("tool {display_name}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken"));
+        return Err(format!(
+            "tool {display_name}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are allowed"
+        ));
     }
     // Arguments are always an object, but some servers omit the type.
     if let Some(object) = schema.as_object_mut() {

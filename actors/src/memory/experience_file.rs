@@ -18,8 +18,8 @@ use super::{
 use crate::front_matter::value::Value;
 
 /// Beginning of a new file.
-const TITLE: &str = "# Experiences\n\nWhat runs have learned, for later ones. Edit it as you like: what is no block stays \
-                     as it is.\n";
+const TITLE: &str = "# Experiences\n\nNotes that runs have learned, for later runs. You may edit this file: text outside of blocks \
+                     is kept unchanged.\n";
 /// Line between a block whose front matter is not closed and a block appended after it.
 const SEPARATOR: &str = "<!-- -->\n";
 /// Maximum number of lines of a block's front matter. Counters are updated only in blocks of at most
@@ -117,11 +117,11 @@ impl ExperienceText {
             let number = begin.first + 1;
             let read = match begin.last {
                 Some(last) => lines.block(begin.first, last, until),
-                None => Err((number, "the head of this block has no end: close it with a line `---`".to_owned())),
+                None => Err((number, "the front matter of this block is not closed: add a line `---`".to_owned())),
             };
             let checked = read.and_then(|(experience, place, fault)| match existing.get(experience.id.as_str()) {
                 Some(other) => {
-                    Err((number, format!("{} stands in line {other} already: give it another id", experience.id)))
+                    Err((number, format!("{} is already used in line {other}: use another id", experience.id)))
                 }
                 None => Ok((experience, place, fault)),
             });
@@ -339,7 +339,7 @@ impl<'a> FileLines<'a> {
         until: usize,
     ) -> Result<(Experience, BlockPositions, Option<metadata::LineFault>), metadata::LineFault> {
         if let Some(line) = (first..until).find(|line| self.lines[*line].2) {
-            return Err((line + 1, "this is no UTF-8: save the file in that encoding".to_owned()));
+            return Err((line + 1, "this is not UTF-8: save the file as UTF-8".to_owned()));
         }
         let lines = (first + 1..last).map(|line| (line + 1, self.start(line), self.text(line)));
         let head = Metadata::read(lines, self.start(last))?;
@@ -357,7 +357,7 @@ impl<'a> FileLines<'a> {
         let body = &self.bytes[self.start(last + 1)..self.start(until)];
         let text = String::from_utf8_lossy(body).trim().replace("\r\n", "\n");
         if text.is_empty() {
-            return Err(at("this block has no text: write what was learned below its head"));
+            return Err(at("this block has no text: write what was learned below its front matter"));
         }
         let spot = |key: &str| match head.get(key) {
             Some(entry) if matches!(entry.value, Value::Plain(_) | Value::Quoted(_)) => {

@@ -132,10 +132,10 @@ impl MemoryFile {
     pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         if !is_id(&changes.reflection) {
-            return refuse("reflection: it must be 1 to 64 letters (a-z), digits, - or _, such as the id of a run");
+            return refuse("reflection: must be 1 to 64 letters (a-z), digits, - or _, such as the id of a run");
         }
         if changes.new.iter().any(|new| new.text.trim().is_empty()) {
-            return refuse("text: it is empty: say what was learned");
+            return refuse("text: must not be empty: describe what was learned");
         }
         self.try_change(changes).map_err(|error| self.failed("written", &error))
     }
@@ -162,13 +162,13 @@ impl MemoryFile {
                 return Ok(added);
             }
         }
-        Err(io::Error::other("it changes all the time"))
+        Err(io::Error::other("it was modified during every attempt"))
     }
 
     /// Reads the current file. The stamp is `None` if the file does not exist.
     fn load(&self) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
         let is_readable = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
-        let not_readable = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        let not_readable = || Err(io::Error::other(format!("it is not a regular file of at most {MAX_BYTES} bytes")));
         // Check before opening: opening a named pipe would block until its other end is opened.
         let mut file = match self.path.metadata() {
             Ok(metadata) if is_readable(&metadata) => File::open(&self.path)?,

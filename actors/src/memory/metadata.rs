@@ -51,7 +51,7 @@ impl Metadata {
                     Some(entry) => entry,
                     None => {
                         let (line, key) =
-                            open_map.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
+                            open_map.take().ok_or_else(|| at("a list item `- …` without a key above it".into()))?;
                         open_list.insert(MetadataEntry {
                             key,
                             value: Value::Empty,
@@ -68,11 +68,11 @@ impl Metadata {
             let (key, text) = line
                 .split_once(':')
                 .filter(|(key, _)| is_key(key))
-                .ok_or_else(|| at("this is no `key: value`, no item `- …` of a list, and no comment".to_owned()))?;
+                .ok_or_else(|| at("expected `key: value`, a list item `- …`, or a comment".to_owned()))?;
             let key = match (is_below, &open_map) {
                 (false, _) => key.to_owned(),
                 (true, Some((_, outer))) => format!("{outer}.{key}"),
-                (true, None) => return Err(at(format!("`{key}` is indented, and belongs to no key above it"))),
+                (true, None) => return Err(at(format!("`{key}` is indented, but there is no key above it"))),
             };
             let from = start + raw.len() - raw.trim_start().len() + line.len() - text.len();
             let from = from + text.len() - text.trim_start().len();
@@ -111,7 +111,7 @@ impl Metadata {
     /// Returns a one-line text, or `None` if the key is missing.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        let invalid = || (entry.line, format!("`{key}` must be one text in one line"));
+        let invalid = || (entry.line, format!("`{key}` must be a single text on one line"));
         entry.value.text().map(Some).ok_or_else(invalid)
     }
 
@@ -127,13 +127,13 @@ impl Metadata {
     /// Returns a number, or `None` if the key is missing.
     pub(super) fn number(&self, key: &str) -> Result<Option<u32>, LineFault> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        let invalid = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
+        let invalid = || (entry.line, format!("`{key}` must be a whole number, 0 or greater"));
         entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(invalid)
     }
 
     fn add(&mut self, entry: MetadataEntry) -> Result<(), LineFault> {
         if let Some(earlier) = self.get(&entry.key) {
-            let message = format!("`{}` stands in line {} already: keep one of the two", entry.key, earlier.line);
+            let message = format!("`{}` is already set in line {}: remove one of the two", entry.key, earlier.line);
             return Err((entry.line, message));
         }
         self.entries.push(entry);
@@ -143,7 +143,7 @@ impl Metadata {
     /// Parses the keys in braces. `inner` is the text after the opening brace.
     fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), LineFault> {
         let invalid = |message: &str| (line, format!("`{outer}` {message}"));
-        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(invalid("has no closing } in its line")) };
+        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(invalid("has no closing } on its line")) };
         let mut at = 0;
         for part in split_at_commas(inner) {
             let from = start + at;
@@ -151,9 +151,10 @@ impl Metadata {
             if part.trim().is_empty() {
                 continue;
             }
-            let (key, text) = part.split_once(':').ok_or_else(|| invalid("wants `key: value` between its commas"))?;
+            let (key, text) =
+                part.split_once(':').ok_or_else(|| invalid("must have `key: value` between its commas"))?;
             if !is_key(key.trim()) {
-                return Err(invalid("wants `key: value` between its commas"));
+                return Err(invalid("must have `key: value` between its commas"));
             }
             let key = format!("{outer}.{}", key.trim());
             let value = value::parse(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;

@@ -43,11 +43,11 @@ pub(crate) fn tag_request(task: &str, experiences: &[Experience]) -> (String, St
 
 /// Parses the answer, or returns what is wrong with it.
 pub(crate) fn read_tags(answer: &str) -> Result<Tags, String> {
-    let (_, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
+    let (_, value) = find_json(answer).ok_or("it is not JSON, neither alone nor in a code fence")?;
     let tags: Tags = serde_json::from_value(value)
         .map_err(|error| format!("it is not {{\"intent\": [texts], \"state\": [texts]}}: {error}"))?;
     let tags = normalize_tags(&tags.intent, &tags.state);
-    if tags.is_empty() { Err("it holds no tag".to_owned()) } else { Ok(tags) }
+    if tags.is_empty() { Err("it contains no tag".to_owned()) } else { Ok(tags) }
 }
 
 /// Returns the message that asks the model to correct its answer. It is sent at most once.

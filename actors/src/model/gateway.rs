@@ -118,7 +118,7 @@ impl Gateway {
         sink: &mut dyn CallSink,
     ) -> CallResult {
         if !request.tools.is_empty() && !self.model.supports_tools() {
-            let message = format!("model {} takes no tools: use another profile", self.model.name());
+            let message = format!("model {} does not support tools: use another profile", self.model.name());
             let outcome = Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message));
             return CallResult { outcome, waited_ms: 0 };
         }

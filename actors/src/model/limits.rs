@@ -44,13 +44,13 @@ impl AnswerLimits {
         let what = if size.tool_calls > self.tool_calls {
             format!("more than {} tool calls (model.max_tool_calls)", self.tool_calls)
         } else if size.argument_bytes > self.argument_bytes {
-            format!("more than {} bytes of arguments of tool calls (model.max_argument_bytes)", self.argument_bytes)
+            format!("more than {} bytes of tool call arguments (model.max_argument_bytes)", self.argument_bytes)
         } else if size.argument_bytes + size.text_bytes > self.answer_bytes {
             format!("more than {} bytes (model.max_answer_bytes)", self.answer_bytes)
         } else {
             return Ok(());
         };
-        Err(ModelError::new(Failure::AnswerTooLarge, format!("the model's answer holds {what}")))
+        Err(ModelError::new(Failure::AnswerTooLarge, format!("the model's answer contains {what}")))
     }
 
     pub(crate) fn check_completion(&self, completion: &Completion) -> Result<(), ModelError> {

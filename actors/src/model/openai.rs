@@ -94,7 +94,7 @@ impl OpenAi {
         let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
         if key.as_deref().is_some_and(|key| HeaderValue::from_str(key).is_err()) {
             let env = &config.api_key_env;
-            let message = format!("the key holds characters that no key has; check the environment variable {env}");
+            let message = format!("the key contains invalid characters; check the environment variable {env}");
             return Err(ModelError::new(Failure::Unauthorized, message));
         }
         let headers = Headers::of(config, environment)?;
@@ -163,7 +163,7 @@ impl OpenAi {
     }
 
     fn remember_dialect(&self, model: &str, dialect: Dialect) {
-        tracing::warn!(model, ?dialect, "the model refuses a parameter; it is asked differently from now on");
+        tracing::warn!(model, ?dialect, "the model rejects a parameter; later requests are adapted");
         self.dialects.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), dialect);
     }
 }

@@ -36,13 +36,15 @@ pub(crate) fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo>
             "temperature" => "set `temperature` of the run instead",
             "model" => "set `model` of the run instead",
             "response_format" => "set `expected_output_schema` of the run instead",
-            _ => "leave it out",
+            _ => "remove it",
         };
         return refuse(format!("`{ours}` is set for each request: {instead}"));
     }
     let bytes = Value::Object(params.clone()).to_string().len();
     if bytes > MAX_BYTES {
-        return refuse(format!("{bytes} bytes of JSON are more than {MAX_BYTES}: they go with every request"));
+        return refuse(format!(
+            "{bytes} bytes of JSON exceed the limit of {MAX_BYTES}: they are sent with every request"
+        ));
     }
     Ok(())
 }
@@ -61,7 +63,7 @@ mod tests {
             (json!({"top_p": 0.5, "stream": false}), Some("`stream`")),
             (json!({"temperature": 0}), Some("`temperature` of the run")),
             (json!({"model": "x"}), Some("`model` of the run")),
-            (json!({"user": "x".repeat(MAX_BYTES)}), Some("more than 8192")),
+            (json!({"user": "x".repeat(MAX_BYTES)}), Some("limit of 8192")),
         ] {
             let Value::Object(params) = params else { unreachable!("an object") };
             let checked = check_params(&params).map_err(|error| error.message);

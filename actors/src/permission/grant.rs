@@ -46,7 +46,7 @@ enum GrantScope {
 pub enum GrantError {
     /// The syntax is invalid.
     #[error(
-        "{0:?} is no permission rule (it allows nothing): write TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
+        "{0:?} is not a permission rule: use TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
          `bash(git push *)`, `webfetch:example.org`"
     )]
     Unreadable(String),

@@ -60,31 +60,22 @@ fn invalid_preset_is_rejected_with_file_line_and_key() {
         ("name: ../a\ndescription: d", "a.md:2: `name` must be"),
         ("name: \"\"\ndescription: d", "a.md:2: `name` must be"),
         ("name: é\ndescription: d", "a.md:2: `name` must be"),
-        ("name: [a]\ndescription: d", "a.md:2: `name` must be one text"),
-        (
-            "name: a\ndescription: d\ntoolz: [read]",
-            "a.md:4: `toolz` there is no such key; there is: name, description,",
-        ),
+        ("name: [a]\ndescription: d", "a.md:2: `name` must be a single text"),
+        ("name: a\ndescription: d\ntoolz: [read]", "a.md:4: `toolz` is not a known key; there is: name, description,"),
         (
             "name: a\ndescription: d\nmax-iterations: 3",
-            "a.md:4: `max-iterations` there is no such key, did you mean `max_iterations`?",
+            "a.md:4: `max-iterations` is not a known key, did you mean `max_iterations`?",
         ),
         ("name: a\ndescription: d\nallowed_tools: read", "a.md:4: `allowed_tools` must be a list"),
-        (
-            "name: a\ndescription: d\nallowed_tools: [Read]",
-            "a.md:4: `allowed_tools` names a tool that does not exist: \"Read\"",
-        ),
-        (
-            "name: a\ndescription: d\ndenied_tools:\n- raed",
-            "a.md:4: `denied_tools` names a tool that does not exist: \"raed\"",
-        ),
+        ("name: a\ndescription: d\nallowed_tools: [Read]", "a.md:4: `allowed_tools` names an unknown tool: \"Read\""),
+        ("name: a\ndescription: d\ndenied_tools:\n- raed", "a.md:4: `denied_tools` names an unknown tool: \"raed\""),
         ("name: a\ndescription: d\nmax_iterations: 0", "a.md:4: `max_iterations` must be a whole number"),
         ("name: a\ndescription: d\nmax_iterations: 1.5", "a.md:4: `max_iterations` must be a whole number"),
         ("name: a\ndescription: d\ntemperature: 2.1", "a.md:4: `temperature` must be a number from 0 to 2"),
         ("name: a\ndescription: d\ntemperature: NaN", "a.md:4: `temperature` must be"),
         ("name: a\ndescription: d\ncoordinates: yes", "a.md:4: `coordinates` must be `true` or `false`"),
         ("name: a\ndescription: d\nskills: style", "a.md:4: `skills` must be a list"),
-        ("name: a\nname: b\ndescription: d", "a.md:3: `name` stands in line 2 already"),
+        ("name: a\nname: b\ndescription: d", "a.md:3: `name` is already set in line 2 already"),
         ("name a", "a.md:2: this is no `key: value`"),
     ] {
         let home = home(&[("a.md", &format!("---\n{head}\n---\nYou.\n"))]);
@@ -113,7 +104,7 @@ fn unreadable_files_are_reported_and_valid_ones_loaded() {
     let said = faults(home.path());
     for (fault, want) in said.iter().zip([
         "b.md:2: `name` \"one\" is that of a.md too",
-        "c.md: is larger than 65536 bytes",
+        "c.md: larger than 65536 bytes",
         "d.md: is no file",
         "e.md:1: a file begins with a line `---`",
         "f.md:3: this is no UTF-8",
@@ -137,7 +128,7 @@ fn folder_with_too_many_files_is_rejected() {
     }
     let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
     assert_eq!((read.presets.len(), read.faults.len()), (0, 1));
-    assert!(read.faults[0].to_string().ends_with("the folder holds more than 256 files *.md: take some out"));
+    assert!(read.faults[0].to_string().ends_with("the folder contains more than 256 *.md files: remove some"));
     fs::remove_file(home.path().join(FOLDER).join("0.md")).unwrap();
     assert_eq!(PresetFiles::read(home.path(), &TOOLS, &Config::default()).presets.len(), home_file::MAX_FILES);
 }
@@ -189,7 +180,7 @@ fn foreign_preset_file_is_loaded_and_ignored_keys_reported() {
     assert_eq!(read.warnings.len(), 2);
     let said = read.warnings[0].to_string();
     assert!(
-        said.ends_with("a.md:4: keys of another program are ignored: `tools`, `color`, `permissionMode`, `hooks`"),
+        said.ends_with("a.md:4: ignored keys of another program: `tools`, `color`, `permissionMode`, `hooks`"),
         "{said}"
     );
 }

@@ -107,6 +107,6 @@ fn project_skills_override_no_skill_and_grant_nothing() {
         .filter_map(|file| read_skill(&PathPolicy::default(), &project.path(), file).err())
         .collect();
     assert_eq!(faults.len(), 2);
-    assert!(faults[0].contains("skills/c.md:4: `allowed_tools` there is no such key"), "{faults:?}");
+    assert!(faults[0].contains("skills/c.md:4: `allowed_tools` is not a known key"), "{faults:?}");
     assert!(faults[1].contains("skills/d.md:1:"), "{faults:?}");
 }

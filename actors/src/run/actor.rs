@@ -290,7 +290,7 @@ impl RunActor {
         let missing_children: Vec<Run> =
             children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
         if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !missing_children.is_empty()) {
-            let reason = ResumeReason::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
+            let reason = ResumeReason::Crashed { count: 0, error: "the parent run's actor crashed".to_owned() };
             links.sub_agents.send(SubAgentMsg::Restore { runs: missing_children, again: reason });
         }
     }
@@ -431,7 +431,7 @@ impl RunActor {
                 let wait =
                     state.failed_append.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
-                tracing::debug!(run = %self.entry.run_id, %error, ?wait, "an append was refused; it will be tried again");
+                tracing::debug!(run = %self.entry.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
                     state.failed_append = Some((append, wait));
@@ -450,7 +450,7 @@ impl RunActor {
                 state.tasks.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
                 Ok(())
             }
-            error => Err(format!("the journal refused an append: {error}").into()),
+            error => Err(format!("could not append to the journal: {error}").into()),
         }
     }
 

@@ -132,7 +132,7 @@ impl Approvals {
         let wanted = id.clone();
         let found = self.reader.read(move |reader| reader.permission(&wanted)).await?;
         found.ok_or_else(|| {
-            let message = format!("there is no permission {id:?}: list those that there are");
+            let message = format!("there is no permission {id:?}: list the existing permissions");
             ErrorInfo::new(ErrorCode::PermissionNotFound, message)
         })
     }
@@ -180,7 +180,7 @@ impl Approvals {
             };
             match work.await {
                 Err(error) if error.code != ErrorCode::AlreadyDecided => {
-                    tracing::warn!(permission = %id, %error, "a permission could not be decided");
+                    tracing::warn!(permission = %id, %error, "failed to record the decision on a permission");
                 }
                 _ => {}
             }
@@ -203,7 +203,7 @@ async fn wait_for_decision(
                 // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the
                 // limit.
                 tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
-                deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
+                deny(format!("no decision within {limit} s (permissions.timeout_s)"))
             }
         }
     };

@@ -157,8 +157,8 @@ impl RunRegistry {
         let run_id = &entry.run_id;
         let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
         match &entry.parent_run_id {
-            None => tracing::info!(run = %run_id, status, error, "a run has ended"),
-            Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "a child run has ended"),
+            None => tracing::info!(run = %run_id, status, error, "run ended"),
+            Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "child run ended"),
         }
         self.deregister(entry, RunPhase::Ended(Arc::new(outcome)));
         self.notify_supervisors(entry, result);
@@ -167,7 +167,7 @@ impl RunRegistry {
     /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
     /// as open, so the next process that opens the home resumes it.
     pub(crate) fn run_unrecorded(&self, entry: &RunEntry, error: ErrorInfo) {
-        tracing::error!(run = %entry.run_id, %error, "a run ended, and that cannot be recorded");
+        tracing::error!(run = %entry.run_id, %error, "failed to record the end of a run");
         let result = entry.parent_run_id.as_ref().and(entry.trace_id.child_mode()).map(|mode| {
             Box::new(ChildResult {
                 mode,

@@ -129,7 +129,7 @@ impl RunResolver {
         let name = preset_name(run);
         self.presets.get(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
-            let message = format!("there is no preset {name:?}; there is: {}", known.join(", "));
+            let message = format!("there is no preset {name:?}; available: {}", known.join(", "));
             ErrorInfo::new(ErrorCode::ValidationError, message)
         })
     }
@@ -292,7 +292,7 @@ fn allowed_tools(
     let is_known = |name: &str| all.iter().any(|spec| spec.name == name) || is_of_server(name);
     if let Some(unknown) = wanted.unwrap_or_default().iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = all.iter().map(|spec| spec.name.as_str()).collect();
-        let message = format!("there is no tool {unknown:?}; there is: {}", known.join(", "));
+        let message = format!("there is no tool {unknown:?}; available: {}", known.join(", "));
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let allowed = |name: &str| {

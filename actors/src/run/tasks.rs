@@ -165,7 +165,7 @@ impl RunTasks {
         self.tracker.spawn(async move {
             let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
             let (outcome, changes) = result.unwrap_or_else(|failed| {
-                let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
+                let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("the task was cancelled"));
                 (Err(panic_error(&redactor, "the memory", &*panic)), Changes::default())
             });
             mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
@@ -370,7 +370,7 @@ async fn until_cancelled<T>(
 
 /// Returns the outcome of a flush whose documents cannot be determined.
 pub(crate) fn unknown_flush(error: ErrorInfo) -> FlushReport {
-    let name = "(what it edited cannot be read)".to_owned();
+    let name = "(the list of edited documents cannot be read)".to_owned();
     FlushReport { failed: vec![FlushFailure { name, error }], ..FlushReport::default() }
 }
 

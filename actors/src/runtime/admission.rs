@@ -67,7 +67,7 @@ impl Runtime {
             Ok(Err(error)) => return Err(self.explain_start_error(error, &run, is_known).await),
             Err(_) => self.find_unacknowledged(&run).await?,
         };
-        tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "a run was accepted");
+        tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "run accepted");
         Ok(RunHandle::new(Arc::clone(services), live))
     }
 
@@ -114,12 +114,15 @@ impl Runtime {
         match self.traces().run(&run.run_id).await {
             Ok(stored) if stored.status == RunStatus::Interrupted => Err(ErrorInfo::new(
                 ErrorCode::RuntimeFailed,
-                format!("run {} was accepted and interrupted at once: it resumes with the next process", run.run_id),
+                format!(
+                    "run {} was accepted and interrupted immediately: it resumes with the next process",
+                    run.run_id
+                ),
             )),
             Ok(stored) if !stored.status.is_terminal() => Ok(services.runs.register(&stored)),
             _ => Err(ErrorInfo::retryable(
                 ErrorCode::InternalError,
-                "the session crashed before the run was accepted: start it again",
+                "the session crashed before the run was accepted: start the run again",
             )),
         }
     }
@@ -131,7 +134,7 @@ impl Runtime {
         let services = &self.inner.services;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
         if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
-            return Err(refuse("the message is empty: say what is to be done".to_owned()));
+            return Err(refuse("the message is empty".to_owned()));
         }
         let resumes = start.message.is_none();
         let after = start.after_sequence;
@@ -147,7 +150,7 @@ impl Runtime {
             (None, _) => None,
             (Some(sequence), Some(known)) => known.rewind_target(sequence)?,
             (Some(_), None) => {
-                return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
+                return Err(refuse("after_sequence: there is no conversation to rewind".to_owned()));
             }
         };
         let is_interrupted = |known: &ExistingSession| {
@@ -155,16 +158,14 @@ impl Runtime {
         };
         if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_interrupted) {
             // Interrupted runs are not resumed only to reject this request.
-            let message = format!(
-                "session {session_id} has a run that was cut off with its process: stop it, or let it go on first"
-            );
+            let message = format!("session {session_id} has an interrupted run: resume it or stop it first");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
         let message = match (start.message.take(), &stored) {
             (Some(message), _) => message,
             (None, Some(known)) => known.unanswered_task()?,
             (None, None) => {
-                return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
+                return Err(refuse("there is no conversation to resume: a message is required".to_owned()));
             }
         };
         let before = stored.as_ref().and_then(ExistingSession::inherited);
@@ -179,7 +180,7 @@ impl Runtime {
         }
         check_params(&settings.llm_params)?;
         if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
-            return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
+            return Err(refuse("temperature must be between 0 and 2".to_owned()));
         }
         let mut settings = settings;
         // Deny rules stay in force for the session and for copies of it.
@@ -423,7 +424,7 @@ impl ExistingSession {
     fn unanswered_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
         if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
-            let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");
+            let message = format!("session {id} has an unfinished run: wait for it, stop it, or send a message");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
         let is_open = |head: &Message| match head.role {
@@ -441,13 +442,13 @@ impl ExistingSession {
                 let is_system = self.resume_point.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
                 let stands = match (was_asked, &self.target_message) {
                     (true, Some(place)) if is_system => {
-                        format!("has not been asked anything up to message {}", place.sequence)
+                        format!("has no user message up to message {}", place.sequence)
                     }
-                    (true, Some(place)) => format!("has its answer in message {}", place.sequence),
-                    (true, None) => "has its answer".to_owned(),
-                    (false, _) => "has not been asked anything".to_owned(),
+                    (true, Some(place)) => format!("ends with an answer in message {}", place.sequence),
+                    (true, None) => "ends with an answer".to_owned(),
+                    (false, _) => "has no user message".to_owned(),
                 };
-                let message = format!("session {id} {stands}: say what comes next");
+                let message = format!("session {id} {stands}: a new message is required");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
             }
         }

@@ -41,7 +41,10 @@ impl Sessions<'_> {
                 None => continue, // a document was changed concurrently
             }
         }
-        Err(ErrorInfo::retryable(ErrorCode::Overloaded, "its documents are changed all the time: try again"))
+        Err(ErrorInfo::retryable(
+            ErrorCode::Overloaded,
+            "the session's documents are being changed concurrently: retry",
+        ))
     }
 
     async fn try_switch(

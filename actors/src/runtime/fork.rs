@@ -148,7 +148,7 @@ async fn copy(
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events).collect();
     let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
         Ok(_) => {
-            tracing::info!(session = %session_id, source = %trace, at, "a session was forked");
+            tracing::info!(session = %session_id, source = %trace, at, "session forked");
             return Ok(());
         }
         Err(error) => error,

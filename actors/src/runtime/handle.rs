@@ -84,7 +84,7 @@ impl RunHandle {
     /// The stream can be taken once; a second call is rejected. Further watchers use the stream of the trace.
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
         if !self.entry.take_events() {
-            let message = "the run's events are taken already: watch its trace instead";
+            let message = "the run's event stream is already taken: watch its trace instead";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(self.stream(&self.entry))
@@ -251,11 +251,15 @@ impl RunHandle {
         let existing = self.children().await?;
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         if existing.len() > specs.len() {
-            return refuse(format!("the run has {} children already, and {} are named", existing.len(), specs.len()));
+            return refuse(format!(
+                "the run already has {} children, but {} specs were given",
+                existing.len(),
+                specs.len()
+            ));
         }
         if let Some(place) = existing.iter().zip(&specs).position(|(run, spec)| run.task != spec.task) {
             let (task, run) = (&specs[place].task, &existing[place]);
-            return refuse(format!("child {} has another task, {:?} instead of {task:?}", run.run_id, run.task));
+            return refuse(format!("child {} has a different task: {:?} instead of {task:?}", run.run_id, run.task));
         }
         let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
         let mut children = Vec::with_capacity(existing.len() + missing.len());
@@ -288,7 +292,7 @@ impl RunHandle {
     /// ([`RunRequest::driven`](fn@crate::RunRequest::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
         if !self.entry.driven {
-            let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
+            let message = format!("run {} is driven by a model: it ends on its own, or by `cancel`", self.run_id());
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         let summary = self.entry.request_finish(|| summary.into());
@@ -303,14 +307,16 @@ fn completed(outcome: &RunOutcome) -> Result<&str, ErrorInfo> {
     if outcome.status == RunStatus::Completed {
         return Ok(&outcome.output);
     }
-    let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled: it has no answer");
+    let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled and has no answer");
     Err(outcome.error.clone().unwrap_or_else(cancelled))
 }
 
 fn parse_answer<T: DeserializeOwned>(outcome: &RunOutcome) -> Result<T, ErrorInfo> {
     let answer = completed(outcome)?;
-    let reject = |why: String| ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not match: {why}"));
-    let (_, value) = find_json(answer).ok_or_else(|| reject("it is not JSON".to_owned()))?;
+    let reject = |why: String| {
+        ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not match the expected type: {why}"))
+    };
+    let (_, value) = find_json(answer).ok_or_else(|| reject("it contains no JSON value".to_owned()))?;
     serde_json::from_value(value).map_err(|error| reject(error.to_string()))
 }
 

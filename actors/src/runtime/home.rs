@@ -57,7 +57,7 @@ pub(super) fn open(home: &Path) -> Result<(PathBuf, HomeLock), ErrorInfo> {
             let owner = std::fs::read_to_string(home.join(LOCK_FILE)).unwrap_or_default();
             let message = match owner.trim().parse::<u32>() {
                 Ok(pid) if pid == std::process::id() => format!(
-                    "this process owns the home {} already, by another `Runtime`: clone that one, or close it first",
+                    "this process already owns the home {} in another `Runtime`: clone that one, or close it first",
                     home.display()
                 ),
                 pid => format!(
@@ -87,7 +87,7 @@ mod tests {
         let (_, lock) = open(dir.path()).unwrap();
         let error = open(dir.path()).unwrap_err();
         assert_eq!(error.code, ErrorCode::HomeLocked);
-        assert!(error.message.starts_with("this process owns the home"), "{error}");
+        assert!(error.message.starts_with("this process already owns the home"), "{error}");
         // A child process holds the file like this between fork and exec.
         let _held = lock.0.try_clone().unwrap();
         drop(lock);

@@ -29,13 +29,13 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
         Err(invalid_project_dir(message))
     };
     if dir.starts_with(home) || dir.ancestors().any(|above| is_same_folder(above, home)) {
-        return refuse("it is in the home of soong, which tools never reach");
+        return refuse("it is in the home of soong, which tools cannot access");
     }
     if is_device_folder(dir) {
-        return refuse("it holds devices");
+        return refuse("it is a device folder");
     }
     match kernel_files::file_system(dir) {
-        Some(name) => refuse(&format!("it is on a file system of the kernel ({name})")),
+        Some(name) => refuse(&format!("it is on a kernel file system ({name})")),
         None => Ok(()),
     }
 }
@@ -48,9 +48,9 @@ pub(super) fn check_is_not_user_home(dir: &Path, user_home: Option<&PathBuf>) ->
         return Ok(());
     }
     let message = format!(
-        "{} is your home folder, or above it: an agent that may write or run commands there can change what your other \
-         programs run. Go to the folder of a project, or name one with --path. In a container, set its working folder to \
-         the project. To start here all the same: --here, or allow_home_project over HTTP",
+        "{} is your home folder or one of its parents: an agent that may write or run commands there can change what \
+         your other programs execute. Change to a project folder, or name one with --path. In a container, set its \
+         working directory to the project. To start here anyway: --here, or allow_home_project over HTTP",
         dir.display()
     );
     Err(invalid_project_dir(message))
@@ -90,7 +90,7 @@ mod tests {
         std::fs::create_dir(root.join("project")).unwrap();
         assert!(check(&root.join("project"), &home).is_ok());
         for dir in [home.clone(), home.join("sessions")] {
-            assert!(check(&dir, &home).unwrap_err().message.contains("home of soong"), "{dir:?}");
+            assert!(check(&dir, &home).unwrap_err().message.contains("Soong home"), "{dir:?}");
         }
         if cfg!(target_os = "linux") {
             for dir in ["/proc", "/proc/self", "/sys", "/dev"] {

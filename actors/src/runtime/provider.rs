@@ -17,7 +17,7 @@ pub(super) fn make_model(
     }
     let settings = config.profile(profile).ok_or_else(|| {
         let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
-        config_error(format!("there is no model profile {profile:?}; there is: default, offline {}", known.join(", ")))
+        config_error(format!("there is no model profile {profile:?}; available: default, offline {}", known.join(", ")))
     })?;
     match settings.provider {
         Provider::Offline => Ok(Arc::new(Offline::new())),
@@ -26,8 +26,8 @@ pub(super) fn make_model(
             let is_set = |name: &str| environment.get(name).is_some();
             if !is_set(&settings.api_key_env) && !is_set("OPENAI_BASE_URL") && settings.base_url.is_none() {
                 return Err(config_error(format!(
-                    "model profile {profile:?} needs a key: set the environment variable {} (or another one by \
-                     model.api_key_env), give a local server by model.base_url or OPENAI_BASE_URL, or use the \
+                    "model profile {profile:?} needs a key: set the environment variable {} (or name another one with \
+                     model.api_key_env), set a local server with model.base_url or OPENAI_BASE_URL, or use the \
                      model `offline`, which needs neither",
                     settings.api_key_env
                 )));

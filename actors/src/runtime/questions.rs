@@ -37,7 +37,7 @@ impl Questions<'_> {
     pub async fn answer(self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
         let (services, answer) = (&self.runtime.inner.services, answer.into());
         if answer.trim().is_empty() {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty: say something"));
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty"));
         }
         if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
@@ -69,8 +69,8 @@ impl Questions<'_> {
 pub fn already_decided(question: &Question) -> ErrorInfo {
     let id = &question.question_id;
     let message = match question.status {
-        QuestionStatus::Withdrawn => format!("question {id} is not open any more: its run has ended"),
-        _ => format!("question {id} is answered already: {:?}", question.answer.as_deref().unwrap_or_default()),
+        QuestionStatus::Withdrawn => format!("question {id} is no longer open: its run has ended"),
+        _ => format!("question {id} has already been answered: {:?}", question.answer.as_deref().unwrap_or_default()),
     };
     ErrorInfo::new(ErrorCode::AlreadyDecided, message)
 }

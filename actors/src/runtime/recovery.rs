@@ -160,7 +160,7 @@ impl Traces<'_> {
         let own = |run: &&Run| run.trace_id == *id;
         let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
         let Some(run) = begun.or_else(|| runs.iter().find(own)) else {
-            let message = format!("no run is at work on trace {id}: there is nothing to stop");
+            let message = format!("trace {id} has no interrupted run: there is nothing to stop");
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         };
         // Parents are listed before their children.

@@ -22,9 +22,9 @@ impl Runtime {
     pub(super) async fn prepare_reflection(&self, start: RunRequest) -> Result<PreparedStart, ErrorInfo> {
         let services = &self.inner.services;
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-        let Some(text) = &start.session_id else { return refuse("a look back needs the session that it is about") };
+        let Some(text) = &start.session_id else { return refuse("a reflection requires a session") };
         if start.message.is_some() || !start.messages.is_empty() || start.after_sequence.is_some() {
-            return refuse("a look back takes no message: say what it is to look at by `focus`");
+            return refuse("a reflection takes no message: use `focus` to direct it");
         }
         let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {text}"));
         let id = SessionId::parse(text).map_err(|_| missing())?;
@@ -41,7 +41,7 @@ impl Runtime {
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
         if head == 0 {
-            return refuse("the session has no conversation to look back on");
+            return refuse("the session has no conversation to reflect on");
         }
         let of_last = last.map(|last| last.settings.model);
         let model = start.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);

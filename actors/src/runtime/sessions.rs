@@ -171,7 +171,7 @@ impl Sessions<'_> {
             return Err(closing());
         }
         gone.await.unwrap_or_else(|_| {
-            let message = format!("it crashed before it was known what becomes of session {id}: delete it again");
+            let message = format!("the deletion of session {id} crashed, and its outcome is unknown: delete it again");
             Err(ErrorInfo::retryable(ErrorCode::InternalError, message))
         })
     }
@@ -223,6 +223,6 @@ impl Sessions<'_> {
 
 /// Returns the error for a new session whose id is taken.
 pub(super) fn session_exists(id: &SessionId) -> ErrorInfo {
-    let message = format!("a session {id} exists: use it, or give another id");
+    let message = format!("session {id} already exists: use it, or choose another id");
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }

@@ -106,7 +106,7 @@ pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> Err
     let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
     let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
     if is_kept && codes.contains(&error.code) {
-        error.message.push_str(". The session's last run has set it: set another value, or reset it");
+        error.message.push_str(". The value comes from the session's last run: set another value, or reset it");
     }
     error
 }

@@ -114,7 +114,7 @@ impl Actor for RuntimeSupervisorActor {
                 // The runtime works without MCP servers.
                 Child::Mcp => mcp::give_up(&self.mcp, &self.actor_tree),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
-                Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
+                Child::Journal => self.fail(failed("the journal can no longer write", &error.to_string())),
                 Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
                 Child::Sessions => self.fail(crashed_too_often("the session supervisor", &error.to_string())),
             }
@@ -148,7 +148,10 @@ fn failed(what: &str, error: &str) -> ErrorInfo {
 }
 
 fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
-    failed(&format!("{what} crashed more often than it may ({})", restart::SUPERVISOR.label), &format!("last: {error}"))
+    failed(
+        &format!("{what} exceeded its restart limit ({})", restart::SUPERVISOR.label),
+        &format!("last error: {error}"),
+    )
 }
 
 impl RuntimeSupervisorActor {
@@ -164,7 +167,7 @@ impl RuntimeSupervisorActor {
     /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
-        tracing::error!(%failure, "a model gateway is given up");
+        tracing::error!(%failure, "a model gateway has failed and is not restarted again");
         let status = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
         status.record_error(failure.message.clone());
         status.set_state("failed", "restart the process");
@@ -174,7 +177,7 @@ impl RuntimeSupervisorActor {
     /// Marks the runtime as failed: it accepts no new work, interrupts every run, and ends every stream with the
     /// reason. The next owner of the home resumes the runs.
     fn fail(&self, failure: ErrorInfo) {
-        tracing::error!(%failure, "the runtime has failed: it takes no new work");
+        tracing::error!(%failure, "the runtime has failed and accepts no new work");
         self.status.record_error(failure.message.clone());
         self.status.set_state("failed", failure.message.clone());
         self.lifetime.fail(failure.clone());

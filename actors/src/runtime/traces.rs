@@ -66,7 +66,7 @@ impl Traces<'_> {
         let live = live.ok_or_else(|| {
             ErrorInfo::new(
                 ErrorCode::NothingRunning,
-                format!("run {id} is not at work here: it has ended, is interrupted, or never began"),
+                format!("run {id} is not active in this process: it has ended, is interrupted, or never started"),
             )
         })?;
         Ok(RunHandle::new(Arc::clone(&self.runtime.inner.services), live))

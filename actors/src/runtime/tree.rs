@@ -46,7 +46,7 @@ impl Tree<'_> {
         let crashed = if kind == ActorKind::Run.as_str() {
             let run = services.runs.get(&RunId::new(id));
             if run.as_ref().is_some_and(|run| !run.has_started()) {
-                let message = format!("{actor_id:?} is queued: its actor starts when its turn comes");
+                let message = format!("{actor_id:?} is queued: its actor has not started yet");
                 return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
             }
             run.is_some_and(|run| services.runs.send(&run, RunMsg::Crash))
@@ -75,7 +75,8 @@ impl Tree<'_> {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
-        let gone = || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the tree"));
+        let gone =
+            || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the actor tree"));
         crashed.then_some(()).ok_or_else(gone)
     }
 

@@ -58,8 +58,9 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
     let (lifetime, hub, actor_tree) =
         (Lifetime::default(), Arc::new(EventBus::default()), Arc::new(ActorTree::default()));
-    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
+    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone()).map_err(|error| {
+        ErrorInfo::new(ErrorCode::InternalError, format!("could not start the writer thread: {error}"))
+    })?;
     let reader = StoreReader::new(open.reader);
     let artifacts = ArtifactStore::new(journal.clone(), reader.clone(), open.blobs, config.artifacts.clone(), redactor);
     let artifacts = Arc::new(artifacts);

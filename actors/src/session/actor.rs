@@ -211,7 +211,9 @@ impl Actor for SessionActor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             // One for all: if a supervisor crashes, the session restarts from the store.
-            SupervisionEvent::ActorFailed(_, error) => Err(format!("a supervisor of it crashed: {error}").into()),
+            SupervisionEvent::ActorFailed(_, error) => {
+                Err(format!("a supervisor of the session crashed: {error}").into())
+            }
             _ => Ok(()),
         }
     }
@@ -219,7 +221,7 @@ impl Actor for SessionActor {
 
 /// Returns the error for a start in a session that was deleted after the caller had seen it.
 pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
-    let message = format!("session {id} was deleted meanwhile: start again, and it begins anew");
+    let message = format!("session {id} was deleted in the meantime: retry to create it again");
     ErrorInfo::retryable(ErrorCode::SessionNotFound, message)
 }
 
@@ -249,7 +251,7 @@ impl SessionActor {
         }
         let StartRequest { run, reply, .. } = request;
         if state.queue.len() >= MAX_QUEUED_RUNS {
-            let message = format!("{MAX_QUEUED_RUNS} runs of this session wait already: let some of them end first");
+            let message = format!("the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended");
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
             return;
         }
@@ -279,14 +281,14 @@ impl SessionActor {
         let id = &self.key.session_id;
         let message = if self.is_busy(state) && (request.reject_if_busy || request.expected_last_run.is_some()) {
             match self.services.runs.sessions_awaiting_input().contains(id) {
-                true => format!("session {id} waits for an answer: answer what it asks, or stop its run"),
-                false => format!("session {id} is at work: wait for its run, or stop it"),
+                true => format!("session {id} is waiting for input: answer or decide its request, or stop its run"),
+                false => format!("session {id} has an active run: wait for it, or stop it"),
             }
         } else if request.expected_last_run.is_some()
             && state.last_run.is_some()
             && request.expected_last_run != state.last_run
         {
-            format!("session {id} has had another run meanwhile: see where it stands now")
+            format!("session {id} has had another run in the meantime: read its current state")
         } else {
             return Ok(());
         };
@@ -462,7 +464,7 @@ impl SessionActor {
         if self.services.lifetime.is_closing() {
             return; // closing interrupts them
         }
-        tracing::error!(session = %self.key.session_id, %error, "a session cannot be read: its runs end");
+        tracing::error!(session = %self.key.session_id, %error, "failed to read a session; its runs are ended as failed");
         (state.is_holding, state.start_mode) = (false, StartMode::Stored);
         for request in std::mem::take(&mut state.held_requests) {
             let _ = request.reply.send(Err(error.clone()));
@@ -490,7 +492,7 @@ impl SessionActor {
         let (user_runs, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         let again = match state.start_mode {
             StartMode::Recover => ResumeReason::ProcessRestart,
-            _ => ResumeReason::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
+            _ => ResumeReason::Crashed { count: 0, error: "the session's actor crashed".to_owned() },
         };
         // Children first, so that their parents find them running.
         if !children.is_empty() {

@@ -53,8 +53,8 @@ impl SessionDeleter {
         self.lifetime.spawn(async move {
             let outcome = deleter.delete(&id, session).await;
             match &outcome {
-                Ok(()) => tracing::info!(session = %id, "a session was deleted"),
-                Err(error) => tracing::info!(session = %id, %error, "a session was not deleted"),
+                Ok(()) => tracing::info!(session = %id, "session deleted"),
+                Err(error) => tracing::info!(session = %id, %error, "failed to delete session"),
             }
             for reply in deleter.sessions.end_deletion(&id) {
                 let _ = reply.send(outcome.clone());
@@ -76,7 +76,7 @@ impl SessionDeleter {
         self.sessions.send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
         self.artifacts.evict_session(id);
         self.permissions.revoke_session_grants(id);
-        let stage = self.lifetime.keep_trying("reading how far a deletion came", || self.read_stage(id)).await;
+        let stage = self.lifetime.keep_trying("reading the progress of a deletion", || self.read_stage(id)).await;
         match stage? {
             Some(DeletionStage::Files) => self.remove_files(id).await?,
             Some(DeletionStage::Rows) => {}
@@ -114,7 +114,7 @@ impl SessionDeleter {
             let session_id = id.clone();
             self.reader.read(move |reader| reader.deletion_blob_paths(&session_id))
         };
-        let versions = self.lifetime.keep_trying("reading where files lie", attempt).await?;
+        let versions = self.lifetime.keep_trying("reading the file paths of a session", attempt).await?;
         let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
         let attempt = || async {
             match self.append(Write::EndRemoval(id.clone())).await {
@@ -122,7 +122,7 @@ impl SessionDeleter {
                 Err(error) => Err(ErrorInfo::from(&error)),
             }
         };
-        self.lifetime.keep_trying("keeping a session", attempt).await?;
+        self.lifetime.keep_trying("restoring a session after a failed deletion", attempt).await?;
         Err(not_removed(id, &failed))
     }
 
@@ -143,7 +143,8 @@ fn not_removed(id: &SessionId, failed: &[UndeletedFile]) -> ErrorInfo {
         0 | 1 => String::new(),
         many => format!(" (and {} more)", many - 1),
     };
-    let message = format!("session {id} stays, because files of it cannot be removed: {first}{more}; delete it again");
+    let message =
+        format!("session {id} was not deleted: some of its files cannot be removed: {first}{more}; retry the deletion");
     let files: Vec<_> = failed.iter().map(|one| json!({ "path": one.path, "reason": one.reason })).collect();
     ErrorInfo { details: json!({ "files": files }), ..ErrorInfo::retryable(ErrorCode::StorageError, message) }
 }

@@ -122,7 +122,7 @@ impl Actor for SessionSupervisorActor {
             && !self.services.lifetime.is_closing()
         {
             let error = error.to_string();
-            tracing::warn!(session = %id, error, "a session's actor crashed");
+            tracing::warn!(session = %id, error, "session actor crashed");
             if kept.crashes.record(Instant::now()).is_some() {
                 kept.session.status().restarted(&error);
                 self.spawn(&myself, sessions, kept.key, StartMode::Restore, kept.crashes).await?;
@@ -187,7 +187,7 @@ impl SessionSupervisorActor {
         let Some(child) = sessions.children.remove(id) else { return };
         sessions.by_actor.remove(&child.session.actor().get_id());
         sessions.interrupted.insert(id.clone());
-        tracing::error!(session = %id, %failure, "a session is interrupted");
+        tracing::error!(session = %id, %failure, "session interrupted");
         // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
         let _ = child.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
         let runs = self.runs_of(id);
@@ -246,7 +246,7 @@ impl SessionSupervisorActor {
         let orphans = self.runs_of(id);
         self.deregister(id);
         let message = format!(
-            "the session's actor crashed more often than it may ({}); last: {error}",
+            "the session's actor exceeded its restart limit ({}); last error: {error}",
             restart::SUPERVISOR.label
         );
         for run in orphans {

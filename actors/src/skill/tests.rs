@@ -38,10 +38,7 @@ fn call_skills_override_preset_and_built_in_ones() {
     }
     let unknown = ["a".to_owned(), "c".to_owned()];
     let error = skills.select(Some(&unknown), None).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "skill_not_found: there is no skill \"c\"; there is: a, b, browser, planning, research"
-    );
+    assert_eq!(error.to_string(), "skill_not_found: no skill \"c\"; there is: a, b, browser, planning, research");
 }
 
 #[test]
@@ -81,12 +78,12 @@ fn invalid_skill_is_rejected_and_further_ones_counted() {
     for (files, want) in [
         (&[("a.md", "---\nname: a\ndescription: d\n---\n \n")][..], "a.md:2: `name` has no text"),
         (&[("a.md", "---\nname: a\n---\nText")], "a.md:1: `description` is missing"),
-        (&[("a.md", "---\nname: a\ndescription: d\ntools: [read]\n---\nText")], "a.md:4: `tools` there is no such key"),
+        (&[("a.md", "---\nname: a\ndescription: d\ntools: [read]\n---\nText")], "a.md:4: `tools` is not a known key"),
         (
             &[("a.md", "---\nname: a\ndescriptoin: d\n---\nText")],
-            "a.md:3: `descriptoin` there is no such key, did you mean `description`?",
+            "a.md:3: `descriptoin` is not a known key, did you mean `description`?",
         ),
-        (&[("a.md", large.as_str())], "a.md: is larger than 65536 bytes: shorten it"),
+        (&[("a.md", large.as_str())], "a.md: larger than 65536 bytes: shorten it"),
         (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "(and 2 other files)"),
     ] {
         let home = home(files);
@@ -120,8 +117,7 @@ fn folder_is_loaded_as_skill_and_foreign_keys_reported() {
     let said: Vec<String> = skills.warnings().iter().map(ToString::to_string).collect();
     assert!(
         said.len() == 1
-            && said[0]
-                .ends_with("SKILL.md:4: keys of another program are ignored: `license`, `metadata`, `allowed-tools`"),
+            && said[0].ends_with("SKILL.md:4: ignored keys of another program: `license`, `metadata`, `allowed-tools`"),
         "{said:?}"
     );
 }

@@ -76,7 +76,7 @@ impl JournalFile {
         let before = match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => Some(fs::read(&path)?),
             Ok(_) => {
-                let message = format!("{} is no plain file", path.display());
+                let message = format!("{} is not a regular file", path.display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -90,7 +90,7 @@ impl JournalFile {
         let file = File::options().append(true).create(true).open(&path)?;
         if found.tail == FileTail::Truncated {
             let torn = before.map_or(0, |bytes| bytes.len() as u64 - found.valid_bytes);
-            tracing::warn!(path = %path.display(), bytes = torn, "the last line of a task journal was torn: dropped");
+            tracing::warn!(path = %path.display(), bytes = torn, "dropped the incomplete last line of a task journal");
             file.set_len(found.valid_bytes)?;
         }
         Ok(Self { path, file, unverified_lines: found.lines, size: found.valid_bytes })
@@ -134,12 +134,16 @@ impl JournalFile {
         }
         // The file may have been moved or changed by another process.
         let bytes = fs::metadata(&self.path)?.len();
-        if bytes == self.size { Ok(()) } else { Err(io::Error::other("it was changed while it was written")) }
+        if bytes == self.size {
+            Ok(())
+        } else {
+            Err(io::Error::other("another process changed the file while it was written"))
+        }
     }
 
     fn reject_foreign_lines(&self) -> io::Error {
         match rename_damaged(&self.path) {
-            Ok(()) => io::Error::other("it held lines that the database does not know"),
+            Ok(()) => io::Error::other("the file contained lines that are not in the database"),
             Err(error) => error,
         }
     }
@@ -155,7 +159,7 @@ fn rename_damaged(path: &Path) -> io::Result<()> {
     let free = (1..=u32::MAX).map(damaged_name).find(|name| fs::symlink_metadata(name).is_err());
     let free = free.ok_or_else(|| io::Error::other("too many damaged files"))?;
     fs::rename(path, &free)?;
-    tracing::warn!(path = %path.display(), aside = %free.display(), "a task journal is damaged: set aside, and written anew");
+    tracing::warn!(path = %path.display(), aside = %free.display(), "a task journal is damaged; it was renamed and is written again");
     Ok(())
 }
 

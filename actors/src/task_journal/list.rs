@@ -148,7 +148,7 @@ pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<Task
             match delete(&path, modified_at) {
                 Ok(gone) => deleted = gone,
                 Err(error) => {
-                    let error = ErrorInfo::new(ErrorCode::StorageError, format!("it cannot be deleted: {error}"));
+                    let error = ErrorInfo::new(ErrorCode::StorageError, format!("could not delete the file: {error}"));
                     report.failed.push(TaskCleanupFailure { path: path.clone(), error });
                 }
             }
@@ -161,9 +161,9 @@ pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<Task
 /// Returns the reason why a journal can be deleted; `None` if it does not match the filters.
 fn deletion_reason(cleanup: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
     let mut reason = match task.status {
-        TaskStatus::Completed => "its task was completed",
-        TaskStatus::Failed if cleanup.include_failed => "its task failed",
-        TaskStatus::Cancelled if cleanup.include_cancelled => "its task was cancelled",
+        TaskStatus::Completed => "the task was completed",
+        TaskStatus::Failed if cleanup.include_failed => "the task failed",
+        TaskStatus::Cancelled if cleanup.include_cancelled => "the task was cancelled",
         TaskStatus::Unfinished | TaskStatus::Failed | TaskStatus::Cancelled => return None,
     }
     .to_owned();
@@ -172,7 +172,7 @@ fn deletion_reason(cleanup: &TaskCleanup, task: &ProjectTask, now: Timestamp) ->
         if age_ms < older_than_ms {
             return None;
         }
-        reason.push_str(&format!(", not written for {} s", Duration::from_millis(age_ms).as_secs()));
+        reason.push_str(&format!(", last written {} s ago", Duration::from_millis(age_ms).as_secs()));
     }
     Some(reason)
 }
@@ -231,7 +231,7 @@ fn collect_journals(
 fn log_skipped(path: &Path, error: &io::Error) {
     // If the file does not exist, another process has deleted it after it was listed.
     if error.kind() != io::ErrorKind::NotFound {
-        tracing::warn!(path = %path.display(), %error, "a task journal cannot be read: left out");
+        tracing::warn!(path = %path.display(), %error, "skipped an unreadable task journal");
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) fn create_project_folder(project: &Path, session: &SessionId) -> io::
     }
     // The listing of journals does not follow links.
     if fs::symlink_metadata(&folder)?.is_symlink() {
-        let message = format!("{} is a link", folder.display());
+        let message = format!("{} is a symbolic link", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
     }
     Ok(folder)
@@ -102,7 +102,7 @@ fn write_gitignore(folder: &Path) {
     let path = folder.join(".gitignore");
     let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| file.write_all(b"*\n"));
     if let Err(error) = written {
-        tracing::debug!(path = %path.display(), %error, "no .gitignore was written");
+        tracing::debug!(path = %path.display(), %error, "could not write .gitignore");
     }
 }
 
@@ -124,9 +124,9 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
         let is_inside = path.canonicalize().is_ok_and(|target| {
             target.is_dir() && project.canonicalize().is_ok_and(|project| target.starts_with(project))
         });
-        return if is_inside { Ok(true) } else { refuse("is a link that leads to no folder of the project") };
+        return if is_inside { Ok(true) } else { refuse("is a link that does not lead to a folder of the project") };
     }
-    if found.is_dir() { Ok(true) } else { refuse("is no folder") }
+    if found.is_dir() { Ok(true) } else { refuse("is not a folder") }
 }
 
 /// Returns whether the error means that journals can never be written there, so that a retry is useless.

@@ -86,7 +86,7 @@ impl TaskJournals {
         if let Err(error) = result
             && !self.closing.is_cancelled()
         {
-            tracing::error!(%run, %error, "a task journal stays incomplete");
+            tracing::error!(%run, %error, "could not complete a task journal");
         }
     }
 }
@@ -119,7 +119,7 @@ async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInf
         if is_complete {
             let done = Append { fence: None, writes: vec![Write::TaskJournalCompleted(run.clone())] };
             journals.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
-            tracing::debug!(%run, path = %file.path().display(), "a task journal is complete");
+            tracing::debug!(%run, path = %file.path().display(), "completed a task journal");
             return Ok(());
         }
         if !has_more {
@@ -189,7 +189,7 @@ async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<Jou
     blocking(move || {
         let (session, name) = (&run.session_id, location::file_name(&run));
         let home_path = location::home_tasks(&home).join(session.as_str()).join(&name);
-        let mut reason = "nothing is to be written to the project".to_owned();
+        let mut reason = "task journals are stored under the home by configuration".to_owned();
         if !in_home && !home_path.exists() {
             let in_project = || {
                 let folder = location::create_project_folder(&project, session)?;
@@ -205,9 +205,9 @@ async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<Jou
                 opened => return opened,
             }
         } else if !in_home {
-            reason = "it was begun there".to_owned();
+            reason = "the journal already exists under the home".to_owned();
         }
-        tracing::info!(run = %run.run_id, path = %home_path.display(), reason, "a task journal is kept under the home");
+        tracing::info!(run = %run.run_id, path = %home_path.display(), reason, "storing a task journal under the home");
         JournalFile::open(location::create_home_folder(&home, session)?.join(&name), &run.run_id)
     })
     .await
@@ -217,7 +217,9 @@ async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<Jou
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ErrorInfo> {
-    let failed = |error: String| ErrorInfo::retryable(ErrorCode::StorageError, format!("a task journal: {error}"));
+    let failed = |error: String| {
+        ErrorInfo::retryable(ErrorCode::StorageError, format!("could not write a task journal: {error}"))
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| failed(error.to_string())),
         Err(error) => Err(failed(error.to_string())),

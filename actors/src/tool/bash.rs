@@ -146,7 +146,7 @@ impl BashState {
     /// Returns a note for the approver: the command would not be fully confined, and why.
     fn unconfined_note(&self, why: &str) -> String {
         match &self.confinement {
-            Confinement::Partial { .. } => format!("it would run confined in part only: {why}"),
+            Confinement::Partial { .. } => format!("it would run only partly confined: {why}"),
             _ => format!("it would run unconfined: {why}"),
         }
     }

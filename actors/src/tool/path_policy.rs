@@ -224,7 +224,7 @@ impl PathPolicy {
         if !self.is_sensitive(resolved) && !other_names {
             return None;
         }
-        let note = other_names.then(|| "the file has other names (hard links), which may lie outside".to_owned());
+        let note = other_names.then(|| "the file has other hard links, which may be outside the project".to_owned());
         Some(AccessRequest { is_sensitive: true, note, ..self.file_access(resolved) })
     }
 
@@ -233,7 +233,7 @@ impl PathPolicy {
         let root = resolved.path.ancestors().nth(resolved.relative.components().count()).unwrap_or(&resolved.path);
         let path_in_user_home = self.user_home.as_ref().and_then(|home| resolved.path.strip_prefix(home).ok());
         let is_guarded = is_guarded(root, &resolved.relative) || path_in_user_home.is_some_and(is_guarded_in_home);
-        let note = is_guarded.then(|| "other programs run this file, or do as it says".to_owned());
+        let note = is_guarded.then(|| "other programs run this file or follow its settings".to_owned());
         AccessRequest { is_sensitive: is_guarded || self.is_sensitive(resolved), note, ..self.file_access(resolved) }
     }
 

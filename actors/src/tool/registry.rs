@@ -34,13 +34,13 @@ const MAX_VIOLATION_CHARS: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The providers do not accept the name.
-    #[error("{0:?} cannot name a tool: use 1 to 64 ASCII letters, digits, '_', '.' or '-'")]
+    #[error("{0:?} is not a valid tool name: use 1 to 64 ASCII letters, digits, '_', '.' or '-'")]
     InvalidName(String),
     /// Another tool has this name.
-    #[error("a tool named {0:?} is registered already: give this one another name")]
+    #[error("a tool named {0:?} is already registered: use another name")]
     NameTaken(String),
     /// The schema is not a valid JSON schema of an object.
-    #[error("the parameters of tool {name:?} are no usable schema: {why}")]
+    #[error("the parameters of tool {name:?} are not a valid schema: {why}")]
     InvalidSchema {
         /// The tool.
         name: String,
@@ -68,7 +68,7 @@ impl RegisteredTool {
         }
         let invalid = |why: String| RegisterError::InvalidSchema { name: spec.name.clone(), why };
         if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(invalid("it must say \"type\": \"object\" at the top".to_owned()));
+            return Err(invalid("the top level must have \"type\": \"object\"".to_owned()));
         }
         let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
         // The parts that the model receives.

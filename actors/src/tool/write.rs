@@ -64,7 +64,7 @@ impl Write {
         let resolved = self.roots.resolve_new(&context.project_dir, &arguments.path)?;
         let mut demand = self.roots.write_access(&resolved);
         let exists = resolved.path.symlink_metadata().is_ok();
-        demand.note = exists.then(|| "the file is there already, and would be replaced".to_owned());
+        demand.note = exists.then(|| "the file exists and would be replaced".to_owned());
         Ok((resolved, demand))
     }
 }

@@ -35,7 +35,7 @@ pub trait ServeControl {
 impl ServeControl for Runtime {
     fn serve_control(&self) -> io::Result<ControlSocket> {
         if self.info().is_closing() {
-            return Err(io::Error::other("the runtime has closed or is closing"));
+            return Err(io::Error::other("the runtime is closing or closed"));
         }
         let api = Api::new(self.clone(), ShutdownGate::open());
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Parses a duration: `90`, `90s`, `30m`, `2h`, `7d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no duration: write seconds, or 90s, 30m, 2h, 7d");
+    let refuse = || format!("{text:?} is not a valid duration: use seconds, or 90s, 30m, 2h, 7d");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| refuse())?;

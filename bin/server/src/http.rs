@@ -118,7 +118,7 @@ impl Api {
             return Err(failure.into());
         }
         self.gate.pass().ok_or_else(|| {
-            ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into()
+            ErrorInfo::retryable(ErrorCode::Closing, "the owner process of the home is shutting down").into()
         })
     }
 }
@@ -248,12 +248,12 @@ pub fn router(api: Api) -> Router {
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
-    let message = format!("there is no route {method} {}: see /openapi.json", uri.path());
+    let message = format!("no route {method} {}: see /openapi.json", uri.path());
     ErrorInfo::new(ErrorCode::RouteNotFound, message).into()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} takes no {method}: see the header Allow, or /openapi.json", uri.path());
+    let message = format!("{} does not support {method}: see the Allow header, or /openapi.json", uri.path());
     validation_error(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 

@@ -135,7 +135,7 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken in");
+                    tracing::warn!(%error, "accepting a connection failed");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
@@ -185,7 +185,7 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     };
     // A client that disconnects is not an error of the server.
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke off");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 
@@ -250,8 +250,7 @@ async fn reject_connection(mut stream: TcpStream) {
 
 /// Responds to a request whose handler panicked. A panic affects only this request.
 fn panic_response(_: Box<dyn std::any::Any + Send>) -> Response {
-    ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "a defect of soong: see the logs of the server"))
-        .into_response()
+    ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "internal error: see the server log")).into_response()
 }
 
 #[cfg(test)]

@@ -67,7 +67,10 @@ impl Listener for GuardedListener {
             let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
             match pid {
                 Some(pid) if is_tool_process(pid) => {
-                    tracing::warn!(pid, "a command that a tool had started was refused at the control socket");
+                    tracing::warn!(
+                        pid,
+                        "rejected a connection to the control socket from a command that a tool started"
+                    );
                 }
                 // Systems that report no process id have no confinement either.
                 _ => return (stream, address),
@@ -118,7 +121,7 @@ impl ShortPath {
         if home.as_os_str().len() + ".control-xxxx/s".len() <= MAX_PATH_BYTES {
             return Ok(Self { path: home.to_owned() });
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the home is too long for a socket in it"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the home is too long for the control socket"))
     }
 
     fn path(&self) -> &Path {

@@ -17,12 +17,12 @@ pub(crate) struct SessionArg {
 /// Options of `artifacts`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-An artifact is called by its name in its session, one of the user's, seen from all sessions, by
-user:NAME, and one without a name by its id.")]
+NAME is the name of an artifact of the session, user:NAME for an artifact of the user (available in
+all sessions), or the id of an artifact without a name.")]
 pub(crate) enum Artifacts {
     /// List the artifacts of a session and of its user
     #[command(after_help = "\
-A version with * has edits that are no stored version yet.
+A version with * has edits that are not stored as a version yet.
 
 Examples:
   soong artifacts list
@@ -31,7 +31,7 @@ Examples:
         #[command(flatten)]
         of: SessionArg,
     },
-    /// Show an artifact: its record, its stored versions and the beginning of its text
+    /// Show an artifact: its properties, its stored versions and the beginning of its text
     #[command(after_help = "\
 Examples:
   soong artifacts show report")]
@@ -42,11 +42,11 @@ Examples:
         #[command(flatten)]
         of: SessionArg,
     },
-    /// Get the bytes of an artifact: its current content or a stored version
+    /// Write the content of an artifact to standard output or a file
     #[command(disable_version_flag = true)]
     #[command(after_help = "\
-The bytes go to standard output; what is no text is not printed on a terminal. With -o, a file that
-is there is replaced, once everything has come.
+Content that is not text is not printed on a terminal. With -o, an existing file is replaced when
+all bytes have arrived.
 
 Examples:
   soong artifacts get report > report.md
@@ -55,10 +55,10 @@ Examples:
         /// Artifact: its name, user:NAME, or its id
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
-        /// Stored version [default: the current content, including unsaved edits]
+        /// Stored version [default: the current content, including edits that are not a version yet]
         #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
         version: Option<u64>,
-        /// Write to this file
+        /// File to write [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         #[command(flatten)]
@@ -66,8 +66,8 @@ Examples:
     },
     /// Store a file as the next version of an artifact
     #[command(after_help = "\
-The content type is guessed from the file's name, else from the artifact's, unless you say it. It
-decides what counts as text: text can be edited, and is shown to agents.
+Without --content-type, the type is derived from the name of the file, else from the name of the
+artifact, else from the beginning of the file. Agents can read and edit only text.
 
 Examples:
   soong artifacts put notes.md notes.md
@@ -79,17 +79,17 @@ Examples:
         name: String,
         /// File to store; `-` reads standard input
         file: PathBuf,
-        /// Content type, such as text/markdown [default: by name, else application/octet-stream]
+        /// Content type, such as text/markdown [default: by name or content, else application/octet-stream]
         #[arg(long, value_name = "TYPE")]
         content_type: Option<String>,
         #[command(flatten)]
         of: SessionArg,
     },
-    /// Replace a passage of a text and store the next version immediately
+    /// Replace one passage of a text and store the result as the next version
     #[command(after_help = "\
-The text is looked for as it is given; else but for quotes, dashes and spaces; else the one passage
-that is most like it, and it is said how like. Where it is not there, or more than once, nothing is
-changed (exit code 4).
+Searches for the exact text, then for the text with other quotes, dashes or spaces, then for the
+most similar passage, and prints how the passage was found. If it is not found, or found more than
+once, nothing changes (exit code 4).
 
 Examples:
   soong artifacts edit report --old \"in spring\" --new \"in autumn\"")]
@@ -106,7 +106,7 @@ Examples:
         #[command(flatten)]
         of: SessionArg,
     },
-    /// List the stored versions of an artifact and the origin of each
+    /// List the stored versions of an artifact with the origin of each
     #[command(after_help = "\
 Examples:
   soong artifacts versions report")]
@@ -119,7 +119,7 @@ Examples:
     },
     /// Export the last stored version of a text as a Word file (.docx)
     #[command(after_help = "\
-Markdown is drawn: headings, lists, tables, code, links. Any other text stands as it is.
+Markdown becomes headings, lists, tables, code and links. Other text is included unchanged.
 
 Examples:
   soong artifacts export report -o report.docx")]
@@ -135,7 +135,7 @@ Examples:
     },
     /// Delete an artifact and all its versions
     #[command(after_help = "\
-Nothing is asked, and nothing brings it back.
+There is no confirmation, and a deleted artifact cannot be restored.
 
 Examples:
   soong artifacts delete draft")]
@@ -148,8 +148,9 @@ Examples:
     },
     /// List the artifacts of all sessions that can be deleted, and delete them with --yes
     #[command(after_help = "\
-Without --all only those may go that help to find defects. An artifact goes where every option that
-is given says so. Artifacts of a user (user:NAME) and of sessions at work are never touched.
+Without --all, only debug artifacts are listed: stored requests and answers of models. If several
+options are given, an artifact must match all of them. Artifacts of a user (user:NAME) and of
+sessions with an unfinished run are skipped.
 
 Examples:
   soong artifacts cleanup
@@ -158,13 +159,13 @@ Examples:
         /// Delete the listed artifacts
         #[arg(long)]
         yes: bool,
-        /// Also include ordinary artifacts
+        /// Also list ordinary artifacts
         #[arg(long)]
         all: bool,
-        /// Only artifacts that have not changed for this long: 90s, 30m, 2h, 7d
+        /// Only artifacts that have not changed for this long, such as 90s, 30m, 2h or 7d
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
-        /// Only the least recently changed artifacts, so that the rest has at most N bytes
+        /// Only the least recently changed artifacts, until the remaining ones take at most N bytes
         #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
         max_bytes: Option<u64>,
         /// Only artifacts of this session

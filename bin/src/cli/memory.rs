@@ -7,12 +7,14 @@ use clap::Subcommand;
 /// Options of `skills`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A file skills/*.md of the home is a skill: front matter between two lines `---`, its text below. Of
-one name, a file of the home stands in for what is built in. A project may hold further ones, in its
-own folder skills/: they are told only where somebody names them, and change nothing else.
+Each file skills/NAME.md or skills/NAME/SKILL.md in the home is a skill: front matter between two
+lines `---`, then its text. It replaces a built-in skill of the same name. A project can add skills
+in its own folder skills/. They replace no other skill, and are used only if a caller, a preset or
+the agent names them.
 
-What an agent is told from the beginning: the skills that its caller names, else those of its
-preset, else all that are built in. The others are listed to it; it loads them with `skill`.
+The system prompt of an agent contains the skills that its caller names, else the skills of its
+preset, else all built-in skills. It lists the other ones; the agent loads them with the tool
+`skill`.
 
 Example, skills/house-style.md:
   ---
@@ -21,9 +23,9 @@ Example, skills/house-style.md:
   ---
   Names are words. Comments say why.")]
 pub(crate) enum Skills {
-    /// List all skills: built-in, of the home, of the project
+    /// List the skills: built-in, of the home and of the project
     #[command(after_help = "\
-Why a file of the project is left out is said on standard error.
+Files of the project that are ignored are listed on standard error, with the reason.
 
 Examples:
   soong skills list
@@ -49,8 +51,9 @@ Examples:
 /// Options of `experiences`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-They lie in one file, memory/experiences.md of the home (memory.experiences_path): blocks of front
-matter and text. Edit it as you like; what cannot be read is left alone, and named by `list`.
+Experiences are lessons for later runs. They are stored in one file, memory/experiences.md in the
+home (setting memory.experiences_path), as blocks of front matter and text. You can edit the file.
+Blocks with errors are kept, and `list` reports them.
 
 Example of a block:
   ---
@@ -60,16 +63,16 @@ Example of a block:
   ---
   Run the failing test alone first.")]
 pub(crate) enum Experiences {
-    /// List experiences in file order; with tags only matching ones, the best first
+    /// List the experiences; with tags, only the matching ones, best first
     #[command(after_help = "\
 Examples:
   soong experiences list
   soong experiences list --intent fix-test --state rust")]
     List {
-        /// Tag of the intent of a task; can be given several times
+        /// Tag for the intent of a task; can be given several times
         #[arg(long, value_name = "TAG")]
         intent: Vec<String>,
-        /// Tag of the situation of a task; can be given several times
+        /// Tag for the environment of a task; can be given several times
         #[arg(long, value_name = "TAG")]
         state: Vec<String>,
     },

@@ -11,35 +11,35 @@ Examples:
   soong permissions list
   soong permissions list --all --json")]
     List {
-        /// Also list permissions that were decided or withdrawn
+        /// Also list requests that were decided or withdrawn
         #[arg(long)]
         all: bool,
     },
     /// Allow a tool call and resume its run
     #[command(after_help = "\
-The first decision counts; a second one is refused (already_decided, exit code 4). It holds for the
-call as it is listed, with these arguments. Where nobody owns the home, a process in the background
-takes the run up and works until it has ended, or asks again.
+The decision covers only the listed call with its arguments. The first decision counts; a second one
+is refused (already_decided, exit code 4). Without an owner process, a background process resumes
+the run until it ends or waits again.
 
 Examples:
   soong permissions allow ID
   soong permissions allow ID --session")]
     Allow {
-        /// Id of the permission, as `soong permissions list` shows it
+        /// Id of the request, from `soong permissions list`
         id: String,
-        /// Also allow similar calls in this session (scope as listed), until the owner process exits
+        /// Also allow similar calls in this session (the list shows which) until the owner process exits
         #[arg(long)]
         session: bool,
     },
-    /// Deny a tool call; its run resumes without it
+    /// Deny a tool call and resume its run
     #[command(after_help = "\
 Examples:
   soong permissions deny ID
   soong permissions deny ID --reason \"Ask the team first\"")]
     Deny {
-        /// Id of the permission, as `soong permissions list` shows it
+        /// Id of the request, from `soong permissions list`
         id: String,
-        /// Reason for the denial; the agent reads it
+        /// Reason for the denial, which the agent reads
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },

@@ -5,7 +5,7 @@ use clap::Subcommand;
 /// Options of `questions`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Questions {
-    /// List the questions that are not answered yet, oldest first
+    /// List the open questions, oldest first
     #[command(after_help = "\
 Examples:
   soong questions list
@@ -17,16 +17,16 @@ Examples:
     },
     /// Answer a question and resume its run
     #[command(after_help = "\
-The first answer counts; a second one is refused (already_decided, exit code 4). Where nobody owns
-the home, a process in the background takes the run up and works until it has ended, or asks again.
+The first answer counts; a second one is refused (already_decided, exit code 4). Without an owner
+process, a background process resumes the run until it ends or waits again.
 
 Examples:
   soong questions answer ID \"The blue one\"
   soong questions answer ID - < answer.txt")]
     Answer {
-        /// Id of the question, as `soong questions list` shows it
+        /// Id of the question, from `soong questions list`
         id: String,
-        /// The answer; - reads it from standard input
+        /// Answer; `-` reads it from standard input
         text: String,
     },
 }

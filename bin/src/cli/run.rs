@@ -10,10 +10,10 @@ use super::{duration, number_parser, short_duration};
 /// Options of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the
-same time, has a report written and evaluated, and stores it as an artifact. Without --home it uses
-a home in your cache folder, which keeps the last five demo sessions; its path is printed at the
-end. A home that another process owns is refused (exit code 4).
+The offline model follows built-in rules: it lists the folder, explores its parts with parallel
+sub-agents, has a report written and evaluated, and stores the report as an artifact. Without
+--home, the demo uses a home in your cache folder, which keeps the last five demo sessions; its path
+is printed at the end. With --home, a home that another process owns is refused (exit code 4).
 
 Examples:
   soong demo ~/src/project --children 12
@@ -23,13 +23,13 @@ pub(crate) struct Demo {
     /// Folder to explore; for a file, the folder that contains it
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
-    /// Allow a new session in your home folder or in a folder above it
+    /// Allow $HOME, or a folder above it, as the project of a new session
     #[arg(long)]
     pub(crate) here: bool,
-    /// Explore with exactly N children [default: one per main folder, 4 to 8]
+    /// Number of sub-agents that explore [default: one per main folder, 4 to 8]
     #[arg(long, value_name = "N", value_parser = number_parser::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
-    /// Time that the offline model takes per answer [default: none; with --monitor 1s]
+    /// Delay of each model answer, such as 500ms or 3s [default: none; with --monitor 1s]
     #[arg(long, value_name = "S", value_parser = short_duration)]
     pub(crate) pace: Option<Duration>,
     /// Show the monitor during the run; q closes it
@@ -41,38 +41,36 @@ pub(crate) struct Demo {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
 #[command(after_help = "\
-The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model
-offline` needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C
-cancels the run and waits for its end; a second one leaves at once.
+The model is set in config.toml, or by OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model offline`
+needs neither. Progress goes to standard error, the answer to standard output. The first Ctrl-C
+cancels the run and waits until it has ended; the second one exits immediately.
 
-Where another process owns the home, it does the run, with its own configuration and key. Runs of
-one session wait for each other. A process that owns a home stays until the runs of other terminals
-have ended. With --detach and no owner, a process in the background owns the home until nothing has
-been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds what it had to say.
+If another process owns the home, it executes the run, with its own configuration and key. Runs of
+one session are executed one after the other. A process that owns the home exits when the runs of
+other terminals have ended too. With --detach and no owner process, a background process owns the
+home until no run has been active for 3 s; its messages are in logs/host.log in the home.
 
-Where an agent asks something, it is asked on the terminal; without one the run is parked (exit code
-6), and goes on when `soong questions answer` has its answer.
+If an agent asks a question, it is shown on the terminal. Without a terminal, the run waits (exit
+code 6), and `soong questions answer` resumes it.
 
-Reading the project is free. What writes, runs commands, uses the network or touches sensitive
-files asks on the terminal; without one it is refused, but for what --allow names beforehand. With
---detach it waits for `soong permissions allow`.
+Reading the project needs no permission. Calls that write, run commands, use the network or access
+sensitive files request permission on the terminal. Without a terminal they are denied, unless
+--allow covers them. With --detach they wait for `soong permissions allow`.
 
---attach stores a file in the session before the run starts, so that agents can read it.
+Further runs of a session keep the mode, preset, model, tools, system prompt, sampling parameters
+and budget of its last run. --reset sets one of them back to the configuration. --agent-type also
+drops the last system prompt, tools and model.
 
-A further run of a session keeps the mode, agent type, model, tools, system prompt, sampling
-parameters and budget of its last run. --reset sets one of them back to the configuration. With
---agent-type, the last run's system prompt, tools and model are dropped.
-
---after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
-shows their numbers. Goals and documents go back too; what came behind stays, off the path.
+--after SEQ continues after an earlier message; `soong traces messages ID` shows the numbers. Goals
+and documents return to their state at that message. Later messages are kept, off the main path.
 
 Examples:
-  soong run \"Summarise README.md\"
+  soong run \"Summarize README.md\"
   soong run --attach minutes.md --attach figures.csv \"Compare the two\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --allow write:docs --allow bash:cargo \"Document the examples\"
-  soong run --session ID --after 5 \"Rather in French\"
+  soong run --session ID --after 5 \"In French, please\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
     /// The prompt. Use `-`, or omit it in a pipe, to read standard input
@@ -86,55 +84,55 @@ pub(crate) struct Run {
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
-    /// Main trace to continue; without a prompt, resume where it stopped, for example after a failure
+    /// Main trace to continue; without a prompt, resume it where it stopped, for example after a failure
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
-    /// Go back to this message first; without a prompt, call the model again from there
+    /// Continue after this message; without a prompt, the model answers it again
     #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
     pub(crate) after: Option<u64>,
-    /// Upload a file to the session before the run; can be given several times
+    /// File to store as an artifact before the run, for agents to read; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
     /// Start the run in the background and return once it is accepted
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Project folder (for a file, its folder); a continued session keeps its own [default: .]
+    /// Project folder (for a file, its folder); a continued session keeps its project [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Allow a new session in your home folder or in a folder above it
+    /// Allow $HOME, or a folder above it, as the project of a new session
     #[arg(long)]
     pub(crate) here: bool,
-    /// Agent type, see `soong presets list` [default: default, or orchestrator in that mode]
+    /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
-    /// Profile of `soong models list`, a model name of the default profile, or `offline`
+    /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// Maximum model calls of the run itself [default: the agent type's, else runtime.max_turns]
+    /// Maximum turns, without sub-agents [default: the preset's, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,
-    /// Allow a tool without asking, optionally only for a directory, host or program
+    /// Allow tool calls without asking: TOOL, write:DIR, webfetch:HOST, bash:PROGRAM
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) allow: Vec<String>,
-    /// Deny a tool, a tool in a scope, or commands, even if allowed elsewhere: `bash(git push *)`
+    /// Deny tool calls, even if another rule allows them: TOOL, write:DIR, `bash(git push *)`
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) deny: Vec<String>,
-    /// Exit with code 4 if a tool call was denied, even if the run completed
+    /// Exit with code 4 if a tool call was denied, even if the run succeeded
     #[arg(long, conflicts_with = "detach")]
     pub(crate) fail_on_denied: bool,
-    /// Reset a setting of the session's last run to the configuration; can be given several times
+    /// Set a setting of the session back to the configuration; can be given several times
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
-    /// Maximum tokens of the run and all its sub-agents together [default: from [budget]]
+    /// Maximum tokens of the run and its sub-agents [default: the session's, else budget.tokens]
     #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
     pub(crate) budget_tokens: Option<u64>,
-    /// Maximum cost in USD, such as 0.50; requires model prices [default: from [budget]]
+    /// Maximum cost in USD, such as 0.50; requires prices [default: the session's, else budget.usd]
     #[arg(long, value_name = "X")]
     pub(crate) budget_usd: Option<Usd>,
-    /// JSON schema of the answer; the run fails if the answer is not one JSON value that matches
+    /// File with a JSON schema; the run fails if its answer is not JSON that matches it
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
-    /// Maximum run time in seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
+    /// Maximum active time, in seconds or with a unit (90s, 30m, 2h, 7d) [default: no limit]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Show the monitor during the run; q closes it and the run continues
@@ -145,10 +143,10 @@ pub(crate) struct Run {
 /// Options of `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line is a run of the same session: its answer streams in, with the sub-agents that are at work
-below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest: /new, /mode, /model, /retry,
-/rewind, /fork, /quit. Piped in, each line is one message, and the talk ends with the first run that
-fails. Where another process owns the home, it does the runs, as with `soong run`.
+Each line starts a run in the same session. Its answer is streamed, with the active sub-agents below
+it. Ctrl-C cancels the run, Ctrl-D ends the chat, and /help lists the chat commands: /new, /mode,
+/model, /retry, /rewind, /fork, /quit. In a pipe, each line is one message, and the chat ends with
+the first failed run. If another process owns the home, it executes the runs, as with `soong run`.
 
 Examples:
   soong chat
@@ -164,19 +162,19 @@ pub(crate) struct Chat {
     /// Mode of each run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Project folder (for a file, its folder); a continued session keeps its own [default: .]
+    /// Project folder (for a file, its folder); a continued session keeps its project [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Allow a new session in your home folder or in a folder above it
+    /// Allow $HOME, or a folder above it, as the project of a new session
     #[arg(long)]
     pub(crate) here: bool,
-    /// Agent type, see `soong presets list` [default: default, or orchestrator in that mode]
+    /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
-    /// Profile of `soong models list`, a model name of the default profile, or `offline`
+    /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// Reset a setting of the session's last run to the configuration; can be given several times
+    /// Set a setting of the session back to the configuration; can be given several times
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
 }
@@ -188,7 +186,7 @@ pub(crate) enum Setting {
     SystemPrompt,
     /// The tools of the run and its sub-agents
     Tools,
-    /// The agent type
+    /// The preset, as set by `--agent-type`
     Preset,
     /// The model
     Model,

@@ -16,23 +16,24 @@ pub(crate) enum Sessions {
 Examples:
   soong sessions show ID")]
     Show {
-        /// Id of the session, as `soong sessions list` shows it
+        /// Id of the session, from `soong sessions list`
         id: String,
     },
-    /// Copy a session to a new one, up to one of its messages
+    /// Copy a session to a new one, completely or up to a message
     #[command(after_help = "\
-The copy has the messages up to SEQ with their numbers (where that one makes or answers tool calls,
-up to their last result), the goals, and the session's artifacts as they were then; sub-traces are
-linked. Without --at it is all of it, as it is now. The source does not change, and may be at work:
-what waits or runs there does not come along. `soong traces messages ID --all` shows the numbers.
+The copy has the messages up to SEQ with the same numbers, and the goals and artifacts as they were
+then. If message SEQ makes or answers tool calls, the copy includes all their results. Without --at,
+the current state is copied. The source does not change, and may have an active run; queued and
+active runs are not copied. The traces of sub-agents are linked, not copied.
+`soong traces messages ID --all` shows the numbers.
 
 Examples:
   soong sessions fork ID
   soong sessions fork ID --at 5 --session other --name \"Another way\"")]
     Fork {
-        /// Id of the session, as `soong sessions list` shows it
+        /// Id of the session, from `soong sessions list`
         id: String,
-        /// Last message to copy, on the main path or off it [default: the head]
+        /// Last message to copy, on or off the main path [default: where the session continues]
         #[arg(long, value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
         at: Option<u64>,
         /// Id of the copy [default: a new id]
@@ -42,44 +43,45 @@ Examples:
         #[arg(long)]
         name: Option<String>,
     },
-    /// Continue a session from another message, which may be off its main path
+    /// Set the message from which a session continues, without starting a run
     #[command(after_help = "\
-Goals and documents are as they were at that message; what somebody else has changed since stays as
-it is. Nothing is lost: what came behind stays, off the path, and one can switch back to it. A
-session that is at work is refused (exit code 4). No run is started.
+Goals and documents return to their state at that message. Documents that were changed from outside
+of the conversation since then stay unchanged. Later messages are kept, off the main path, and you
+can switch back to them. A session with an active or queued run is refused (exit code 4).
 
 Examples:
   soong sessions switch ID 5
-  soong run --session ID \"Rather in French\"")]
+  soong run --session ID \"In French, please\"")]
     Switch {
-        /// Id of the session, as `soong sessions list` shows it
+        /// Id of the session, from `soong sessions list`
         id: String,
-        /// Number of the message, as `soong traces messages ID --all` shows it
+        /// Number of the message, from `soong traces messages ID --all`
         #[arg(value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
         sequence: u64,
     },
     /// Delete a session: its traces, messages, events and artifacts
     #[command(after_help = "\
-What belongs to the user stays (artifacts under `user:`, also those that its runs made), and so do
-files in projects. A session that is at work is refused (exit code 4); one whose files cannot be
-removed stays as it is. There is no way back.
+Artifacts of the user (`user:NAME`) are kept, even if a run of the session made them, and so are
+files in projects. A session with an unfinished run is refused (exit code 4). If the files of a
+session cannot be removed, it is not changed. A deleted session cannot be restored.
 
 Examples:
   soong sessions delete ID")]
     Delete {
-        /// Id of the session, as `soong sessions list` shows it
+        /// Id of the session, from `soong sessions list`
         id: String,
     },
     /// List the sessions that have been inactive for a given time, and delete them with --yes
     #[command(after_help = "\
-Each goes as `sessions delete` would have it. One that is at work stays, and so does one in which
-something happens meanwhile. Where one cannot be deleted, the others go on (exit code 1).
+With --yes, deletes each listed session like `sessions delete`. Sessions with an unfinished run, or
+with new activity in the meantime, are skipped. If a session cannot be deleted, the command
+continues with the others (exit code 1).
 
 Examples:
   soong sessions cleanup --older-than 30d
   soong sessions cleanup --older-than 30d --yes")]
     Cleanup {
-        /// Minimum time without activity: 90s, 30m, 2h, 7d
+        /// Minimum time without activity, such as 90s, 30m, 2h or 7d
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Duration,
         /// Delete the listed sessions

@@ -17,9 +17,9 @@ pub(crate) struct ProjectArg {
 /// Options of `tasks`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Each orchestrator run writes its plan to the project as it goes: a file in .soong-agent/tasks/, a
-line for each goal that changes and each sub-agent that starts or ends. Where the project cannot be
-written, and for `demo`, the file lies in tasks/ of the home. Nobody needs to own the home.")]
+A task journal is the plan of an orchestrator run: a file in .soong-agent/tasks/ of the project,
+with one line for each changed goal and each sub-agent that starts or ends. If the project cannot be
+written, and for `demo`, it is in tasks/ in the home. The commands need no owner process.")]
 pub(crate) enum Tasks {
     /// List the task journals of a project, newest first
     #[command(after_help = "\
@@ -32,8 +32,8 @@ Examples:
     },
     /// List the task journals that can be deleted, and delete them with --yes
     #[command(after_help = "\
-Those of completed tasks may go, others by their option. A journal whose last line does not say that
-its task is over stays: its run is at work, or was cut off.
+Without options, lists the journals of completed tasks. A journal without a final status is never
+deleted: its run is active or interrupted.
 
 Examples:
   soong tasks cleanup
@@ -42,13 +42,13 @@ Examples:
         /// Delete the listed journals
         #[arg(long)]
         yes: bool,
-        /// Also include journals of failed tasks
+        /// Also list journals of failed tasks
         #[arg(long)]
         failed: bool,
-        /// Also include journals of cancelled tasks
+        /// Also list journals of cancelled tasks
         #[arg(long)]
         cancelled: bool,
-        /// Only journals that have not been written for this long: 90s, 30m, 2h, 7d
+        /// Only journals that have not changed for this long, such as 90s, 30m, 2h or 7d
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
         #[command(flatten)]

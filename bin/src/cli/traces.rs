@@ -9,9 +9,9 @@ use super::number_parser;
 /// Options of `traces`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Traces {
-    /// List traces, newest first
+    /// List the traces of all agents, newest first
     List,
-    /// Show a trace: its goals and sub-traces
+    /// Show a trace: its result, goals and sub-agents
     #[command(after_help = "\
 Examples:
   soong traces show ID")]
@@ -21,9 +21,10 @@ Examples:
     },
     /// Print the messages of a trace with their numbers
     #[command(after_help = "\
-The numbers are those that `run --after`, `sessions switch` and `sessions fork --at` take. The head
-is where the conversation goes on. With --all, what is not on the main path is there too, and says
-so: messages that somebody went back behind, and those that a summary stands for.
+`run --after`, `sessions switch` and `sessions fork --at` take these numbers. The head is the
+message after which the conversation continues. With --all, messages that are not part of the
+current conversation are printed and marked too: earlier branches, and messages replaced by a
+summary.
 
 Examples:
   soong traces messages ID
@@ -38,8 +39,8 @@ Examples:
     },
     /// Print the events of a trace; with --json one per line
     #[command(after_help = "\
-Each event has a number, its id, from 1 on without gaps. With --follow, events of a run that is at
-work in another terminal come as they happen; if its process dies, that is said (exit code 1).
+Events are numbered from 1, without gaps. With --follow, new events are printed as they happen, also
+if the run is active in another terminal; if its process dies, the command fails (exit code 1).
 
 Examples:
   soong traces events ID
@@ -48,35 +49,35 @@ Examples:
     Events {
         /// Id of the trace; a session id means its main trace
         id: String,
-        /// Only events after this event id
+        /// Only events after the event with this number
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = number_parser::<u64>(0..=u64::MAX))]
         since: u64,
-        /// Keep printing new events until the trace's last run has ended; Ctrl-C stops
+        /// Print new events too, until the last run of the trace has ended or you press Ctrl-C
         #[arg(long)]
         follow: bool,
     },
     /// Stop the active run of a trace and all its sub-agents
     #[command(after_help = "\
-The command returns when the run has ended. Where nothing is at work, it is refused (exit code 4).
+Returns when the run has ended. If there is no run to stop, the exit code is 4.
 
 Examples:
   soong traces stop ID")]
     Stop {
-        /// Id of the trace; for the trace of a sub-agent, stop only that sub-agent and its descendants
+        /// Id of the trace; the id of a sub-agent's trace stops only that sub-agent and its descendants
         id: String,
     },
-    /// Review a session and record what it teaches as experiences for later runs
+    /// Review a session and record experiences for later runs
     #[command(after_help = "\
-A model is shown the conversation, and asked what later work can use; that is added to the
-experiences, and those that the conversation was told are counted for or against. It happens on a
-side branch: the conversation goes on where it was. Refused while a run of the session has not
-ended (exit code 4). The model is that of context.utility_profile, else the one of the last run.
+A model reads the conversation and returns lessons for later work, which are added to the
+experiences. It also rates the experiences that the conversation used. The conversation does not
+change. A session with an unfinished run is refused (exit code 4). The model is that of
+context.utility_profile, else that of the last run.
 
 Examples:
   soong traces reflect ID
   soong traces reflect ID --focus \"how the tests were run\"")]
     Reflect {
-        /// Id of the session, which is that of its main trace
+        /// Id of the session, which is also the id of its main trace
         id: String,
         /// Topic to focus on
         #[arg(long, value_name = "TEXT")]
@@ -84,12 +85,12 @@ Examples:
     },
     /// Export a trace and its sub-traces to files that can be read without soong
     #[command(after_help = "\
-DIR gets a folder for the trace and one for each sub-trace, by its id: meta.json (its record, its
-runs, which messages are on the main path), goal.json, events.jsonl (an event a line, as
-`traces events --json` prints them) and messages/NNNN.json, those off the main path too. Artifacts
-are not among it: `soong artifacts get` writes them.
+DIR gets one folder for the trace and one for each sub-trace, named by id: meta.json (properties,
+runs and main path), goal.json, events.jsonl (one event per line, as in `traces events --json`) and
+messages/NNNN.json (all messages, also off the main path). Artifacts are not exported; use
+`soong artifacts get`.
 
-DIR is whole or not there. It is refused unless it is empty or not there (exit code 4).
+DIR must be empty or missing (otherwise exit code 4). It appears when the export is complete.
 
 Examples:
   soong traces export ID review")]

@@ -9,19 +9,19 @@ use super::duration;
 /// Options of `usage`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A run counts for the day on which it began, each with its own work: sub-agents are runs of their
-own. The model is that of its trace, the last one where that changed. Sessions that were deleted,
-and runs that never began, are not counted. Where a price is unknown, the cost is, and says so.
+A run counts for the day on which it started, without its sub-agents: these are runs of their own.
+With --by model, it counts for the last model of its trace. Deleted sessions and runs that never
+started are not counted. If a price is unknown, the cost is unknown.
 
 Examples:
   soong usage
   soong usage --by model --since 7d
   soong usage --by session --json")]
 pub(crate) struct Usage {
-    /// Group the totals by
+    /// Grouping of the totals
     #[arg(long, value_enum, default_value_t = UsageBy::Day)]
     pub(crate) by: UsageBy,
-    /// Only runs that started within this time: 90s, 30m, 2h, 7d [default: all]
+    /// Only runs that started within this time, such as 30m, 2h or 7d [default: all]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) since: Option<Duration>,
 }

@@ -9,7 +9,7 @@ pub(super) fn number_parser<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (range.start(), range.end()) {
-            (first, &u64::MAX) => format!("expected a whole number from {first} on"),
+            (first, &u64::MAX) => format!("expected a whole number, {first} or greater"),
             (first, last) => format!("expected a whole number from {first} to {last}"),
         })
     }
@@ -26,8 +26,10 @@ pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
     let seconds = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit_s);
     match seconds {
         Some(seconds) if seconds <= 3_600.0 => Ok(Duration::from_secs_f64(seconds)),
-        Some(_) => Err(format!("{text:?} is longer than an hour")),
-        None => duration(text).map_err(|_| format!("{text:?} is no duration: write seconds, 1.5s, 500ms or 2m")),
+        Some(_) => Err(format!("the duration {text:?} is longer than one hour")),
+        None => {
+            duration(text).map_err(|_| format!("invalid duration {text:?}: use a number of seconds, 1.5s, 500ms or 2m"))
+        }
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
                 "{bad}"
             );
         }
-        assert_eq!(number_parser::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number from 1 on");
+        assert_eq!(number_parser::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number, 1 or greater");
     }
 
     #[test]

@@ -125,7 +125,10 @@ impl Client {
         bytes: UploadStream,
     ) -> Result<Response<Body>, ErrorInfo> {
         if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, format!("{content_type:?} is no content type")));
+            return Err(ErrorInfo::new(
+                ErrorCode::ValidationError,
+                format!("{content_type:?} is not a valid content type"),
+            ));
         }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
@@ -138,7 +141,7 @@ impl Client {
         // If the content could not be read, that is the reason to report.
         match failed.try_recv() {
             Ok(error) => {
-                let message = format!("what is to be stored cannot be read: {error}");
+                let message = format!("the content cannot be read: {error}");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
             }
             Err(_) => answer,

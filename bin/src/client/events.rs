@@ -182,7 +182,7 @@ async fn page(client: &Client, position: &Position) -> Result<Vec<StreamItem>, E
     let status = client.trace(position.trace.as_str()).await?.trace.status;
     let page: EventPage = client.get(&path).await?;
     if page.events.is_empty() && status == TraceStatus::Interrupted {
-        return Err(ErrorInfo::new(ErrorCode::Closing, "no process executes the run any more"));
+        return Err(ErrorInfo::new(ErrorCode::Closing, "the run is interrupted: no process executes it"));
     }
     Ok(page.events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect())
 }

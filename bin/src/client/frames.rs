@@ -65,7 +65,7 @@ fn frame(frame: &[u8]) -> Option<Result<SseFrame, ErrorInfo>> {
 
 fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
     serde_json::from_slice(data).map_err(|error| {
-        let message = format!("the owner of the home sends an event that this version does not know: {error}");
+        let message = format!("unexpected event; the owner process may run another version: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
 }

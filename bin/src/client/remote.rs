@@ -27,14 +27,14 @@ impl Remote {
         let parsed: Uri = url.parse().map_err(|error| format!("--url {url}: {error}"))?;
         let is_http = parsed.scheme() == Some(&Scheme::HTTP) || parsed.scheme() == Some(&Scheme::HTTPS);
         if !is_http || parsed.query().is_some() || url.contains('@') {
-            return Err(format!("--url {url}: it has to be an address such as http://127.0.0.1:7788"));
+            return Err(format!("--url {url}: expected an address such as http://127.0.0.1:7788"));
         }
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| "the token holds what no token has".to_owned())?;
+            .map_err(|_| "the token contains invalid characters".to_owned())?;
         token.set_sensitive(true);
         // Redirects are not followed, so that the token is sent to no other server.
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
-        let http = http.map_err(|error| format!("no requests can be made: {error}"))?;
+        let http = http.map_err(|error| format!("cannot create the HTTP client: {error}"))?;
         Ok(Self { http, url: url.trim_end_matches('/').to_owned(), token })
     }
 
@@ -59,10 +59,10 @@ impl Remote {
         request.send().await.map_err(|error| {
             let url = &self.url;
             if error.is_connect() {
-                let message = format!("no server answers at {url}: {}", root_cause(&error));
+                let message = format!("cannot connect to {url}: {}", root_cause(&error));
                 return ErrorInfo::new(ErrorCode::Closing, message);
             }
-            ErrorInfo::new(ErrorCode::Closing, format!("the server at {url} broke off: {}", root_cause(&error)))
+            ErrorInfo::new(ErrorCode::Closing, format!("lost the connection to {url}: {}", root_cause(&error)))
         })
     }
 }

@@ -94,37 +94,37 @@ impl TreeWatcher {
     /// Returns the next event. An error contains the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
         let stream = match self {
-            Self::InProcess(watch) => return watch.next().await.ok_or_else(|| owner_left("it has closed")),
+            Self::InProcess(watch) => return watch.next().await.ok_or_else(|| owner_left("the runtime was closed")),
             Self::Remote(line) => line,
         };
         loop {
             let received = tokio::time::timeout(IDLE_TIMEOUT, stream.next()).await;
-            let heard = received
-                .map_err(|_| connection_lost(&format!("nothing was heard for {} s", IDLE_TIMEOUT.as_secs())))?;
+            let heard = received.map_err(|_| connection_lost(&format!("no data for {} s", IDLE_TIMEOUT.as_secs())))?;
             match heard {
                 Some(Ok(Message::Text(text))) => {
                     return serde_json::from_str(&text).map_err(|error| {
-                        let message = format!("the tree is told in a way that this version does not know: {error}");
+                        let message =
+                            format!("unexpected tree event; the owner process may run another version: {error}");
                         ErrorInfo::new(ErrorCode::InternalError, message)
                     });
                 }
                 Some(Ok(Message::Close(frame))) => {
-                    let reason = frame.as_ref().map_or("without a word", |frame| frame.reason.as_str());
+                    let reason = frame.as_ref().map_or("no reason given", |frame| frame.reason.as_str());
                     let is_refused = frame.as_ref().is_some_and(|frame| u16::from(frame.code) == 4401);
                     return Err(if is_refused {
-                        ErrorInfo::new(ErrorCode::Unauthorized, "the server has taken the token back")
+                        ErrorInfo::new(ErrorCode::Unauthorized, "the token was revoked")
                     } else {
                         owner_left(reason)
                     });
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(connection_lost(&error)),
-                None => return Err(owner_left("without a word")),
+                None => return Err(owner_left("no reason given")),
             }
         }
     }
 }
 
 fn owner_left(reason: &str) -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, format!("the process that owned the home has left: {reason}"))
+    ErrorInfo::retryable(ErrorCode::Closing, format!("the owner process closed the connection: {reason}"))
 }

@@ -55,7 +55,10 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
         }
         A::Get { name, version, output, of } => {
             if context.global.json && output.is_none() {
-                return Err(Failure::usage("bytes are no JSON", "Say where they go with -o FILE."));
+                return Err(Failure::usage(
+                    "--json requires -o FILE",
+                    "The content is not JSON. Write it to a file with -o FILE.",
+                ));
             }
             let content = open(context, of, Some(name)).await?.content(name, *version).await?;
             match output {
@@ -66,8 +69,9 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
         A::Export { name, output, of } => {
             let is_docx = output.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("docx"));
             if !is_docx {
-                let what = format!("{} does not end in .docx, which is all that can be written", output.display());
-                let advice = format!("The bytes as they are: soong artifacts get {} -o FILE", text::safe_line(name));
+                let what = format!("{} does not end in .docx, the only supported format", output.display());
+                let advice =
+                    format!("To write the unchanged bytes: soong artifacts get {} -o FILE", text::safe_line(name));
                 return Err(Failure::usage(what, advice));
             }
             let content = open(context, of, Some(name)).await?.docx(name).await?;
@@ -135,7 +139,7 @@ async fn execute_change(
                         (true, Some(input)) => file::read_chunks(input),
                         // The first attempt has consumed standard input, so the upload cannot be repeated.
                         (true, None) => {
-                            return Err(ErrorInfo::new(ErrorCode::Closing, "the owner of the home has left"));
+                            return Err(ErrorInfo::new(ErrorCode::Closing, "the owner process of the home has exited"));
                         }
                         (false, _) => file::read_chunks(
                             tokio::fs::File::open(file).await.map_err(|error| unreadable_file(file, &error))?,
@@ -176,8 +180,8 @@ async fn execute_change(
             let report = place.request(async |client| client.clean_up(&request).await).await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
-                let what = format!("{} could not be deleted", report.failed.len());
-                return Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."));
+                let what = format!("could not delete {} of the artifacts", report.failed.len());
+                return Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."));
             }
         }
         _ => unreachable!("all others only read, or have a session"),
@@ -203,8 +207,8 @@ async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -
     let owner = select_session(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
         let line = match owner.session_id.as_str() {
-            ArtifactOwner::NO_SESSION => "there is no session: only what is yours".to_owned(),
-            session => format!("session {session}, the last one of this project"),
+            ArtifactOwner::NO_SESSION => "no sessions: only artifacts of the user".to_owned(),
+            session => format!("session {session} (last session of this project)"),
         };
         print::line_or_stderr(context.terminal, Hue::Dim, &line)?;
     }
@@ -226,8 +230,8 @@ async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str
     }
     let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
     last_session_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
-        let what = format!("no session of the project {} has run in this home", project.display());
-        Failure::new(Exit::NotFound, what, "Name one with --session ID; `soong sessions list` lists them.")
+        let what = format!("this home has no session of the project {}", project.display());
+        Failure::new(Exit::NotFound, what, "Give one with --session ID; see `soong sessions list`.")
     })
 }
 
@@ -252,7 +256,7 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download)
     let size = tokio::select! {
         size = file::write(path, content.body) => size?,
         () = interrupt.first() => {
-            let what = format!("interrupted; {} is as it was", path.display());
+            let what = format!("interrupted; {} is unchanged", path.display());
             return Err(Failure::new(Exit::Interrupted, what, "Try again."));
         }
     };
@@ -266,8 +270,8 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download)
 async fn write_to_stdout(context: &Context<'_>, name: &str, mut content: Download) -> Result<(), Failure> {
     if context.terminal.has_stdout {
         if !is_text(&content.content_type) {
-            let what = format!("{name} is no text but {}: it is not printed on a terminal", content.content_type);
-            return Err(Failure::usage(what, "Say where it goes: -o FILE, or > FILE."));
+            let what = format!("{name} is {}, not text, and is not printed on a terminal", content.content_type);
+            return Err(Failure::usage(what, "Use -o FILE, or redirect the output."));
         }
         let pieces: Vec<bytes::Bytes> = content.body.try_collect().await?;
         return print::line(text::safe_block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'));

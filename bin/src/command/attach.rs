@@ -39,8 +39,8 @@ impl Attachments {
             if size > limit {
                 let (size, limit) = (format::bytes(size), format::bytes(limit));
                 let code = ErrorCode::PayloadTooLarge;
-                let what = format!("{} has {size}, more than {limit} ({code})", path.display());
-                let advice = format!("Raise artifacts.{key} in config.toml, or attach a part of it.");
+                let what = format!("{} has {size}, more than the limit of {limit} ({code})", path.display());
+                let advice = format!("Raise artifacts.{key} in config.toml, or attach a part of the file.");
                 return Err(Failure::new(Exit::of(code), what, advice));
             }
         }

@@ -26,7 +26,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     let report = tokio::select! {
         report = soong::backup(&home, &options.dir, &settings.config.artifacts.store) => report?,
         () = interrupt.first() => {
-            let what = format!("interrupted; there is no backup {}", options.dir.display());
+            let what = format!("interrupted; the backup {} was not created", options.dir.display());
             return Err(Failure::new(Exit::Interrupted, what, "Try again."));
         }
     };
@@ -38,9 +38,9 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     match report.missing.len() {
         0 => Ok(Exit::Success),
         missing => {
-            let files = format::plural(missing, "file of an artifact is", "files of artifacts are");
-            let what = format!("{files} not in the backup; everything else is");
-            let advice = "What was deleted meanwhile is gone; of the rest see `soong doctor`, and try again.";
+            let files = format::plural(missing, "artifact file is", "artifact files are");
+            let what = format!("{files} missing from the backup; everything else was copied");
+            let advice = "Files that were deleted during the backup cannot be copied. For other files, run `soong doctor` and try again.";
             Err(Failure::new(Exit::Failed, what, advice))
         }
     }
@@ -49,7 +49,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
 fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
     let count = |n: u64, one: &str, many: &str| format::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
     print::line(&text::safe_line_keep_spaces(&format!(
-        "the home {} was copied to {}",
+        "copied the home {} to {}",
         report.home.display(),
         report.dir.display()
     )))?;
@@ -65,15 +65,14 @@ fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Fail
         format::bytes(report.bytes)
     ))?;
     if !report.also.is_empty() {
-        print::line(&format!("also: {}", report.also.join(", ")))?;
+        print::line(&format!("also copied: {}", report.also.join(", ")))?;
     }
     if !report.left_out.is_empty() {
-        let left_out = format!("left out, as neither files nor folders: {}", report.left_out.join(", "));
+        let left_out = format!("skipped (neither files nor folders): {}", report.left_out.join(", "));
         print::line(&text::safe_line_keep_spaces(&left_out))?;
     }
     if report.store != "file" {
-        let line =
-            format!("the bytes of artifacts are in {}, and stay there: only their records were copied", report.store);
+        let line = format!("only the records of artifacts were copied; their content stays in {}", report.store);
         print::line(&text::safe_line_keep_spaces(&line))?;
     }
     for file in &report.missing {

@@ -22,15 +22,15 @@ use crate::{
 };
 
 const HELP: &str = "\
-/help             this list
-/new              begin a new session
-/mode MODE        normal (one agent) or orchestrator (plans, and lets sub-agents work)
+/help             show this list
+/new              start a new session
+/mode MODE        normal (one agent) or orchestrator (plans and delegates to sub-agents)
 /model NAME       a model profile, a model of the default profile, or offline
-/retry            go on where the last run stopped, without a new message
-/rewind N         go on from message N; `soong traces messages SESSION` shows the numbers
-/fork [N]         go on in a copy of the session, up to message N, or up to here
-/quit, Ctrl-D     leave
-Ctrl-C            cancel what is at work; a second one leaves at once
+/retry            resume where the last run stopped, without a new message
+/rewind N         continue from message N; `soong traces messages SESSION` shows the numbers
+/fork [N]         continue in a copy of the session, or of its part up to message N
+/quit, Ctrl-D     quit
+Ctrl-C            cancel the run; press again to exit immediately
 ";
 
 /// Parsed line of input.
@@ -68,22 +68,20 @@ impl ChatInput {
             ("quit" | "exit" | "q", "") => Self::Quit,
             ("mode", "normal") => Self::Mode(RunMode::Normal),
             ("mode", "orchestrator") => Self::Mode(RunMode::Orchestrator),
-            ("mode", _) => Self::Invalid("say /mode normal, or /mode orchestrator".to_owned()),
-            ("model", "") => {
-                Self::Invalid("say which: /model NAME; `soong models list` shows what there is".to_owned())
-            }
+            ("mode", _) => Self::Invalid("use /mode normal or /mode orchestrator".to_owned()),
+            ("model", "") => Self::Invalid("give a name: /model NAME; `soong models list` shows all".to_owned()),
             ("model", name) => Self::Model(name.to_owned()),
             ("fork", "") => Self::Fork(None),
             ("rewind" | "fork", _) => match (number, name) {
                 (Ok(number), "rewind") => Self::Rewind(number),
                 (Ok(number), _) => Self::Fork(Some(number)),
                 (Err(_), _) => Self::Invalid(format!(
-                    "say the number of a message: /{name} N; `soong traces messages SESSION` shows them"
+                    "give the number of a message: /{name} N; `soong traces messages SESSION` shows them"
                 )),
             },
             // A first word with another slash, such as a path, is not a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
-            _ => Self::Invalid(format!("there is no /{}; /help lists what there is", text::safe_line(command))),
+            _ => Self::Invalid(format!("unknown command /{}; /help lists all commands", text::safe_line(command))),
         }
     }
 }
@@ -144,10 +142,10 @@ impl Conversation<'_> {
         let is_person = self.input.is_terminal();
         if is_person {
             let about = match &self.next_request.session_id {
-                Some(session) => format!("session {session} goes on"),
-                None => "a new session".to_owned(),
+                Some(session) => format!("continuing session {session}"),
+                None => "new session".to_owned(),
             };
-            self.print_dim(&format!("soong chat: {about}; /help lists what you can do"))?;
+            self.print_dim(&format!("soong chat: {about}; /help lists the commands"))?;
         }
         let prompt = if self.context.terminal.unicode { "› " } else { "> " };
         loop {
@@ -158,7 +156,7 @@ impl Conversation<'_> {
             };
             let request = match said {
                 InputLine::Line(line) => ChatInput::of(&line),
-                InputLine::Discarded => ChatInput::Invalid("/quit or Ctrl-D leaves".to_owned()),
+                InputLine::Discarded => ChatInput::Invalid("use /quit or Ctrl-D to quit".to_owned()),
                 InputLine::Closed => ChatInput::Quit,
             };
             let prompt = match request {
@@ -210,7 +208,7 @@ impl Conversation<'_> {
     /// Moves the conversation to another message of the session (`/rewind`) or to a copy of the session (`/fork`).
     async fn move_head(&mut self, place: &RuntimeSession<'_>, request: &ChatInput) -> Result<(), Failure> {
         let Some(session) = self.next_request.session_id.clone() else {
-            return print::line("nothing has been said yet");
+            return print::line("no messages yet");
         };
         if let ChatInput::Rewind(sequence) = request {
             let head =
@@ -220,7 +218,7 @@ impl Conversation<'_> {
         let at_sequence = if let ChatInput::Fork(at) = request { *at } else { None };
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(&session, &body).await.map_err(|error| refused(&session, error))?;
-        print::line(&format!("session {} goes on from here; {session} stays as it is", made.session.session_id))?;
+        print::line(&format!("continuing in session {}; {session} is unchanged", made.session.session_id))?;
         self.next_request.session_id = Some(made.session.session_id.to_string());
         Ok(())
     }
@@ -229,7 +227,7 @@ impl Conversation<'_> {
     fn print_resume_hint(&self) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
-                self.print_dim(&format!("session {session}; `soong chat --continue` goes on with it"))
+                self.print_dim(&format!("session {session}; continue it with `soong chat --continue`"))
             }
             _ => Ok(()),
         }
@@ -251,14 +249,14 @@ fn apply(next: &mut StartBody, request: ChatInput) -> Result<(), Failure> {
         }
         ChatInput::New => {
             next.session_id = None;
-            print::line("a new session begins with what you say next")
+            print::line("your next message starts a new session")
         }
         ChatInput::Mode(mode) => {
             next.mode = Some(Some(mode));
-            print::line(&format!("mode {} from now on", mode.as_str()))
+            print::line(&format!("mode set to {}", mode.as_str()))
         }
         ChatInput::Model(model) => {
-            print::line(&format!("model {} from now on", text::safe_line(&model)))?;
+            print::line(&format!("model set to {}", text::safe_line(&model)))?;
             next.model = Some(Some(model));
             Ok(())
         }

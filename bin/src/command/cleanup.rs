@@ -7,7 +7,7 @@ use crate::{context::Context, exit::Failure, print, terminal::Hue};
 /// Prints the candidates. Returns whether there are any.
 pub(super) fn print_candidates(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {
     match rows.is_empty() {
-        true => print::line("nothing may go")?,
+        true => print::line("nothing to delete")?,
         false => print::table(head, rows)?,
     }
     Ok(!rows.is_empty())
@@ -27,7 +27,7 @@ pub(super) fn close(
 ) -> Result<(), Failure> {
     let size = size.map_or_else(String::new, |size| format!(", {size}"));
     let line = match deleted {
-        None => format!("{all}{size}: nothing was deleted; --yes deletes"),
+        None => format!("{all}{size}: nothing was deleted; delete with --yes"),
         Some(deleted) => format!("{deleted} of {all} deleted"),
     };
     print::line_or_stderr(context.terminal, Hue::Bold, &line)

@@ -16,7 +16,9 @@ pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     if let Some(shell) = shells.completer(&name) {
         let written = shell.write_registration(complete::VARIABLE, "soong", "soong", "soong", &mut script);
-        written.map_err(|error| Failure::new(Exit::Failed, format!("no script for {name}: {error}"), ""))?;
+        written.map_err(|error| {
+            Failure::new(Exit::Failed, format!("cannot generate the completion script for {name}: {error}"), "")
+        })?;
     }
     if options.shell == Shell::Zsh {
         // As a file in `fpath` the script is the body of a function, whose first call must complete as well.
@@ -30,6 +32,8 @@ pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
 pub(super) fn man(options: &cli::Man) -> Result<Exit, Failure> {
     let dir = &options.dir;
     let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(cli::Cli::command(), dir));
-    written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", dir.display()), ""))?;
+    written.map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot write man pages to {}: {error}", dir.display()), "")
+    })?;
     Ok(Exit::Success)
 }

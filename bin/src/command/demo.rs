@@ -90,7 +90,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     }
     match demo_home {
         DemoHome::Temporary(_) => print::line(
-            "Another demo is using its home, so this one ran in a temporary home, which is removed now. `--home DIR` keeps it.",
+            "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now. Use `--home DIR` to keep it.",
         )?,
         DemoHome::Cached(_) => {
             report::print_detail_commands(context, Some(&home), &session, &stored)?;
@@ -122,8 +122,8 @@ impl DemoHome {
             None => {
                 let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();
                 made.map(Self::Temporary).map_err(|error| {
-                    let what = format!("no temporary home can be made: {error}");
-                    Failure::new(Exit::Failed, what, "Give one with --home DIR.")
+                    let what = format!("cannot create a temporary home: {error}");
+                    Failure::new(Exit::Failed, what, "Choose a home with --home DIR.")
                 })
             }
         }
@@ -153,7 +153,7 @@ fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), F
             Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")
         })?;
         print::line("")?;
-        print::line(&paint.paint(Hue::Bold, "The report begins:"))?;
+        print::line(&paint.paint(Hue::Bold, "Beginning of the report:"))?;
         print::line("")?;
         let lines = report::render_indented(&report, context.terminal, 2);
         for line in lines.iter().take(REPORT_LINES) {
@@ -163,7 +163,7 @@ fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), F
             print::line(&paint.paint(Hue::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
         }
         print::line("")?;
-        print::line(&format!("The report lies in {}", path.display()))
+        print::line(&format!("Report: {}", path.display()))
     } else {
         print::line("The run stored no report.")
     }

@@ -163,7 +163,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             let presets = texts.map(|texts| texts.presets).unwrap_or_default();
             models(&mut findings, settings, &presets, options.call)?;
         }
-        Err(_) => findings.add([Check::warning("model", "not looked at", "Correct the configuration first.")])?,
+        Err(_) => findings.add([Check::warning("model", "not checked", "Correct the configuration first.")])?,
     }
     close(&findings)?;
     Ok(findings.exit())
@@ -174,15 +174,15 @@ fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
     let ready = match block_on_current_thread(async { Ok(Client::find(&context.address(home)).await) })? {
         Discovery::Owner(_, ready) => ready,
         Discovery::Unresponsive => {
-            let advice = "If it was stopped (Ctrl-Z), continue it (fg); otherwise end it.";
-            return Ok(Some(Check::broken("owner", "the process that owns the home does not answer", advice)));
+            let advice = "If it is suspended (Ctrl-Z), resume it (fg); otherwise terminate it.";
+            return Ok(Some(Check::broken("owner", "the owner process of the home does not respond", advice)));
         }
         Discovery::None | Discovery::Unreachable(_) => return Ok(None),
     };
     let Ready { pid, failure, failed_profiles, .. } = ready;
     Ok(match failure {
         Some(failure) => {
-            let found = format!("process {pid} takes no runs in: {}", failure.message);
+            let found = format!("process {pid} does not accept runs: {}", failure.message);
             Some(Check::broken("owner", found, advice(failure.code)))
         }
         None if !failed_profiles.is_empty() => {
@@ -208,7 +208,7 @@ fn models(
             findings.call_failure_exit = called.exit;
             findings.add(called.checks)
         }
-        (true, false) => findings.add([Check::warning("call", "no model was called", "Mend what is broken first.")]),
+        (true, false) => findings.add([Check::warning("call", "no model was called", "Fix the broken checks first.")]),
         (false, _) => Ok(()),
     }
 }
@@ -223,9 +223,9 @@ fn close(findings: &Report<'_>) -> Result<(), Failure> {
         n => format!(", {}", format::plural(n, "warning", "warnings")),
     };
     let broken = match broken {
-        0 => "nothing is broken".to_owned(),
-        1 => "1 check found something broken".to_owned(),
-        n => format!("{n} checks found something broken"),
+        0 => "no check failed".to_owned(),
+        1 => "1 check failed".to_owned(),
+        n => format!("{n} checks failed"),
     };
     print::line("")?;
     print::line(&findings.context.terminal.stdout.paint(Hue::Bold, &format!("{broken}{warnings}")))

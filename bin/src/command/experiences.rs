@@ -19,11 +19,7 @@ pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> 
     let (settings, home) = (context.settings()?, context.home()?);
     let file = MemoryFile::of_home(&home, &settings.config, &context.environment);
     let book = file.read().map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            error.message,
-            "Mend its permissions, or name another file: memory.experiences_path.",
-        )
+        Failure::new(Exit::Failed, error.message, "Fix its permissions, or set another file: memory.experiences_path.")
     })?;
     match options {
         cli::Experiences::List { intent, state } => list(context, &book, intent, state),
@@ -55,7 +51,7 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
         print::table(&head, &shown.iter().map(row).collect::<Vec<_>>())?;
     }
     for fault in book.faults() {
-        let what = if fault.is_left_out { "left out" } else { "note" };
+        let what = if fault.is_left_out { "skipped" } else { "note" };
         print::error_line(&format!("{what}: {}", text::safe_line(&fault.to_string())));
     }
     Ok(Exit::Success)
@@ -63,7 +59,7 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
 
 fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, Failure> {
     let known = book.get(id).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("there is no experience {id:?}"), "See `soong experiences list`.")
+        Failure::new(Exit::NotFound, format!("no experience {id:?}"), "See `soong experiences list`.")
     })?;
     if context.global.json {
         print::json(known)?;
@@ -75,8 +71,8 @@ fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, 
         format!("state: {}", known.tags.state.join(", ")),
         format!("helpful {}, harmful {}", known.metrics.helpful, known.metrics.harmful),
     ];
-    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in {}", text::safe_line(trace.as_str()))));
-    lines.extend(known.created_at.map(|at| format!("on {at}")));
+    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in trace {}", text::safe_line(trace.as_str()))));
+    lines.extend(known.created_at.map(|at| format!("recorded {at}")));
     lines.extend([String::new(), text::safe_block(&known.text)]);
     print::line(&lines.join("\n"))?;
     Ok(Exit::Success)

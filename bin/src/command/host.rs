@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     // Detach from the terminal: its end and its Ctrl-C must not reach this process.
     if let Err(error) = rustix::process::setsid() {
-        tracing::warn!(%error, "the background process stays with its terminal");
+        tracing::warn!(%error, "the background process could not detach from its terminal");
     }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
@@ -85,9 +85,9 @@ pub(super) async fn connect_or_spawn(context: &Context<'_>, home: &Path) -> Resu
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     let said = std::fs::read_to_string(log_file(home)).unwrap_or_default();
-    let last = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or("error: it said nothing");
-    let what = format!("the background process did not begin: {}", last.trim_start_matches("error:").trim());
-    Err(Failure::new(Exit::Failed, what, format!("Its words are in {}.", log_file(home).display())))
+    let last = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or("error: it printed no error message");
+    let what = format!("the background process did not start: {}", last.trim_start_matches("error:").trim());
+    Err(Failure::new(Exit::Failed, what, format!("See its output in {}.", log_file(home).display())))
 }
 
 fn log_file(home: &Path) -> std::path::PathBuf {
@@ -96,8 +96,8 @@ fn log_file(home: &Path) -> std::path::PathBuf {
 
 fn spawn(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| {
-        let what = format!("no background process can be started: {error}");
-        Failure::new(Exit::Failed, what, "Leave --detach out: the run then works in this terminal.")
+        let what = format!("cannot start a background process: {error}");
+        Failure::new(Exit::Failed, what, "Omit --detach to run in this terminal.")
     };
     let log_file = log_file(home);
     config::make_home(home).and_then(|()| std::fs::create_dir_all(crate::panic::log_folder(home))).map_err(failed)?;

@@ -33,7 +33,7 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
     let opened = if options.force { file.create(true).truncate(true) } else { file.create_new(true) }.open(&path);
     let mut file = match opened {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let what = format!("{} exists already; it was left as it is", path.display());
+            let what = format!("{} already exists and was not changed", path.display());
             return Err(Failure::new(Exit::Refused, what, "Overwrite it with `soong init --force`."));
         }
         other => other.map_err(failed)?,

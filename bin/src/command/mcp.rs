@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Message if no server is configured.
-const NO_SERVERS: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
+const NO_SERVERS: &str = "No MCP server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
                     url = \"https://HOST/mcp\"";
 
 /// Printed form of a server.
@@ -90,8 +90,8 @@ fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
-    print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "HOW"], &rows)?;
-    print::error_line("`soong mcp test` starts them, lists their tools, and says why some are not offered.");
+    print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "COMMAND OR URL"], &rows)?;
+    print::error_line("Run `soong mcp test` to start them, list their tools, and show why some are not offered.");
     Ok(Exit::Success)
 }
 
@@ -128,8 +128,8 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     if let Some(name) = name.filter(|name| !config.mcp.contains_key(*name)) {
         let known: Vec<&str> = config.mcp.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let what = format!("there is no MCP server {name:?} in the configuration; there is: {known}");
-        return Err(Failure::usage(what, "`soong mcp list` shows them."));
+        let what = format!("no MCP server {name:?} in the configuration; configured: {known}");
+        return Err(Failure::usage(what, "See `soong mcp list`."));
     }
     let wanted: Vec<(&String, &McpConfig)> =
         config.mcp.iter().filter(|(other, _)| name.is_none_or(|name| name == *other)).collect();
@@ -192,14 +192,14 @@ fn without_secrets(text: &str) -> String {
 fn print_test(tested: &ServerTest) -> Result<(), Failure> {
     let name = &tested.name;
     if let Some(error) = &tested.error {
-        print::line(&format!("{name}: does not work: {}", text::safe_line(&error.message)))?;
+        print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
         return print::line(&format!("  {}\n", tested.advice.unwrap_or_default()));
     }
     let tools = format::plural(tested.tools.len(), "tool", "tools");
-    print::line(&format!("{name}: {tools}, after {}", format::duration(tested.took_ms.unwrap_or_default())))?;
+    print::line(&format!("{name}: {tools}, took {}", format::duration(tested.took_ms.unwrap_or_default())))?;
     let row = |tool: &ToolRow| {
         let effect = match tool.effect {
-            ToolEffect::Read => "reads, it says",
+            ToolEffect::Read => "read-only (declared)",
             ToolEffect::Write | ToolEffect::Dangerous => "dangerous",
         };
         vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
@@ -208,7 +208,7 @@ fn print_test(tested: &ServerTest) -> Result<(), Failure> {
         print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &tested.tools.iter().map(row).collect::<Vec<_>>())?;
     }
     for why in &tested.left_out {
-        print::line(&format!("left out: {}", text::safe_line(why)))?;
+        print::line(&format!("skipped: {}", text::safe_line(why)))?;
     }
     print::line("")
 }
@@ -217,12 +217,12 @@ fn print_test(tested: &ServerTest) -> Result<(), Failure> {
 pub(super) fn advice(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ConfigError => {
-            "Correct its table in config.toml, or set the variable; `soong mcp list` shows which."
+            "Correct its table in config.toml, or set the missing variable; see `soong mcp list`."
         }
         ErrorCode::Timeout => {
-            "Start it by hand to see what it waits for, or raise its start_timeout_ms and timeout_ms."
+            "Start it manually to see what it waits for, or raise its start_timeout_ms and timeout_ms."
         }
-        _ => "Start it by hand to see what it says; check its arguments or address, its variables and the network.",
+        _ => "Start it manually to see its output; check its arguments or URL, its variables and the network.",
     }
 }
 

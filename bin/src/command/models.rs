@@ -94,7 +94,7 @@ fn row(shown: &ModelRow) -> Vec<String> {
     };
     let key = |server: &ModelServer| match (server.is_set, server.is_usable) {
         (true, _) => format!("{} (set)", server.api_key_env),
-        (false, true) => format!("{} (not set; a server of one's own may need none)", server.api_key_env),
+        (false, true) => format!("{} (not set; your own server may not need it)", server.api_key_env),
         (false, false) => format!("{} (not set)", server.api_key_env),
     };
     let prices = match &shown.prices {
@@ -102,7 +102,7 @@ fn row(shown: &ModelRow) -> Vec<String> {
             let cached = prices.cached_per_mtok.map_or_else(String::new, |usd| format!(", {usd} cached"));
             format!("{} in, {} out{cached}", prices.prompt_per_mtok, prices.completion_per_mtok)
         }
-        None if shown.server.is_none() => "free: rules, no language model".to_owned(),
+        None if shown.server.is_none() => "free (no language model)".to_owned(),
         None => "unknown".to_owned(),
     };
     let server = shown.server.as_ref();
@@ -134,11 +134,11 @@ mod tests {
             rows,
             [
                 "default | openai | big | https://api.openai.com/v1 | OPENAI_API_KEY (not set) | 0.40 in, 1.60 out",
-                "local | openai | big | http://[hidden]@l/v1 | OPENAI_API_KEY (not set; a server of one's own may need \
-                 none) | 0.40 in, 1.60 out",
+                "local | openai | big | http://[hidden]@l/v1 | OPENAI_API_KEY (not set; your own server may not need \
+                 it) | 0.40 in, 1.60 out",
                 "other | openai | big | https://api.openai.com/v1 | OTHER (set) | 0.40 in, 1.60 out",
                 "rules | offline | big | - | - | 0.40 in, 1.60 out",
-                "offline | offline | offline | - | - | free: rules, no language model",
+                "offline | offline | offline | - | - | free (no language model)",
             ]
         );
     }

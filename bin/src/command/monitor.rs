@@ -12,10 +12,10 @@ use crate::{
 
 pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     if context.global.json {
-        let what = "--json: the monitor is for people";
+        let what = "--json: the monitor is interactive";
         return Err(Failure::usage(
             what,
-            "`soong tree --json` prints the tree; `GET /api/tree/watch` tells it as it changes.",
+            "Use `soong tree --json` to print the tree once, or `GET /api/tree/watch` to stream its changes.",
         ));
     }
     monitor::check(context.terminal)?;

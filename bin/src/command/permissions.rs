@@ -23,7 +23,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         return Ok(Exit::Success);
     }
     if permissions.is_empty() {
-        print::line(if all { "no permissions" } else { "nothing waits for leave" })?;
+        print::line(if all { "no permissions" } else { "no open permission requests" })?;
         return Ok(Exit::Success);
     }
     permissions.iter().try_for_each(|asked| print(context, asked))?;
@@ -72,7 +72,7 @@ pub(super) async fn decide(
         print::json(&asked)?;
         return Ok(Exit::Success);
     }
-    let what = if decision.allows() { "allowed" } else { "refused" };
+    let what = if decision.allows() { "allowed" } else { "denied" };
     print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
     print::line_or_stderr(
         context.terminal,

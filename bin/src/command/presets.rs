@@ -17,10 +17,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     let tools = builtin_tools::builtins()?;
     let texts = HomeFiles::look(&context.home()?, &settings.config, &tools);
     if let Some(fault) = texts.faults.first() {
-        return Err(Failure::usage(
-            fault.to_string(),
-            "Correct that file; `soong doctor` names all that are at fault.",
-        ));
+        return Err(Failure::usage(fault.to_string(), "Correct that file; `soong doctor` lists all invalid files."));
     }
     let shown = shown(&texts.presets, &settings.config, &tools);
     if context.global.json {
@@ -34,7 +31,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
             vec![
                 preset.name.clone(),
                 origin.clone(),
-                preset.model.clone().unwrap_or_else(|| "as the run".to_owned()),
+                preset.model.clone().unwrap_or_else(|| "model of the run".to_owned()),
                 preset.max_iterations.map_or_else(|| "-".to_owned(), |turns| turns.to_string()),
                 preset.description.clone(),
                 own,

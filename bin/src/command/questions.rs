@@ -77,8 +77,10 @@ impl DecisionTarget {
     /// Describes when the run resumes.
     pub(super) fn resume_description(&self) -> &'static str {
         match self {
-            Self::Owner(_) => "goes on",
-            Self::Temporary(_) => "goes on with the next `soong run --session` or `soong serve` that has a model",
+            Self::Owner(_) => "resumes",
+            Self::Temporary(_) => {
+                "resumes with the next `soong run --session` or `soong serve` that has access to its model"
+            }
         }
     }
 
@@ -98,8 +100,9 @@ pub(super) async fn connect(context: &Context<'_>, session: &SessionId) -> Resul
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         if let Some(pid) = offline_store::owner(&home) {
             let code = ErrorCode::HomeLocked;
-            let what = format!("process {pid} owns this home and has no control socket: it cannot be told ({code})");
-            return Err(Failure::new(Exit::of(code), what, "That program decides and answers itself."));
+            let what =
+                format!("process {pid} owns this home but has no control socket, so it cannot be reached ({code})");
+            return Err(Failure::new(Exit::of(code), what, "Answer or decide in that program."));
         }
         let settings = config::read(&context.global, &home)?;
         let models = OfflineStore::open(&home)?.unfinished_models(session)?;
@@ -124,7 +127,7 @@ pub(super) async fn describe_open_requests(
         .count()
     {
         0 => String::new(),
-        n => format!("; {} open: `{soong} {list} list`", format::plural(n, one, many)),
+        n => format!("; {} open, see `{soong} {list} list`", format::plural(n, one, many)),
     };
     let questions =
         of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");
@@ -144,7 +147,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         given => given.to_owned(),
     };
     if answer.trim().is_empty() {
-        return Err(Failure::usage("the answer is empty", "Say something: soong questions answer ID TEXT"));
+        return Err(Failure::usage("the answer is empty", "Give an answer: soong questions answer ID TEXT"));
     }
     // Check that the question exists and is pending before starting an owner process.
     let question = context.source().await?.question(id).await?;

@@ -39,7 +39,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let project = project(context, options.path.as_deref())?;
     let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
-        let advice = "Give the new limits alone, or reset the budget alone.";
+        let advice = "Either set new limits, or reset the budget.";
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
@@ -79,7 +79,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     match done.exit? {
         _ if has_failed => {
             let calls = format::plural(done.denied.len(), "call was", "calls were");
-            Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), advice))
+            Err(Failure::new(Exit::Refused, format!("{calls} denied (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
     }
@@ -181,7 +181,7 @@ async fn start_request(
                 || expected_output_schema.is_some();
             if prompt.is_none() && is_set && session.live_runs > 0 {
                 print::error_line(
-                    "note: what was cut off goes on as it was begun; --model, the limits and --output-schema do not apply",
+                    "note: the interrupted run resumes with its original settings; --model, limits and --output-schema are ignored",
                 );
             }
             Some(session.session_id.to_string())
@@ -218,7 +218,7 @@ async fn start_request(
 pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
     let trace = client.trace(trace).await?.trace;
     if trace.parent_trace_id.is_some() {
-        let what = format!("trace {} is a sub-agent's, and cannot go on by itself", trace.trace_id);
+        let what = format!("trace {} belongs to a sub-agent and cannot be resumed on its own", trace.trace_id);
         let advice = format!("Continue its session: soong run --session {} \"…\"", trace.session_id);
         return Err(Failure::usage(what, advice));
     }
@@ -230,10 +230,10 @@ fn schema(path: &Path) -> Result<Value, Failure> {
     let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
         let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
-        Failure::new(exit, what, "Give a file that exists and can be read.")
+        Failure::new(exit, what, "Give an existing, readable file.")
     })?;
     serde_json::from_str(&text).map_err(|error| {
-        let what = format!("the schema {} is no JSON: {error}", path.display());
+        let what = format!("the schema {} is not valid JSON: {error}", path.display());
         Failure::usage(what, "Write a JSON schema, such as {\"type\": \"object\"}.")
     })
 }
@@ -260,18 +260,18 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     };
     if found.to_str().is_none() {
         let what = format!("the folder {} cannot be a project: its path is not valid Unicode", found.display());
-        return Err(Failure::usage(what, "Rename it, or give another folder with --path DIR."));
+        return Err(Failure::usage(what, "Rename it, or use another folder with --path DIR."));
     }
     Ok(found)
 }
 
 /// Returns the prompt from the command line or from standard input, or `None` to resume without one.
 fn prompt(given: Option<&str>, may_resume: bool) -> Result<Option<String>, Failure> {
-    let example = "Say what is to be done: `soong run \"Summarise README.md\"`, or pipe it in.";
+    let example = "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.";
     let text = match given {
         Some(text) if text != "-" => text.to_owned(),
         None if may_resume => return Ok(None),
-        None if std::io::stdin().is_terminal() => return Err(Failure::usage("there is no prompt", example)),
+        None if std::io::stdin().is_terminal() => return Err(Failure::usage("no prompt", example)),
         _ => input::read_all()?,
     };
     if text.trim().is_empty() {
@@ -311,7 +311,7 @@ async fn detach(
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     print::line(&format!("follow it:  {soong} traces events {session_id} --follow"))?;
-    print::line(&format!("look at it: {soong} tree"))?;
+    print::line(&format!("show it:    {soong} tree"))?;
     print::line(&format!("stop it:    {soong} traces stop {session_id}"))?;
     Ok(Exit::Success)
 }

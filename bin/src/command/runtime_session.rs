@@ -142,14 +142,14 @@ impl<'a> RuntimeSession<'a> {
                     let soong =
                         report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
                     print::error_line(&format!(
-                        "note: {runs} left unfinished by an earlier process; what belongs to the session that is used here \
-                         goes on now, the rest by `{soong} run --trace SESSION` (see `{soong} sessions list`)"
+                        "note: {runs} left unfinished by an earlier process; runs of the session used here resume now, \
+                         the others with `{soong} run --trace SESSION` (see `{soong} sessions list`)"
                     ));
                 }
             }
             HomeConnection::Other(_, ready) => {
                 let has_own = self.context.global.config.is_some();
-                let config = if has_own { ", not yours" } else { "" };
+                let config = if has_own { " (--config is ignored)" } else { "" };
                 let own = env!("CARGO_PKG_VERSION");
                 let version = match ready.version.as_str() {
                     same if same == own => String::new(),
@@ -158,13 +158,13 @@ impl<'a> RuntimeSession<'a> {
                 if let Some(remote) = &self.context.remote {
                     let url = text::safe_line(remote.url());
                     print::error_line(&format!(
-                        "note: the server at {url}{version} does the work, with its own settings"
+                        "note: the server at {url}{version} executes the runs, with its own settings"
                     ));
                     return;
                 }
                 let pid = ready.pid;
                 print::error_line(&format!(
-                    "note: process {pid}{version} owns this home and does the work, with its own settings and key{config}"
+                    "note: process {pid}{version} owns this home and executes the runs, with its own settings and key{config}"
                 ));
             }
         }
@@ -194,8 +194,8 @@ impl<'a> RuntimeSession<'a> {
             let answer = tokio::select! {
                 answer = ask(self.client()) => answer,
                 () = self.interrupt.first() => {
-                    let what = "interrupted; what was asked for last may be done or not";
-                    return Err(Failure::new(Exit::Interrupted, what, "Look, and try again."));
+                    let what = "interrupted; the last request may or may not have been executed";
+                    return Err(Failure::new(Exit::Interrupted, what, "Check the state and try again."));
                 }
             };
             match answer {
@@ -236,7 +236,7 @@ impl<'a> RuntimeSession<'a> {
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
     pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
         let context = self.context;
-        let task = request.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
+        let task = request.prompt.clone().unwrap_or_else(|| "resumed".to_owned());
         let kind = match (request.agent_type.as_ref().and_then(Option::as_ref), request.mode.flatten()) {
             (Some(kind), _) => kind.clone(),
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
@@ -293,7 +293,7 @@ impl<'a> RuntimeSession<'a> {
         let Ok(page) = runtime.sessions().list(SessionFilter::default(), 100, None).await else { return };
         for session in page.items.into_iter().skip(most) {
             if let Err(error) = runtime.sessions().delete(&session.session_id).await {
-                tracing::warn!(%error, "an earlier session could not be deleted");
+                tracing::warn!(%error, "failed to delete an earlier session");
             }
         }
     }
@@ -307,7 +307,7 @@ impl<'a> RuntimeSession<'a> {
 }
 
 fn interrupted_before_start() -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted before anything was started", "Nothing is lost: try again.")
+    Failure::new(Exit::Interrupted, "interrupted before anything started", "Nothing was lost. Try again.")
 }
 
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
@@ -325,11 +325,9 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     match owner.runtime().info().active_user_runs() {
-        0 => {
-            print::error_line("note: another terminal is still storing something; this process stays until it is done")
-        }
+        0 => print::error_line("note: another terminal is still writing; this process exits when that is done"),
         runs => print::error_line(&format!(
-            "note: {} still at work in this home; this process stays until all have ended (Ctrl-C cancels them)",
+            "note: {} still active in this home; this process exits when all have ended (Ctrl-C cancels them)",
             format::plural(runs, "run is", "runs are")
         )),
     }
@@ -343,13 +341,13 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
             }
             () = interrupt.first(), if !cancelled => {
                 cancelled = true;
-                print::error_line("cancelling; Ctrl-C again leaves at once");
+                print::error_line("cancelling; press Ctrl-C again to exit immediately");
                 // `cancel_all` waits for the runs to end, but no longer than the cancel timeout.
                 owner.cancel_all().await;
                 exit_at = Instant::now() + CANCEL_MARGIN;
             }
             () = tokio::time::sleep_until(exit_at), if cancelled => {
-                print::error_line("note: not every run has ended; `soong run --trace SESSION` resumes what is left");
+                print::error_line("note: some runs have not ended; resume them with `soong run --trace SESSION`");
                 return;
             }
         }
@@ -366,11 +364,12 @@ pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<
 /// Fetches the most recently updated session of a project folder. Fails if there is none.
 pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
     let project = project.ok_or_else(|| {
-        let advice = "Name the session with --session ID, or the folder on the server's machine with --path DIR.";
-        Failure::usage("which session is to go on at the server is not known", advice)
+        let advice =
+            "Give the session with --session ID, or the project folder on the server's machine with --path DIR.";
+        Failure::usage("cannot determine which session to continue on the server", advice)
     })?;
     last_session_of(client.sessions().await?, project).ok_or_else(|| {
-        let what = format!("no session of the project {} can be continued", project.display());
-        Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")
+        let what = format!("the project {} has no session to continue", project.display());
+        Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
     })
 }

@@ -41,26 +41,30 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         None => server.addr.parse().map_err(|error| Failure::usage(format!("server.addr: {error}"), ""))?,
     };
     let no_token = |error: std::io::Error| {
-        let what = format!("the token of the home cannot be had: {error}");
-        Failure::new(Exit::Failed, what, "See what is in the way, and start again.")
+        let what = format!("the token of the home cannot be read or created: {error}");
+        Failure::new(Exit::Failed, what, "Fix the problem and start again.")
     };
     config::make_home(&home).map_err(no_token)?;
     let (token, note) = token::prepare_home_token(&home).map_err(no_token)?;
     let environment = context.environment.with(TOKEN_SECRET_NAME, &token);
     let tokens = Tokens::read(&home, &settings.config, &environment).map_err(|missing| {
-        let what = format!("server.tokens: {} has no token: {}", missing.uid, missing.why);
-        Failure::usage(what, "Set the variable before the server is started, or take the user out.")
+        let what = format!("server.tokens: user {} has no token: {}", missing.uid, missing.why);
+        Failure::usage(what, "Set the variable before starting the server, or remove the user.")
     })?;
     let listener = TcpListener::bind(addr).await.map_err(|error| {
-        let what = format!("nobody can be served on {addr}: {error}");
-        Failure::new(Exit::Refused, what, "End what listens there, or choose another address: --addr 127.0.0.1:0.")
+        let what = format!("cannot listen on {addr}: {error}");
+        Failure::new(
+            Exit::Refused,
+            what,
+            "Stop the program that uses the address, or choose another one: --addr 127.0.0.1:0.",
+        )
     })?;
     // Resume the runs that were active when the last server ended.
     let runtime = builder(context, &home, &settings).environment(environment);
     let owner = Owner::open(runtime, RecoveryPolicy::All).await?;
     let api = Api { limits: BodyLimits::of(server), ..owner.api().clone() };
     let served = Server::start(listener, http::router(api), server, tokens)
-        .map_err(|error| Failure::new(Exit::Failed, format!("nobody can be served on {addr}: {error}"), ""))?;
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot serve on {addr}: {error}"), ""))?;
     if let Some(note) = note {
         print::error_line(&format!("warning: {note}"));
     }
@@ -70,10 +74,10 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
     drop(notified);
     if !context.global.json {
         let parked = match owner.runtime().info().live_user_runs() {
-            0 => "nothing is at work".to_owned(),
-            runs => format!("{} on with the next server", format::plural(runs, "run goes", "runs go")),
+            0 => "no active runs".to_owned(),
+            runs => format!("{} when the server restarts", format::plural(runs, "run resumes", "runs resume")),
         };
-        print::error_line(&format!("ending: {parked}; Ctrl-C again leaves at once"));
+        print::error_line(&format!("shutting down: {parked}; press Ctrl-C again to exit immediately"));
     }
     // Accept no new connections; open requests may finish.
     served.stop_accepting();
@@ -87,7 +91,7 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
     let (url, home) = (format!("http://{addr}"), owner.runtime().info().home().display().to_string());
     if !addr.ip().is_loopback() {
         print::error_line(&format!(
-            "warning: {addr} can be reached from elsewhere, and nothing is encrypted: put a proxy with TLS in front"
+            "warning: {addr} is reachable from other machines without encryption: use a TLS proxy"
         ));
     }
     let resumed = owner.runtime().info().interrupted_runs().resumed.len();
@@ -97,7 +101,7 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
     }
     let resumed = match resumed {
         0 => String::new(),
-        runs => format!("; {} on", format::plural(runs, "run goes", "runs go")),
+        runs => format!("; {} resumed", format::plural(runs, "run", "runs")),
     };
     print::line(&format!("serving {} on {url}{resumed}", text::safe_line(&home)))?;
     print::line(&format!("the token is in {}", text::safe_line(&format!("{home}/server.token"))))

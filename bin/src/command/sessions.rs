@@ -126,12 +126,12 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
 fn runs(source: &Source, session: &Session, asks: bool) -> String {
     match (session.live_runs, source, asks) {
         (0, ..) => "idle".to_owned(),
-        (count, Source::Owner(..), false) => format!("{count} at work"),
-        (count, Source::Owner(..), true) => format!("{count} at work, asks"),
-        (count, Source::Disk(records), false) if records.is_owned() => format!("{count} at work"),
-        (count, Source::Disk(records), true) if records.is_owned() => format!("{count} at work, asks"),
-        (count, Source::Disk(_), false) => format!("{count} left unfinished"),
-        (count, Source::Disk(_), true) => format!("{count} parked, asks"),
+        (count, Source::Owner(..), false) => format!("{count} active"),
+        (count, Source::Owner(..), true) => format!("{count} active, waiting for input"),
+        (count, Source::Disk(records), false) if records.is_owned() => format!("{count} active"),
+        (count, Source::Disk(records), true) if records.is_owned() => format!("{count} active, waiting for input"),
+        (count, Source::Disk(_), false) => format!("{count} interrupted"),
+        (count, Source::Disk(_), true) => format!("{count} unfinished, waiting for input"),
     }
 }
 
@@ -149,12 +149,9 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     print::line(&format!("project   {}", text::safe_line(&session.project_dir)))?;
     print::line(&format!("created   {} UTC", format::time(session.created_at)))?;
     print::line(&format!("updated   {} UTC", format::time(session.updated_at)))?;
-    print::line(&format!(
-        "runs      {}",
-        format::plural(session.live_runs as usize, "has not ended", "have not ended")
-    ))?;
+    print::line(&format!("runs      {}", format::plural(session.live_runs as usize, "unfinished", "unfinished")))?;
     for ask in source.open_requests(Some(&session.session_id)).await? {
-        print::line(&format!("asks      {}", ask.summary()))?;
+        print::line(&format!("waits for {}", ask.summary()))?;
     }
     print::line("")?;
     traces::table(&all, context)?;
@@ -178,7 +175,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-        let hint = format!("Look closer: {soong} artifacts show NAME --session {}", session.session_id);
+        let hint = format!("Details: {soong} artifacts show NAME --session {}", session.session_id);
         print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
     }
     Ok(Exit::Success)

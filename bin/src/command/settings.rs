@@ -74,7 +74,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     head("home", &home.display().to_string(), home_origin)?;
     match file {
         Some(path) => head("file", &path.display().to_string(), file_origin)?,
-        None => head("file", "none: everything has its default", "`soong init` writes one")?,
+        None => head("file", "none (all settings have their defaults)", "create it with `soong init`")?,
     }
     print::line("")?;
     lines(&shown, file, context)?;

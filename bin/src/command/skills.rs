@@ -37,7 +37,7 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
         print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
     }
     for fault in faults {
-        print::error_line(&format!("left out: {}", text::safe_line(&fault)));
+        print::error_line(&format!("skipped: {}", text::safe_line(&fault)));
     }
     Ok(Exit::Success)
 }
@@ -46,7 +46,7 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
     let (skills, _) = look(context, path)?;
     let skill = skills.get(name).ok_or_else(|| {
         let known: Vec<String> = skills.list().map(|skill| text::safe_line(&skill.name)).collect();
-        let what = format!("there is no skill {name:?}; there is: {}", known.join(", "));
+        let what = format!("no skill {name:?}; available: {}", known.join(", "));
         Failure::new(Exit::NotFound, what, "See `soong skills list`.")
     })?;
     match context.global.json {
@@ -59,9 +59,8 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
 /// Reads the skills that are available in a project, and returns the errors of project files that are ignored.
 fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
     let (settings, home) = (context.settings()?, context.home()?);
-    let skills = Skills::load(&home).map_err(|error| {
-        Failure::usage(error.message, "Correct that file; `soong doctor` names all that are at fault.")
-    })?;
+    let skills = Skills::load(&home)
+        .map_err(|error| Failure::usage(error.message, "Correct that file; `soong doctor` lists all invalid files."))?;
     let project: PathBuf = path.unwrap_or(Path::new(".")).canonicalize().map_err(|error| {
         let path = path.unwrap_or(Path::new(".")).display();
         Failure::usage(format!("the project {path} cannot be used: {error}"), "Give a folder that exists: --path DIR.")

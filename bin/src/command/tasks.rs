@@ -40,7 +40,7 @@ pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result
             cleaned(context, &report)?;
             if !report.failed.is_empty() {
                 let what = format!("{} could not be deleted", report.failed.len());
-                return Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."));
+                return Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."));
             }
         }
     }
@@ -67,10 +67,14 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
     print::table(&["SESSION", "STATUS", "LINES", "WRITTEN (UTC)", "MISSION", "FILE"], &rows)?;
     if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
-        print::line_or_stderr(context.terminal, Hue::Dim, "unfinished: its run is at work, or was cut off")?;
+        print::line_or_stderr(context.terminal, Hue::Dim, "unfinished: the run is active or was interrupted")?;
     }
     if tasks.iter().any(|task| task.kept_in == TaskPlace::Home) {
-        print::line_or_stderr(context.terminal, Hue::Dim, "some lie in the home: the project was not written to")?;
+        print::line_or_stderr(
+            context.terminal,
+            Hue::Dim,
+            "some journals are in the home: the project was not modified",
+        )?;
     }
     Ok(())
 }
@@ -88,7 +92,7 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
             vec![format::time(candidate.modified_at), reason, candidate.path.display().to_string()]
         })
         .collect();
-    if !cleanup::print_candidates(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)? {
+    if !cleanup::print_candidates(&["WRITTEN (UTC)", "REASON", "FILE"], &rows)? {
         return Ok(());
     }
     let all = format::plural(report.candidates.len(), "task journal", "task journals");

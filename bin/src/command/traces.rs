@@ -102,7 +102,7 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
         None => status.to_owned(),
     };
     let is_main = trace.trace_id.as_str() == trace.session_id.as_str();
-    let session = if is_main { "the same: its main trace".to_owned() } else { trace.session_id.to_string() };
+    let session = if is_main { "same id (main trace)".to_owned() } else { trace.session_id.to_string() };
     let mut facts = vec![
         ("trace", trace.trace_id.to_string()),
         ("session", session),
@@ -164,7 +164,7 @@ async fn messages(context: &Context<'_>, source: &Source, id: &str, all: bool) -
 
 fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result<(), Failure> {
     let answers = message.tool_call_id.as_ref().map_or_else(String::new, |id| format!(" answers {id}"));
-    let partial = if message.partial { " (cut off)" } else { "" };
+    let partial = if message.partial { " (partial)" } else { "" };
     let head = format!("#{} {}{answers}{partial}{mark}", message.sequence, message.role.as_str());
     print::line(&context.terminal.stdout.paint(Hue::Bold, &text::safe_line(&head)))?;
     if !message.content.is_empty() {
@@ -232,8 +232,8 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
 
 /// Returns the failure for a trace with a run that has not ended and that no process executes.
 fn interrupted(id: &str, cursor: u64) -> Failure {
-    let what = format!("trace {id} was interrupted at event {cursor}, and no process continues it");
-    Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
+    let what = format!("trace {id} was interrupted at event {cursor}, and no process is executing it");
+    Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\"")
 }
 
 /// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
@@ -261,8 +261,8 @@ async fn finish_following(context: &Context<'_>, id: &str, cursor: u64, pid: u32
     if !trace.status.is_open() {
         return Ok(Exit::Success);
     }
-    let what = format!("process {pid}, which was at work on trace {id}, has gone; its last recorded event is {cursor}");
-    Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""))
+    let what = format!("process {pid}, which executed trace {id}, has exited; its last recorded event is {cursor}");
+    Err(Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\""))
 }
 
 /// Prints all stored events after `since` and returns the id of the last one.
@@ -291,7 +291,7 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     // A reflection run does not change the status of its trace.
     let is_reflecting = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
     if !trace.status.is_open() && !is_reflecting {
-        let what = format!("no run is at work on trace {id} (nothing_running)");
+        let what = format!("trace {id} has no active run (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
     }
     // The run was interrupted with its process: an owner is needed to end it, if necessary this process.
@@ -323,7 +323,7 @@ async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trac
             Some(Ok(StreamItem::Delta(_) | StreamItem::Lost(_))) => {}
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
             Some(Err(_)) | None => {
-                let what = format!("process {pid} has gone before it said that the run has ended");
+                let what = format!("process {pid} exited before the run ended");
                 return Err(Failure::new(Exit::Failed, what, "See `soong tree`."));
             }
         }
@@ -332,7 +332,7 @@ async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trac
     if context.global.json {
         print::json(&run)?;
     } else {
-        print::line(&format!("run {} on trace {id} has ended: {}", stopped.run_id, run.run.status.as_str()))?;
+        print::line(&format!("run {} of trace {id} ended: {}", stopped.run_id, run.run.status.as_str()))?;
     }
     Ok(Exit::Success)
 }

@@ -115,9 +115,9 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
         facts.push(format!("turn {}", run.turn));
         facts.push(format!("{} tok", format::count(run.tokens)));
         facts.extend(run.cost.filter(|cost| *cost > Usd::default()).map(format_usd));
-        facts.extend((run.asks > 0).then(|| format::plural(run.asks as usize, "answer awaited", "answers awaited")));
+        facts.extend((run.asks > 0).then(|| format::plural(run.asks as usize, "open request", "open requests")));
         let quiet = run.last_progress.filter(|_| run.stuck).map(|at| age(at, frame.now));
-        facts.extend(quiet.map(|quiet| format!("stuck: nothing has come of it for {quiet}")));
+        facts.extend(quiet.map(|quiet| format!("stuck: no progress for {quiet}")));
     }
     if view.restarts > 0 {
         facts.push(format!("{} of {} restarts", view.restarts, view.restart_limit));
@@ -153,21 +153,21 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
         return print::json(&json!({ "source": "disk", "pid": pid, "children": children }));
     }
     if sessions.is_empty() {
-        return print::line(&format!("nothing is at work in {}", records.home().display()));
+        return print::line(&format!("no unfinished runs in {}", records.home().display()));
     }
     // An owner that has a socket but does not answer was reported before.
     let pid = offline_store::owner(records.home());
     if let Some(pid) = pid.filter(|_| !socket::is_served(records.home())) {
         print::error_line(&format!(
-            "note: process {pid} owns this home and has no control socket: its runs are shown as they are recorded"
+            "note: process {pid} owns this home but has no control socket: its runs are shown as recorded on disk"
         ));
     } else if pid.is_none() && !found.interrupted.is_empty() {
         print::error_line(
-            "note: no process owns this home: runs were cut off; `soong run --trace SESSION` goes on with them",
+            "note: no process owns this home: runs were interrupted; resume them with `soong run --trace SESSION`",
         );
     }
     if !found.awaiting_input.is_empty() {
-        print::error_line("note: runs wait for people: `soong questions list`, `soong permissions list`");
+        print::error_line("note: runs are waiting for input: see `soong questions list` and `soong permissions list`");
     }
     let frame = frame(context);
     for (session, runs) in &sessions {

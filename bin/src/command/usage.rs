@@ -34,7 +34,7 @@ fn time_before(span: Duration) -> Timestamp {
 
 fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result<(), Failure> {
     if report.usage.is_empty() {
-        return print::line("nothing has run");
+        return print::line("no usage");
     }
     let head = match by {
         cli::UsageBy::Day => "DAY (UTC)",
@@ -46,7 +46,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     rows.push(cells("total", &report.total, unicode));
     print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
-        let hint = "a price is known where config.toml had one, [prices.\"MODEL\"], when the model was called";
+        let hint = "a cost is known only if config.toml had a price, [prices.\"MODEL\"], when the model was called";
         print::line_or_stderr(context.terminal, Hue::Dim, hint)?;
     }
     Ok(())

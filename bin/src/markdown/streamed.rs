@@ -95,7 +95,7 @@ impl Streamed {
             Some(_) if before.settled.is_empty() => render(whole, page),
             Some(rest) => before.draw(rest, page),
             None => {
-                let note = "The text above was incomplete. The whole one:";
+                let note = "The text above was incomplete. Full text:";
                 let mut lines =
                     vec![StyledLine::default(), StyledLine::of(Hue::Dim, note).cut(page.width, page.ellipsis())];
                 lines.push(StyledLine::default());

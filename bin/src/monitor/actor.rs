@@ -124,9 +124,9 @@ impl Actor {
         match (&self.record, self.alarm()) {
             (Some(record), _) => record.status.as_str(),
             (None, _) if self.has_ended && self.view.run.is_some() => "ended",
-            (None, _) if self.has_ended => "left",
+            (None, _) if self.has_ended => "stopped",
             (None, Some(Alert::Stuck)) => "stuck",
-            (None, Some(Alert::NeedsInput)) => "asks",
+            (None, Some(Alert::NeedsInput)) => "asking",
             _ if self.is_down() => "down",
             (None, _) => &self.view.state,
         }
@@ -138,7 +138,7 @@ impl Actor {
             (Some(Alert::Stuck | Alert::Failed), _) => Hue::Red,
             (Some(Alert::NeedsInput), _) => Hue::Yellow,
             (_, "completed") => Hue::Green,
-            (_, "idle" | "queued" | "ended" | "left" | "cancelled") => Hue::Dim,
+            (_, "idle" | "queued" | "ended" | "stopped" | "cancelled") => Hue::Dim,
             (_, "running") => Hue::Cyan,
             _ => Hue::Yellow,
         }

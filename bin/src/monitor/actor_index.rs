@@ -324,7 +324,7 @@ mod tests {
                 "runtime_supervisor:0 running",
                 "session:s running",
                 "session_supervisor:0 running",
-                "sub_agent_supervisor:s left",
+                "sub_agent_supervisor:s stopped",
             ]
         );
         // When a session is started again, its runs are below it again.

@@ -72,7 +72,7 @@ pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     let area = *buffer.area();
     let cells = monitor.cells;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
-        let text = format!("too small: {} x {} at least", MIN_SIZE.0, MIN_SIZE.1);
+        let text = format!("too small: needs {} x {}", MIN_SIZE.0, MIN_SIZE.1);
         cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
         return;
     }
@@ -121,13 +121,13 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         &StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)),
     );
     let link = match &monitor.connection {
-        Connection::Searching => StyledLine::of(Hue::Yellow, " looking"),
+        Connection::Searching => StyledLine::of(Hue::Yellow, " connecting"),
         Connection::Connected { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
-        Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " gone"),
+        Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " offline"),
         Connection::Connected { pid, version } => {
             StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::safe_line(version)))
         }
-        Connection::Lost(_) => StyledLine::of(Hue::Red, " gone, trying again"),
+        Connection::Lost(_) => StyledLine::of(Hue::Red, " offline, reconnecting"),
     };
     put_right(cells, buffer, area, 0, &link);
     if area.height < 2 {
@@ -143,7 +143,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
         said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
     }
     let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
-    said.push(StyledLine::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
+    said.push(StyledLine::of(Hue::Plain, format!("{} active", used(at_work.tokens, at_work.cost))));
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
         said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
@@ -159,7 +159,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     }
     said.push(StyledLine::of(Hue::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
     if forest.dropped > 0 {
-        said.push(StyledLine::of(Hue::Yellow, format!("{} changes missed", forest.dropped)));
+        said.push(StyledLine::of(Hue::Yellow, format!("{} changes dropped", forest.dropped)));
     }
     let mut line = StyledLine::default();
     for part in said {
@@ -183,15 +183,16 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     let forest = &monitor.actors;
     let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
-        line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
+        line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}."))
+            .and(Hue::Plain, " Press q to see its answer");
     }
     let Some((worst, first)) = forest.alerts().next() else { return (line.width() > 0).then_some(line) };
     let first = forest.get(first)?;
     for (alarm, hue, one, many) in [
         (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
-        (Alert::NeedsInput, Hue::Yellow, "asks you", "ask you"),
+        (Alert::NeedsInput, Hue::Yellow, "needs input", "need input"),
         (Alert::Failed, Hue::Red, "has failed", "have failed"),
-        (Alert::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
+        (Alert::Restarted, Hue::Yellow, "was restarted", "were restarted"),
     ] {
         let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
@@ -205,7 +206,7 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         _ => None,
     };
     let since = since.map_or_else(String::new, |at| format!(" for {}", format::age(now.millis_since(at))));
-    let key = if worst == Alert::NeedsInput { "  (a answers)" } else { "  (n goes there)" };
+    let key = if worst == Alert::NeedsInput { "  (a: answer)" } else { "  (n: select)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
         line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
@@ -230,7 +231,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         now,
     };
     let why =
-        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("cannot be read: {}", text::safe_line(why))));
+        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("read failed: {}", text::safe_line(why))));
     let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
     let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
         // Lines rendered from records alone are reused until the records change.
@@ -288,24 +289,24 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if let Dialog::Filter(typed) = &monitor.dialog {
         return StyledLine::of(Hue::Cyan, "/")
             .and(Hue::Plain, text::safe_line_keep_spaces(&typed.text))
-            .and(Hue::Dim, "_  (Enter keeps it, Esc shows all)");
+            .and(Hue::Dim, "_  (Enter: keep filter, Esc: show all)");
     }
     if let Some((hue, note)) = monitor.note(now) {
         return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
     }
     let asks = monitor.asks.list().len();
     let answer = format!("answer ({asks})");
-    let mut hints = vec![("q", "leave"), ("?", "help")];
+    let mut hints = vec![("q", "exit"), ("?", "help")];
     if asks > 0 {
         hints.push(("a", &answer));
     }
     if monitor.detail.has_focus {
         hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
         match monitor.detail.pane {
-            Pane::Artifacts if monitor.detail.is_list() => hints.push(("Enter", "look")),
+            Pane::Artifacts if monitor.detail.is_list() => hints.push(("Enter", "preview")),
             Pane::Artifacts => hints.push(("Esc", "list")),
-            Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "in short")),
-            Pane::Events | Pane::Messages => hints.push(("Enter", "in full")),
+            Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "summary")),
+            Pane::Events | Pane::Messages => hints.push(("Enter", "details")),
             Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
         }
         if monitor.detail.pane.grows() {
@@ -314,7 +315,7 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     } else {
         hints.extend([
             ("Tab", "pane"),
-            ("n", "next to look at"),
+            ("n", "next alert"),
             ("/", "filter"),
             ("s", "sort"),
             ("c", "cancel"),

@@ -95,7 +95,7 @@ impl Feed {
 
 /// Returns the input that reports that the home has no owner.
 fn not_connected(request: MonitorRequest) -> Option<MonitorInput> {
-    let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
+    let error = || ErrorInfo::retryable(ErrorCode::Closing, "not connected to the owner process of the home");
     Some(match request {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
         MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
@@ -161,7 +161,7 @@ async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
             Discovery::Unresponsive => Err(unresponsive().message),
             Discovery::Unreachable(error) => Err(error.message),
             Discovery::None => {
-                Err("nobody is at work in this home: waiting for `soong run`, `soong serve` or another".to_owned())
+                Err("no process owns this home: waiting for `soong run`, `soong serve` or another command".to_owned())
             }
         },
     }
@@ -221,7 +221,7 @@ async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<Re
             let lines = match view.content {
                 Some(text) => preview_lines(&text),
                 None => vec![format!(
-                    "this is no text: `soong artifacts get {name} --session {} -o FILE` writes it to a file",
+                    "not a text artifact: write it to a file with `soong artifacts get {name} --session {} -o FILE`",
                     want.session
                 )],
             };
@@ -282,14 +282,14 @@ async fn execute_command(source: &Source, client: &Client, deed: Command) -> Res
         Command::Cancel(runs) => cancel(client, runs).await,
         Command::Kill(actor) => {
             client.crash_actor(&actor).await.map_err(said)?;
-            Ok(format!("{actor} was made to crash: its supervisor starts it again"))
+            Ok(format!("crashed {actor}; its supervisor restarts it"))
         }
         Command::Decide { id, decision, reason } => {
             client.named("monitor").decide(&id, decision, reason).await.map_err(said)?;
             Ok(match decision {
-                Decision::AllowOnce => "allowed, once",
-                Decision::AllowForSession => "allowed, for the session",
-                Decision::Deny => "refused",
+                Decision::AllowOnce => "allowed once",
+                Decision::AllowForSession => "allowed for the session",
+                Decision::Deny => "denied",
             }
             .to_owned())
         }
@@ -314,5 +314,5 @@ async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
         }
     }
     failed.map_or(Ok(()), Err)?;
-    Ok(format!("asked for the end of {}", format::plural(runs.len(), "run", "runs")))
+    Ok(format!("cancelling {}", format::plural(runs.len(), "run", "runs")))
 }

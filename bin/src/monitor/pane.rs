@@ -124,7 +124,7 @@ pub(crate) struct PaneContext<'a> {
 /// Renders a pane; `None` if its records have not been read yet.
 pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if page.actor.view.run.is_none() && pane != Pane::Facts {
-        return Some(vec![StyledLine::of(Hue::Dim, "only runs have that: select one")]);
+        return Some(vec![StyledLine::of(Hue::Dim, "available for runs only: select a run")]);
     }
     match pane {
         Pane::Facts => Some(facts::lines(page)),

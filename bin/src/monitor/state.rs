@@ -348,7 +348,7 @@ impl Monitor {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
-                self.show_note(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
+                self.show_note(Hue::Yellow, "cancelling the run; press Ctrl-C again to exit", now);
                 MonitorRequest::Execute(Command::Cancel(vec![run]))
             }
             _ => MonitorRequest::Exit,
@@ -360,17 +360,18 @@ impl Monitor {
         let at = alarms.iter().position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
             Some(key) => self.list.select(&self.actors, key),
-            None => {
-                self.show_note(Hue::Green, "nothing needs a look: nothing is stuck, asks, has failed or crashed", now)
-            }
+            None => self.show_note(Hue::Green, "no alerts: no actor is stuck, asking, failed or restarted", now),
         }
         None
     }
 
     fn answer(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         if self.asks.list().is_empty() {
-            let message =
-                if self.asks.await_requests(&self.actors) { "reading what is asked" } else { "nothing is asked" };
+            let message = if self.asks.await_requests(&self.actors) {
+                "reading the pending requests"
+            } else {
+                "no pending requests"
+            };
             self.show_note(Hue::Green, message, now);
             return None;
         }
@@ -395,7 +396,7 @@ impl Monitor {
             (Some(run), _) => {
                 let below = match self.actors.tree_of(&run).len().saturating_sub(1) {
                     0 => String::new(),
-                    below => format!(" with {} below it", format::plural(below, "run", "runs")),
+                    below => format!(" and its {}", format::plural(below, "sub-agent", "sub-agents")),
                 };
                 Some((format!("the run {}{below}", actor.name()), vec![run]))
             }
@@ -406,14 +407,14 @@ impl Monitor {
                 };
                 let runs: Vec<RunId> = self.actors.iter().filter(of_session).filter_map(Actor::run_id).collect();
                 let count = format::plural(runs.len(), "run", "runs");
-                (!runs.is_empty()).then(|| (format!("{count} of the session, with all below"), runs))
+                (!runs.is_empty()).then(|| (format!("{count} of the session, including sub-agents"), runs))
             }
             _ => None,
         };
         let Some((what, runs)) = what else {
             self.show_note(
                 Hue::Yellow,
-                "there is nothing to cancel: select a run that is at work, or a session with one",
+                "nothing to cancel: select an active run, or a session with an active run",
                 now,
             );
             return None;
@@ -428,20 +429,16 @@ impl Monitor {
             ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
         );
         if may && actor.has_ended {
-            self.show_note(Hue::Yellow, "its actor has gone: there is nothing that could crash", now);
+            self.show_note(Hue::Yellow, "the actor has already stopped: nothing to crash", now);
             return None;
         }
         if !may {
-            self.show_note(
-                Hue::Yellow,
-                "only runs, sessions, working sets and model gateways can be made to crash",
-                now,
-            );
+            self.show_note(Hue::Yellow, "only runs, sessions, working sets and model gateways can be crashed", now);
             return None;
         }
         let limit = &actor.view.restart_limit;
         let question = format!(
-            "Make the actor of {} crash, to see it come back? {} restarts so far, limit {limit}",
+            "Crash the actor of {} to test its restart? {} restarts so far, limit {limit}",
             actor.name(),
             actor.view.restarts
         );
@@ -452,7 +449,7 @@ impl Monitor {
     fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let Some(run) = &actor.view.run else {
-            self.show_note(Hue::Yellow, "only a run's trace can be exported: select a run", now);
+            self.show_note(Hue::Yellow, "only runs can be exported: select a run", now);
             return None;
         };
         let trace = run.trace_id.clone();

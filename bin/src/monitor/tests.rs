@@ -115,7 +115,7 @@ fn sample_tree() -> TreeEvent {
     let mut stuck = child("stuck", "Explore the folder `vendor/`", 9_100, -290);
     (stuck.activity, stuck.last_error) = (
         "tool bash".to_owned(),
-        Some("model call, try 1: rate_limited: the service is busy (429), try again in 20 s".to_owned()),
+        Some("model call, attempt 1: rate_limited: the service is busy (429), try again in 20 s".to_owned()),
     );
     stuck.run.as_mut().unwrap().stuck = true;
     let mut asks = child("asks", "Explore the folder `docs/`", 7_000, -65);

@@ -216,7 +216,7 @@ impl RunTable {
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = format_activity("waiting", reason),
             Event::Model(ModelEvent::Retrying { attempt, .. }) => {
-                entry.activity = format!("model call, try {}", attempt + 1)
+                entry.activity = format!("model call, attempt {}", attempt + 1)
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
@@ -229,7 +229,7 @@ impl RunTable {
             }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::safe_line(name)),
             Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
-                entry.activity = format_activity("asks for permission", &format!("{tool} of {target}"));
+                entry.activity = format_activity("requests permission", &format!("{tool} {target}"));
             }
             _ => {}
         }

@@ -37,7 +37,7 @@ impl Counts {
     /// Formats the counts that are not 0: `2 queued, 3 done`.
     pub(crate) fn summary(&self) -> String {
         let named = [
-            (self.working, "at work"),
+            (self.working, "active"),
             (self.waiting, "waiting"),
             (self.queued, "queued"),
             (self.done, "done"),
@@ -141,13 +141,13 @@ mod tests {
         let now = Timestamp::from_millis(60_000);
         for (runs, want) in [
             (vec![], "0.0 s"),
-            (vec![(DisplayState::Active, 0, None, 48_000, None)], "12 s   1 at work"),
+            (vec![(DisplayState::Active, 0, None, 48_000, None)], "12 s   1 active"),
             (
                 vec![
                     (DisplayState::Active, 5_000, Some(1), 1_000, None),
                     (DisplayState::Done, 100, Some(2), 2_000, Some(3_000)),
                 ],
-                "59 s   1 at work, 1 done   5.1k tok   $0.0300",
+                "59 s   1 active, 1 done   5.1k tok   $0.0300",
             ),
             (
                 vec![

@@ -135,7 +135,9 @@ fn rejection_reason(text: &str) -> Option<String> {
     }
     // `user:` is the only prefix with a meaning. The text after it is the name.
     if text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("user:")) {
-        return Some("'user:' says whose an artifact is, once, and is no part of its name".to_owned());
+        return Some(
+            "the prefix 'user:' selects the user scope, is given once, and is not part of the name".to_owned(),
+        );
     }
     let mut reader = NameValidator::default();
     if let Some((c, flaw)) = text.chars().find_map(|c| Some((c, reader.check_next(c)?))) {
@@ -145,9 +147,9 @@ fn rejection_reason(text: &str) -> Option<String> {
         return Some("it begins or ends with a dot, dash or space".to_owned());
     }
     if is_device_name(text) {
-        return Some("it is a device's name on some systems".to_owned());
+        return Some("it is a device name on some systems".to_owned());
     }
-    is_id(text).then(|| "it looks like an artifact's id".to_owned())
+    is_id(text).then(|| "it looks like an artifact id".to_owned())
 }
 
 /// Character-by-character validator with the context that its checks need.
@@ -170,11 +172,11 @@ impl NameValidator {
         match self.current_letter {
             Some((letter, marks)) if mark => {
                 if marks == MAX_MARKS {
-                    return Some("is one mark too many on a letter");
+                    return Some("exceeds the number of marks allowed on one letter");
                 }
                 // Marks of other scripts after a Latin letter look like punctuation (`userः`).
                 if letter < '\u{250}' && c > '\u{36f}' {
-                    return Some("is a mark of another script than its letter");
+                    return Some("is a mark of a different script than its letter");
                 }
                 self.current_letter = Some((letter, marks + 1));
             }
@@ -182,7 +184,7 @@ impl NameValidator {
             _ if c == ' ' && self.previous == Some(' ') => return Some("follows another space"),
             // SARA AM is typed as one letter. Its two parts look the same.
             _ if self.after_nikhahit && matches!(c, '\u{e32}' | '\u{eb2}') => {
-                return Some("is a half of a split SARA AM");
+                return Some("is one part of a split SARA AM");
             }
             _ => self.current_letter = c.is_alphabetic().then_some((c, 0)),
         }
@@ -216,25 +218,25 @@ fn char_error(c: char) -> Option<&'static str> {
         | '\u{fe00}'..='\u{fe0f}'
         | '\u{ffa0}'
         | '\u{16fe4}'
-        | '\u{e0100}'..='\u{e01ef}' => Some("cannot be seen"),
+        | '\u{e0100}'..='\u{e01ef}' => Some("is invisible"),
         // Letters by category that look like `:`, `.`, `/` or `\`.
         '\u{2d0}' | '\u{2cc6}' | '\u{2cc7}' | '\u{3033}'..='\u{3035}' | '\u{a4f8}'..='\u{a4fd}' => {
-            Some("passes for a separator")
+            Some("looks like a separator")
         }
         // Keyboards produce whole syllables and the compatibility letters that `is_compatibility_form` accepts.
         '\u{1100}'..='\u{11ff}' | '\u{a960}'..='\u{a97f}' | '\u{d7b0}'..='\u{d7ff}' => {
-            Some("is a piece of a Hangul syllable")
+            Some("is a part of a Hangul syllable")
         }
         // Enclosing marks, and marks for symbols.
         '\u{488}' | '\u{489}' | '\u{1abe}' | '\u{20d0}'..='\u{20ff}' | '\u{a670}'..='\u{a672}' => {
             Some("is not allowed")
         }
         _ if is_combining_mark(c) => {
-            (canonical_combining_class(c) == OVERLAY_CLASS).then_some("strikes its letter out")
+            (canonical_combining_class(c) == OVERLAY_CLASS).then_some("is drawn through its letter")
         }
-        _ if !c.is_alphanumeric() => Some("is no letter or digit"),
+        _ if !c.is_alphanumeric() => Some("is not a letter or digit"),
         _ if is_compatibility_form(c) => {
-            Some("is another form of plain letters or digits, which are to be written instead")
+            Some("is a compatibility form of plain letters or digits: use the plain characters")
         }
         _ => None,
     }

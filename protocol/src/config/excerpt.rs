@@ -47,7 +47,7 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
 /// Replaces the expected type at the end of a parser message, such as `u64`, by words that users understand.
 pub(super) fn plain_type_names(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
-        (&["u8", "u16", "u32", "u64", "usize"], "a whole number from 0 on"),
+        (&["u8", "u16", "u32", "u64", "usize"], "a non-negative whole number"),
         (&["i8", "i16", "i32", "i64", "isize"], "a whole number"),
         (&["f32", "f64"], "a number"),
         (&["a boolean"], "true or false"),
@@ -81,7 +81,7 @@ mod tests {
         for (message, want) in [
             (
                 "invalid type: string \"x\", expected u64",
-                "invalid type: string \"x\", expected a whole number from 0 on",
+                "invalid type: string \"x\", expected a non-negative whole number",
             ),
             ("invalid type: integer `5`, expected a string", "invalid type: integer `5`, expected a string"),
             ("invalid type: integer `5`, expected a boolean", "invalid type: integer `5`, expected true or false"),

@@ -114,19 +114,19 @@ impl ModelConfig {
         };
         let is_value = |text: &String| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
         if !self.headers.keys().chain(self.header_env.keys()).all(is_header) {
-            return Err("headers and header_env: a key is no name of an HTTP header");
+            return Err("headers and header_env: a key is not a valid HTTP header name");
         }
         if !self.headers.values().all(is_value) {
-            return Err("headers: a value holds a control character");
+            return Err("headers: a value contains a control character");
         }
         if !self.header_env.values().all(|name| is_variable_name(name)) {
-            return Err("header_env holds names of environment variables, never the values themselves");
+            return Err("header_env must contain names of environment variables, never the values themselves");
         }
         if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
             return Err(why);
         }
         if Value::Object(self.params.clone()).to_string().contains(TOML_DATE) {
-            return Err("params holds a date, which JSON does not have: write it as text");
+            return Err("params contains a date, which JSON cannot represent: write it as a string");
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn invalid_request_settings_are_rejected() {
         for (setting, part) in [
-            ("headers = { \"a b\" = \"1\" }", "no name of an HTTP header"),
+            ("headers = { \"a b\" = \"1\" }", "not a valid HTTP header name"),
             ("headers = { a = \"1\\n2\" }", "control character"),
             ("header_env = { a = \"sk-1\" }", "names of environment variables"),
             ("params = { model = \"x\" }", "`name` of the profile"),

@@ -78,19 +78,19 @@ impl ServerConfig {
             (
                 !self.allowed_hosts.iter().all(is_host),
                 "server.allowed_hosts",
-                "must be names of hosts, such as soong.example.org or soong.example.org:8443; a `*` stands for nothing",
+                "must be host names, such as soong.example.org or soong.example.org:8443; `*` is not supported",
             ),
             (
                 !self.allowed_origins.iter().all(is_origin),
                 "server.allowed_origins",
-                "must be origins, such as https://example.org or http://localhost:3000; a `*` stands for nothing",
+                "must be origins, such as https://example.org or http://localhost:3000; `*` is not supported",
             ),
             (
                 !self.tokens.keys().all(is_user),
                 "server.tokens",
-                "must name users by letters, digits, '_', '-' or '.', starting with a letter, digit or '_'",
+                "must name users with letters, digits, '_', '-' or '.', starting with a letter, digit or '_'",
             ),
-            (self.tokens.contains_key("local"), "server.tokens", "must not name `local`: its token is server.token"),
+            (self.tokens.contains_key("local"), "server.tokens", "must not name `local`: its token is in server.token"),
             (!self.tokens.values().all(|name| is_variable_name(name)), "server.tokens", NOT_A_VARIABLE_NAME),
         ] {
             if bad {

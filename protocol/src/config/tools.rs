@@ -360,10 +360,10 @@ impl ToolsConfig {
         match search.provider {
             SearchProvider::None => {}
             SearchProvider::Searxng if search.base_url.is_none() => {
-                return Err(("tools.web_search", "a SearXNG instance needs base_url"));
+                return Err(("tools.web_search", "a SearXNG instance requires base_url"));
             }
             SearchProvider::Tavily | SearchProvider::Brave if search.api_key_env.is_none() => {
-                return Err(("tools.web_search", "this provider needs api_key_env"));
+                return Err(("tools.web_search", "this provider requires api_key_env"));
             }
             SearchProvider::Searxng | SearchProvider::Tavily | SearchProvider::Brave => {}
         }
@@ -384,14 +384,17 @@ impl McpConfig {
     pub(super) fn check(&self, name: &str) -> Result<(), (&'static str, &'static str)> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
-            return Err(("mcp", "a server's name has 1 to 32 ASCII letters, digits, '_' or '-'"));
+            return Err(("mcp", "a server name must have 1 to 32 ASCII letters, digits, '_' or '-'"));
         }
         match (&self.command, &self.url) {
             (Some(_), None) | (None, Some(_)) => {}
-            _ => return Err(("mcp", "a server has either command or url")),
+            _ => return Err(("mcp", "a server must set either command or url, but not both")),
         }
         if !self.env.values().chain(self.header_env.values()).all(|name| super::is_variable_name(name)) {
-            return Err(("mcp", "env and header_env hold names of environment variables, never the values themselves"));
+            return Err((
+                "mcp",
+                "env and header_env must contain names of environment variables, never the values themselves",
+            ));
         }
         if self.timeout_ms == 0 || self.start_timeout_ms == 0 {
             return Err(("mcp", "timeout_ms and start_timeout_ms must be at least 1"));

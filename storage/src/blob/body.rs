@@ -110,7 +110,7 @@ pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<Fil
     blocking(move || {
         let failed = |error: io::Error| StoreError::SourceUnreadable(format!("{}: {error}", path.display()));
         if !std::fs::metadata(&path).map_err(failed)?.is_file() {
-            return Err(StoreError::SourceUnreadable(format!("{} is no ordinary file", path.display())));
+            return Err(StoreError::SourceUnreadable(format!("{} is not a regular file", path.display())));
         }
         let file = File::open(&path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > limit_bytes {

@@ -383,7 +383,7 @@ impl Drop for StagingFile {
         let removed = fs::remove_file(&self.path);
         let tidied = self.target.remove_empty_folders();
         for error in [removed.err().filter(|error| !is_not_found(error)), tidied.err()].into_iter().flatten() {
-            tracing::warn!(file = %self.path.display(), %error, "what was written aside stays until its version is deleted");
+            tracing::warn!(file = %self.path.display(), %error, "could not remove a staging file; it is kept until its version is deleted");
         }
     }
 }

@@ -34,20 +34,22 @@ pub struct Bucket {
 pub enum BlobLocationError {
     /// The kind of location is unknown.
     #[error(
-        "{0:?} is no place for artifacts: give \"file\", \"memory\", \"s3://BUCKET/PREFIX\" or \"gs://BUCKET/PREFIX\""
+        "{0:?} is not an artifact location: use \"file\", \"memory\", \"s3://BUCKET/PREFIX\" or \"gs://BUCKET/PREFIX\""
     )]
     Unknown(String),
     /// The name of the bucket is missing.
-    #[error("{0:?} names no bucket: write it as {1}BUCKET/PREFIX")]
+    #[error("{0:?} does not name a bucket: use {1}BUCKET/PREFIX")]
     NoBucket(String, &'static str),
     /// The name of the bucket has an invalid character.
-    #[error("{0:?} is no name of a bucket: use letters, digits, '.', '-' and '_'")]
+    #[error("{0:?} is not a valid bucket name: use letters, digits, '.', '-' and '_'")]
     BadBucket(String),
     /// The prefix has an empty segment, `.`, `..` or a `#`.
-    #[error("{0:?} is no prefix: use segments with '/' between them, none of them empty, \".\" or \"..\", and no '#'")]
+    #[error(
+        "{0:?} is not a valid prefix: use non-empty segments separated by '/', none of them \".\" or \"..\", and no '#'"
+    )]
     BadPrefix(String),
     /// The location needs a cargo feature that this build lacks.
-    #[error("{place} needs a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
+    #[error("{place} requires a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
     FeatureMissing {
         /// The location.
         place: String,
@@ -160,19 +162,19 @@ mod tests {
     #[test]
     fn invalid_location_is_rejected_with_advice() {
         for (text, want) in [
-            ("", "give \"file\""),
-            ("File", "give \"file\""),
-            ("/var/artifacts", "give \"file\""),
-            ("https://b.s3.amazonaws.com", "give \"file\""),
-            ("s3:b", "give \"file\""),
-            ("s3://", "write it as s3://BUCKET"),
-            ("s3:///prefix", "write it as s3://BUCKET"),
-            ("gs://", "write it as gs://BUCKET"),
-            ("s3://me@b/x", "\"me@b\" is no name of a bucket"),
-            ("s3://b/a//b", "\"a//b\" is no prefix"),
-            ("s3://b//", "\"/\" is no prefix"),
-            ("s3://b/../x", "\"../x\" is no prefix"),
-            ("s3://b/a#1", "\"a#1\" is no prefix"),
+            ("", "use \"file\""),
+            ("File", "use \"file\""),
+            ("/var/artifacts", "use \"file\""),
+            ("https://b.s3.amazonaws.com", "use \"file\""),
+            ("s3:b", "use \"file\""),
+            ("s3://", "use s3://BUCKET"),
+            ("s3:///prefix", "use s3://BUCKET"),
+            ("gs://", "use gs://BUCKET"),
+            ("s3://me@b/x", "\"me@b\" is not a valid bucket name"),
+            ("s3://b/a//b", "\"a//b\" is not a valid prefix"),
+            ("s3://b//", "\"/\" is not a valid prefix"),
+            ("s3://b/../x", "\"../x\" is not a valid prefix"),
+            ("s3://b/a#1", "\"a#1\" is not a valid prefix"),
         ] {
             let error = BlobLocation::parse(text).unwrap_err().to_string();
             assert!(error.contains(want), "{text}: {error}");

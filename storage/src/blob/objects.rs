@@ -152,7 +152,7 @@ impl Upload {
             Ok(_) => {
                 let Some(open) = self.state.take() else { return Ok(()) };
                 if let Err(error) = open.delete_note().await {
-                    tracing::debug!(object = %open.key, %error, "the note of an upload stays until its version is deleted");
+                    tracing::debug!(object = %open.key, %error, "could not delete the note of a completed upload; it is kept until its version is deleted");
                 }
                 Ok(())
             }
@@ -182,7 +182,7 @@ impl UploadState {
             self.delete_note().await
         };
         if let Err(error) = cleared.await {
-            tracing::warn!(object = %self.key, %error, "what was sent of a body stays until its version is deleted");
+            tracing::warn!(object = %self.key, %error, "could not remove an unfinished upload; it is kept until its version is deleted");
         }
     }
 

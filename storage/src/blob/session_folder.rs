@@ -138,7 +138,7 @@ impl SessionFolder {
         }
         if let Err(error) = self.sync_parents() {
             // All files are unlinked. At worst a power loss restores files that no row refers to.
-            tracing::warn!(folder = %self.folder.display(), %error, "a folder of a removed session could not be synced");
+            tracing::warn!(folder = %self.folder.display(), %error, "could not sync the folder of a deleted session");
         }
         Ok(())
     }
@@ -183,14 +183,14 @@ impl SessionFolder {
         if exists(&self.trash) && exists(&self.folder) {
             // A late write has recreated the folder; no row refers to its content.
             if let Err(error) = fs::remove_dir_all(&self.folder) {
-                tracing::error!(folder = %self.folder.display(), %error, "a late write is in the way of a session that stays");
+                tracing::error!(folder = %self.folder.display(), %error, "could not restore the files of a session: a late write has recreated its folder");
             }
         }
         if exists(&self.trash)
             && !exists(&self.folder)
             && let Err(error) = fs::rename(&self.trash, &self.folder).and_then(|()| self.sync_parents())
         {
-            tracing::error!(folder = %self.trash.display(), %error, "the files of a session that stays lie aside");
+            tracing::error!(folder = %self.trash.display(), %error, "could not restore the files of a session; they are still in the folder for deleted sessions");
         }
         named
     }
@@ -236,7 +236,7 @@ fn restore_names(folder: &FilePath) {
         if before != path
             && let Err(error) = fs::rename(&path, &before)
         {
-            tracing::error!(file = %path.display(), %error, "a file of a session that stays keeps a wrong name");
+            tracing::error!(file = %path.display(), %error, "could not restore the name of a session's file");
             continue;
         }
         if is_folder {

@@ -38,7 +38,7 @@ struct Plan {
 
 /// Failure of a point, injected by a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("failed on purpose at {0}")]
+#[error("injected failure at {0}")]
 pub struct InjectedFault(pub FaultPoint);
 
 impl From<InjectedFault> for StoreError {
@@ -141,13 +141,13 @@ impl FaultPlan {
     pub fn hit(&self, point: FaultPoint) -> Result<(), InjectedFault> {
         let (delay, outcome) = self.plan().rules.hit(point);
         if !delay.is_zero() {
-            tracing::debug!(%point, ?delay, "a delay on purpose");
+            tracing::debug!(%point, ?delay, "injecting a delay");
             sleep_blocking(delay);
         }
         match outcome {
             None => Ok(()),
             Some(Outcome::Fail) => {
-                tracing::warn!(%point, "a failure on purpose");
+                tracing::warn!(%point, "injecting a failure");
                 Err(InjectedFault(point))
             }
             Some(Outcome::Kill) => kill_process(),

@@ -12,19 +12,19 @@ use super::FaultPoint;
 pub enum FaultRuleError {
     /// There is nothing between two commas.
     #[error(
-        "an element is empty; write POINT[@N|@N..|%P][=kill|fail|delay:MS] or seed=NUMBER, separated by single commas"
+        "an element is empty; use POINT[@N|@N..|%P][=kill|fail|delay:MS] or seed=NUMBER, separated by single commas"
     )]
     Empty,
     /// There is no point with this name.
-    #[error("there is no fault point {name:?}; there are {}", FaultPoint::ALL.map(FaultPoint::as_str).join(", "))]
+    #[error("there is no fault point {name:?}; available: {}", FaultPoint::ALL.map(FaultPoint::as_str).join(", "))]
     Point {
         /// The name in the text.
         name: String,
     },
     /// The condition of a rule cannot be parsed.
     #[error(
-        "in {element:?}, {text:?} does not say when; write @N for the Nth time (N is 1 or more), @N.. for that and all \
-         later ones, or %P for P times in 100 (P is above 0, at most 100)"
+        "in {element:?}, {text:?} is not a valid condition; use @N for the Nth time (N is 1 or more), @N.. for that \
+         and all later times, or %P for a probability of P percent (P is above 0, at most 100)"
     )]
     When {
         /// The element of the list.
@@ -33,7 +33,7 @@ pub enum FaultRuleError {
         text: String,
     },
     /// The action of a rule cannot be parsed.
-    #[error("in {element:?}, {text:?} is no action; write kill, fail, or delay:MS with a number of milliseconds")]
+    #[error("in {element:?}, {text:?} is not a valid action; use kill, fail, or delay:MS (MS in milliseconds)")]
     Action {
         /// The element of the list.
         element: String,
@@ -41,7 +41,7 @@ pub enum FaultRuleError {
         text: String,
     },
     /// The seed is not a number.
-    #[error("{text:?} is no seed; write a whole number, such as seed=42")]
+    #[error("{text:?} is not a valid seed; use a whole number, such as seed=42")]
     Seed {
         /// The text of the seed.
         text: String,
@@ -273,21 +273,21 @@ mod tests {
         for (text, part) in [
             ("", "an element is empty"),
             ("ended,,flush", "an element is empty"),
-            ("endet", "no fault point \"endet\"; there are before_append, "),
+            ("endet", "no fault point \"endet\"; available: before_append, "),
             ("ended @3", "no fault point"),
             ("=kill", "no fault point \"\""),
-            ("ended@0", "\"@0\" does not say when; write @N"),
+            ("ended@0", "\"@0\" is not a valid condition; use @N"),
             ("ended@x=kill", "in \"ended@x=kill\""),
-            ("ended@1..3", "does not say when"),
-            ("ended%0", "does not say when"),
-            ("ended%101", "does not say when"),
-            ("ended%NaN", "does not say when"),
-            ("ended@-1", "does not say when"),
-            ("ended=explode", "\"explode\" is no action; write kill, fail, or delay:MS"),
-            ("ended=", "\"\" is no action"),
-            ("ended=delay:", "is no action"),
-            ("ended=delay:-1", "is no action"),
-            ("seed=x", "\"x\" is no seed"),
+            ("ended@1..3", "is not a valid condition"),
+            ("ended%0", "is not a valid condition"),
+            ("ended%101", "is not a valid condition"),
+            ("ended%NaN", "is not a valid condition"),
+            ("ended@-1", "is not a valid condition"),
+            ("ended=explode", "\"explode\" is not a valid action; use kill, fail, or delay:MS"),
+            ("ended=", "\"\" is not a valid action"),
+            ("ended=delay:", "is not a valid action"),
+            ("ended=delay:-1", "is not a valid action"),
+            ("seed=x", "\"x\" is not a valid seed"),
         ] {
             let mut rules = rules("flush@2");
             let error = rules.add(text).unwrap_err().to_string();

@@ -253,7 +253,7 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn require_deletion(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {
         match deletion::stage(self.conn, id)? {
             Some(stage) if stages.contains(&stage) => Ok(()),
-            _ => Err(not_found("a removal of session", id)),
+            _ => Err(not_found("a pending deletion of session", id)),
         }
     }
 
@@ -311,7 +311,7 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn version(&mut self, new: &'a NewVersion) -> Result<(), WriteError> {
         let last = self.check_next_number(&new.artifact)?;
         if last.stored != last.current {
-            let message = format!("{}, with edits that are no version yet,", new.artifact.label());
+            let message = format!("{}, which has edits without a stored version,", new.artifact.label());
             return Err(already_exists("artifact", message));
         }
         let number = new.artifact.current_version;

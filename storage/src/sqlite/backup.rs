@@ -23,7 +23,7 @@ pub(super) type BlobCursor = (i64, i64);
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     let name = target.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", target.display())))?;
     if target.exists() {
-        return Err(StoreError::Io(format!("{} is there already", target.display())));
+        return Err(StoreError::Io(format!("{} already exists", target.display())));
     }
     conn.execute("VACUUM INTO ?1", [name]).and_then(|_| migrate::clear_store_id(target)).map_err(store_error)?;
     let synced = fs::File::open(target).and_then(|file| file.sync_all());

@@ -53,7 +53,7 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
         .map_err(|error| with_path(path, error))?;
     if found == 0 && tables > 0 {
         return Err(StoreError::Corrupt(format!(
-            "{} is a database of another program: move it away or choose another home",
+            "{} is a database of another program: move it to another folder, or choose another home",
             path.display()
         )));
     }
@@ -64,14 +64,16 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
 /// example, opening a pipe would block until another process opens its other end.
 fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
-        let why = "and no database: move it away or choose another home";
+        let why = "and not a database: move it to another folder, or choose another home";
         Err(StoreError::Corrupt(format!("{} is {what} {why}", path.display())))
     };
     match fs::metadata(path) {
         Ok(file) if file.is_dir() => refuse("a folder"),
         Ok(file) if !file.is_file() => refuse("a pipe, a device or a socket"),
         Ok(file) => Ok(Some(file.len())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => refuse("a link to nothing"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => {
+            refuse("a broken symbolic link")
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::Io(format!("{}: {error}", path.display()))),
     }
@@ -84,8 +86,8 @@ fn check_empty(path: &Path) -> Result<u32, StoreError> {
     match home_files.iter().find(|trace| trace.exists()) {
         None => Ok(0),
         Some(trace) => Err(StoreError::Corrupt(format!(
-            "{} is empty, but {} exists, so the database was truncated: restore a backup; or, to start without its \
-             history, move both away",
+            "{} is empty, but {} exists, so the database was truncated: restore a backup, or, to start without its \
+             history, move both to another folder",
             path.display(),
             trace.display()
         ))),
@@ -101,13 +103,14 @@ fn with_suffix(path: &Path, ending: &str) -> PathBuf {
 
 /// Creates a database of the newest version of `steps`, atomically. The file must not exist.
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
-    let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
+    let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be created: {error}", path.display()));
     // SQLite would apply a log that an earlier database left to the new one.
     for log in [with_suffix(path, "-wal"), with_suffix(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
             let (path, log) = (path.display(), log.display());
-            let why =
-                format!("{path} does not exist, but its log {log} does: restore the database, or move the log away");
+            let why = format!(
+                "{path} does not exist, but its log {log} does: restore the database, or move the log elsewhere"
+            );
             return Err(StoreError::Corrupt(why));
         }
     }
@@ -207,7 +210,7 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = with_suffix(path, &format!(".v{version}.bak"));
     let partial = with_suffix(&whole, ".half");
-    let failed = |error: std::io::Error| StoreError::Io(format!("no backup before a migration: {error}"));
+    let failed = |error: std::io::Error| StoreError::Io(format!("the backup before the migration failed: {error}"));
     if partial.exists() {
         fs::remove_file(&partial).map_err(failed)?;
     }
@@ -218,7 +221,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
         .map_err(|error| with_path(path, error))?;
     fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
     fs::rename(&partial, &whole).map_err(failed)?;
-    tracing::info!(backup = %whole.display(), "the database was copied before its migration");
+    tracing::info!(backup = %whole.display(), "backed up the database before its migration");
     Ok(())
 }
 
@@ -226,7 +229,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
 fn with_path(path: &Path, error: rusqlite::Error) -> StoreError {
     match store_error(error) {
         StoreError::Corrupt(why) => StoreError::Corrupt(format!(
-            "{} is no database that soong can read ({why}): move it away or restore a backup",
+            "{} is not a database that soong can read ({why}): restore a backup, or move it to another folder",
             path.display()
         )),
         StoreError::Io(why) => StoreError::Io(format!("{}: {why}", path.display())),
@@ -320,7 +323,10 @@ mod tests {
             let refused = check(&path, TWO).unwrap_err();
             match path.file_stem().and_then(|stem| stem.to_str()) {
                 Some("newer") => assert_eq!(refused, StoreError::NewerFormat { found: 9, known: 2 }),
-                _ => assert!(matches!(&refused, StoreError::Corrupt(why) if why.contains("move it away")), "{refused}"),
+                _ => assert!(
+                    matches!(&refused, StoreError::Corrupt(why) if why.contains("move it to another folder")),
+                    "{refused}"
+                ),
             }
             assert_eq!(fs::read(&path).unwrap(), before);
         }

@@ -83,7 +83,7 @@ impl SqliteStore {
         migrate::migrate(&path, &conn, MIGRATIONS)?;
         if let Err(error) = migrate::assign_store_id(&conn) {
             // A full disk does not prevent reading; the next start retries.
-            tracing::warn!(%error, "the database gets no number");
+            tracing::warn!(%error, "could not assign an id to the database");
         }
         let mut store = Self {
             path,
@@ -108,7 +108,7 @@ impl SqliteStore {
         let set = set_log_size(conn, pages);
         match set {
             Ok(()) => self.checkpoint_pages = pages,
-            Err(error) => tracing::warn!(%error, "the size of the log cannot be set"),
+            Err(error) => tracing::warn!(%error, "could not set the size limit of the write-ahead log"),
         }
     }
 
@@ -141,13 +141,13 @@ impl SqliteStore {
         let found = migrate::check_to_write(&self.path, MIGRATIONS)?;
         if found == 0 {
             // SQLite would create an empty file, which would silently be a new store.
-            return Err(StoreError::Io(format!("{} is gone", self.path.display())));
+            return Err(StoreError::Io(format!("{} no longer exists", self.path.display())));
         }
         let conn = connect(&self.path, self.durability)?;
         if self.needs_integrity_check {
             check_pages(&conn).map_err(|error| with_repair_advice(&self.path, error))?;
         }
-        tracing::info!(path = %self.path.display(), "the database is open again");
+        tracing::info!(path = %self.path.display(), "reopened the database");
         self.needs_integrity_check = false;
         self.conn = Some(conn);
         self.checkpoint_pages = MAX_CHECKPOINT_PAGES;
@@ -190,7 +190,7 @@ impl SqliteStore {
                 && let Some(conn) = &self.conn
                 && let Err(error) = truncate_log(conn)
             {
-                tracing::debug!(%error, "the log cannot be copied on a full disk");
+                tracing::debug!(%error, "could not checkpoint the write-ahead log on a full disk");
             }
         }
         self.conn = None;
@@ -219,7 +219,7 @@ impl Drop for SqliteStore {
             && let Err(error) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         {
             // Nothing is lost: the log is read at the next open.
-            tracing::debug!(%error, "the log stays beside the database");
+            tracing::debug!(%error, "could not checkpoint the write-ahead log; the log file is kept");
         }
     }
 }

@@ -112,7 +112,7 @@ fn unsupported_files_are_rejected_unchanged() {
     }
     let by_writer = SqliteStore::open(&folder, Durability::Full).unwrap_err();
     assert_eq!(by_writer, SqliteReader::open(&folder).unwrap_err());
-    assert!(by_writer.to_string().contains("folder.db is a folder and no database"), "{by_writer}");
+    assert!(by_writer.to_string().contains("folder.db is a folder and not a database"), "{by_writer}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     let nothing = SqliteReader::open(dir.path().join("nothing.db")).unwrap_err();
     assert!(matches!(nothing, StoreError::NotFound(_)), "{nothing}");

@@ -18,7 +18,7 @@ pub fn approvals() -> Vec<Case> {
         ("calls a server of tools that is not there", "mcp.files.write"),
         ("calls a tool with a path for a name", "../bash"),
         ("calls a tool with capitals", "Bash"),
-        ("calls a tool without a name", ""),
+        ("calls a tool unnamed", ""),
         ("asks the runtime to stop", "close"),
     ] {
         cases.push(never(

@@ -259,7 +259,7 @@ async fn a_stream_that_ends_without_the_answer_fails_its_call() {
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
-    assert!(outcome.output.contains("ended before the answer"), "{}", outcome.output);
+    assert!(outcome.output.contains("ended before the response"), "{}", outcome.output);
     world.finish().await;
 }
 

@@ -24,8 +24,8 @@ const NEWEST: ABI = ABI::V7;
 /// Returns the most serious action that a Landlock version cannot prevent. `None`: no relevant restriction is missing.
 pub(super) fn unsupported_restriction(version: i64) -> Option<&'static str> {
     match version {
-        ..3 => Some("emptying files outside of the project"),
-        3..=5 => Some("sending signals to programs that it did not start"),
+        ..3 => Some("truncating files outside the project"),
+        3..=5 => Some("sending signals to other processes"),
         6.. => None,
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
     rules.allow_all(&reach.writable(), AccessFs::from_all(NEWEST) & !not_made)?;
     rules.allow_all(&reach.devices, AccessFs::from_file(NEWEST) & !BitFlags::from(AccessFs::Execute))?;
     let descriptor: Option<OwnedFd> = rules.0.into();
-    descriptor.ok_or_else(|| io::Error::other("the kernel took no ruleset of Landlock"))
+    descriptor.ok_or_else(|| io::Error::other("the kernel created no Landlock ruleset"))
 }
 
 /// A ruleset that is being built.

@@ -50,12 +50,14 @@ pub(super) fn mechanisms() -> Mechanisms {
 fn confinement_of(machine: &HostCapabilities) -> Confinement {
     let version = machine.version;
     if version < 1 {
-        return Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() };
+        return Confinement::None { why: "this kernel does not support Landlock, or Landlock is disabled".to_owned() };
     }
     let old = landlock::unsupported_restriction(version)
-        .map(|from| format!("Landlock {version} of this kernel cannot keep a command from {from}"));
+        .map(|from| format!("Landlock {version} of this kernel cannot prevent commands from {from}"));
     let bare = machine.no_mounts.as_ref().map(|why| {
-        format!("a command could change modes and times of files outside of the project: it gets no mounts ({why})")
+        format!(
+            "commands can change modes and times of files outside the project, because private mounts failed ({why})"
+        )
     });
     let unsupported_restriction: Vec<String> = [old, bare].into_iter().flatten().collect();
     if unsupported_restriction.is_empty() {
@@ -104,7 +106,7 @@ fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let launch = SpawnOptions::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
     match launch.sandboxed(Some(Sandbox(Arc::new(parts)))).run_without_output()? {
         status if status.success() => Ok(()),
-        status => Err(io::Error::other(format!("a shell with mounts of its own ended with {status}"))),
+        status => Err(io::Error::other(format!("a test shell with private mounts exited with {status}"))),
     }
 }
 

@@ -53,7 +53,7 @@ fn table(means: Mechanisms) -> Vec<Protection> {
     let landlock = means.landlock > 0;
     let writing = match means.landlock {
         0 => ProtectionLevel::Reachable,
-        1 | 2 => ProtectionLevel::Partly("existing files can be emptied"),
+        1 | 2 => ProtectionLevel::Partly("existing files can be truncated"),
         _ => ProtectionLevel::Protected,
     };
     let devices = match (landlock, means.devices) {
@@ -62,14 +62,14 @@ fn table(means: Mechanisms) -> Vec<Protection> {
         (true, false) => ProtectionLevel::Partly("System V shared memory is not separated"),
     };
     vec![
-        row("changing files outside of the project and the folders that are allowed", "Landlock", writing),
-        row("reading credential files and the home of soong", "Landlock", if_so(landlock)),
+        row("changing files outside the project and the allowed folders", "Landlock", writing),
+        row("reading credential files and the Soong home", "Landlock", if_so(landlock)),
         row("changing modes, owners and times of other files", "mounts", if_so(landlock && means.mounts)),
-        row("devices, terminals and shared memory of the machine", "Landlock, mounts", devices),
+        row("devices, terminals and shared memory of the host", "Landlock, mounts", devices),
         row("memory and environment of other processes", "Landlock", if_so(landlock)),
         row("signals to other processes of the user", "Landlock 6", if_so(means.landlock >= 6)),
         row("kernel keys, limits of other processes", "seccomp", if_so(means.seccomp)),
-        row("running on after the call", "supervisor process", if_so(cfg!(target_os = "linux"))),
+        row("continuing to run after the call", "supervisor process", if_so(cfg!(target_os = "linux"))),
         row("unbounded processes, memory and files", "limits", if_so(cfg!(target_os = "linux"))),
         row("Unix sockets, such as those of Docker or an SSH agent", "", ProtectionLevel::Reachable),
         row("the network", "", ProtectionLevel::Reachable),
@@ -80,7 +80,7 @@ fn table(means: Mechanisms) -> Vec<Protection> {
 pub fn describe_gaps() -> String {
     let open = protections().into_iter().filter(|row| row.level != ProtectionLevel::Protected);
     let open: Vec<&str> = open.map(|row| row.subject).collect();
-    format!("not kept from: {}", open.join("; "))
+    format!("not protected: {}", open.join("; "))
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
             assert!(table.iter().any(|row| row.subject == "the network" && row.level == ProtectionLevel::Reachable));
         }
         let old = table(Mechanisms { landlock: 2, ..all });
-        assert_eq!(old[0].level, ProtectionLevel::Partly("existing files can be emptied"));
+        assert_eq!(old[0].level, ProtectionLevel::Partly("existing files can be truncated"));
         assert!(old[0].line().starts_with("partly     changing files"), "{}", old[0].line());
     }
 }

@@ -86,8 +86,7 @@ impl ArtifactStore {
             // The revision is an edit that had not been stored as a version.
             None => {
                 let text = self.reader.text_at(&artifact, number).await?;
-                let text =
-                    text.ok_or_else(|| unreadable(&artifact, &format!("there is no text of revision {number}")))?;
+                let text = text.ok_or_else(|| unreadable(&artifact, &format!("revision {number} has no text")))?;
                 made.size = text.len() as u64;
                 self.blobs.put(path, bytes::Bytes::copy_from_slice(text.as_bytes())).await.map_err(store_error)?;
                 if !is_current {
@@ -102,7 +101,7 @@ impl ArtifactStore {
     pub(crate) async fn discard_copies(&self, paths: &[String]) {
         if let Err(error) = self.delete_blobs(paths).await {
             // The announcements remain: the next owner deletes the files.
-            tracing::warn!(%error, "what was copied in vain stays for now");
+            tracing::warn!(%error, "unused copies could not be deleted; they are deleted when the home is opened next");
         }
     }
 }

@@ -19,7 +19,7 @@ impl ArtifactStore {
             if let Err(error) = outcome {
                 // The file is never read, and the next write to this path clears it, so this is no reason to refuse
                 // to open the home.
-                tracing::warn!(path, %error, "what a save left behind cannot be removed now");
+                tracing::warn!(path, %error, "a file left over from a failed save could not be deleted");
             }
         }
         Ok(intents.len())
@@ -71,10 +71,12 @@ impl ArtifactStore {
         match self.delete_blobs(&paths).await {
             Ok(outcomes) => {
                 for (path, error) in paths.iter().zip(outcomes).filter_map(|(path, one)| Some((path, one.err()?))) {
-                    tracing::warn!(path, %error, "a file of a deleted artifact stays for now");
+                    tracing::warn!(path, %error, "a file of a deleted artifact could not be deleted; it is deleted when the home is opened next");
                 }
             }
-            Err(error) => tracing::warn!(%error, "the files of a deleted artifact stay announced for now"),
+            Err(error) => {
+                tracing::warn!(%error, "the deletion of an artifact's files could not be recorded; it is completed when the home is opened next")
+            }
         }
         Ok(true)
     }

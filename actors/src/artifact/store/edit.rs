@@ -258,6 +258,6 @@ fn edited_artifact(
 }
 
 fn too_many_conflicts(key: &str) -> ErrorInfo {
-    let message = format!("{key:?} is changed by so many at once that this change found no gap: try again");
+    let message = format!("{key:?} has too many concurrent changes, and this change conflicted with them: try again");
     ErrorInfo::retryable(ErrorCode::Overloaded, message)
 }

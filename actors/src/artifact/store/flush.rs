@@ -70,7 +70,7 @@ impl ArtifactStore {
             let outcome = self.flush_attempt(document, by).await;
             match outcome {
                 Err(error) if error.retryable && tried < MAX_ATTEMPTS => {
-                    tracing::debug!(document = document.label(), %error, "a flush failed; trying again");
+                    tracing::debug!(document = document.label(), %error, "flush failed, retrying");
                 }
                 outcome => return outcome,
             }
@@ -96,7 +96,7 @@ impl ArtifactStore {
         artifact: &Artifact,
         by: Option<&Flusher>,
     ) -> Result<u64, ErrorInfo> {
-        let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is no text", artifact.label()));
+        let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is not text", artifact.label()));
         let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
         let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
         let edits = self.reads.read(move |reader| reader.edits(&id, stored, current)).await?;

@@ -43,7 +43,7 @@ impl ArtifactStore {
                 let text = self.text_of(&plan).await.unwrap_or_else(|error| {
                     // A plan that cannot be read must not block the run.
                     tracing::warn!(%error, "the plan cannot be read");
-                    Some(format!("(it cannot be read: {})", error.message).into())
+                    Some(format!("(the plan cannot be read: {})", error.message).into())
                 });
                 Some((text, plan))
             }

@@ -83,8 +83,8 @@ async fn not_found_error(context: &ToolContext, arguments: &ReadArguments) -> Re
     }
     let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
     let known = match known.is_empty() {
-        true => "none is stored yet, leave `version` out to read it as it is now".to_owned(),
-        false => format!("there is: {}", known.join(", ")),
+        true => "none stored yet, omit `version` to read the current content".to_owned(),
+        false => format!("stored versions: {}", known.join(", ")),
     };
     let message = format!("{:?} has no stored version {version}; {known}", arguments.name);
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
@@ -117,7 +117,7 @@ fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usi
     }
     let next = arguments.offset + shown;
     if next <= total {
-        out.push_str(&format!("[lines {} to {} of {total}; go on with offset={next}]", arguments.offset, next - 1));
+        out.push_str(&format!("[lines {} to {} of {total}; continue with offset={next}]", arguments.offset, next - 1));
     }
     out
 }

@@ -28,7 +28,7 @@ fn answer_is_accepted_as_summary_by_its_sections() {
         assert_eq!(result.is_ok(), accepted, "{what}: {result:?}");
         match result {
             Ok(text) => assert!(!text.contains("```") && text.trim() == text, "{what}: {text}"),
-            Err(error) => assert!(error.message.contains("is no summary"), "{what}: {error}"),
+            Err(error) => assert!(error.message.contains("is not a valid summary"), "{what}: {error}"),
         }
     }
 }
@@ -48,7 +48,7 @@ fn summary_message_names_covered_range_and_shows_goals() {
     assert_eq!(without_goals(&bare), bare);
     let talk = Talk::default().user(&text).user("# Summary of the weather").says(None, &text).0;
     let is: Vec<bool> = talk.iter().map(|entry| is_summary(&entry.message)).collect();
-    assert_eq!(is, [true, false, false], "an answer is no summary, whatever it says");
+    assert_eq!(is, [true, false, false], "an answer is not a valid summary, whatever it says");
 }
 
 proptest! {

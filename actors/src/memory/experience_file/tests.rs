@@ -93,7 +93,7 @@ fn invalid_entries_are_reported_with_line() {
         ("---\nid: ex_001\nmetrics:\n  helpful: -1\n---\nText.\n", 4, "must be a whole number"),
         ("---\nid: ex_001\nid: ex_002\n---\nText.\n", 3, "line 2 already"),
         ("---\nid: ex_001\ntags: {state: [a\n---\nText.\n", 3, "closing }"),
-        ("---\nid: ex_001\n- a\n---\nText.\n", 3, "belongs to no key"),
+        ("---\nid: ex_001\n- a\n---\nText.\n", 3, "without a key above it"),
         ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "line 1 already"),
     ] {
         let book = ExperienceText::read(text.into());

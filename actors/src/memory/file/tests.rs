@@ -116,9 +116,9 @@ fn unsafe_fields_are_rejected_or_sanitized() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path());
     for (changes, said) in [
-        (new("run\n---", "Text."), "reflection: it must be"),
-        (new("", "Text."), "reflection: it must be"),
-        (new("run-1", " \n"), "text: it is empty"),
+        (new("run\n---", "Text."), "reflection: must be"),
+        (new("", "Text."), "reflection: must be"),
+        (new("run-1", " \n"), "text: must not be empty"),
     ] {
         let error = file.change(&changes).unwrap_err();
         assert!(error.code == ErrorCode::ValidationError && error.message.starts_with(said), "{error:?}");

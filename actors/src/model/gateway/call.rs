@@ -117,7 +117,8 @@ impl<'a> Call<'a> {
                     self.is_requeued = false;
                     self.report_retry(error, wait);
                     let then = self.tries.made + 1;
-                    self.sink.set_wait_reason(Some(format!("waits {:.1} s, then try {then}", wait.as_secs_f64())));
+                    self.sink
+                        .set_wait_reason(Some(format!("waiting {:.1} s before attempt {then}", wait.as_secs_f64())));
                     let start = Instant::now();
                     sleep(wait).await;
                     self.waited += start.elapsed();
@@ -158,7 +159,7 @@ impl<'a> Call<'a> {
                     return Err(failure);
                 }
                 if gone_since.get_or_insert_with(Instant::now).elapsed() > ACTOR_DOWN_LIMIT {
-                    return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway does not come back"));
+                    return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway is unavailable"));
                 }
                 sleep(ACQUIRE_RETRY_INTERVAL).await;
                 continue;
@@ -209,8 +210,8 @@ impl<'a> Call<'a> {
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
         self.sink.set_wait_reason(Some(match blocked.reason {
-            WaitReason::Concurrency => "waits for a free model call".to_owned(),
-            _ => format!("waits for the model ({})", format_reason(blocked, now)),
+            WaitReason::Concurrency => "waiting for a free model call slot".to_owned(),
+            _ => format!("waiting for the model ({})", format_reason(blocked, now)),
         }));
         let waited = wait.start.elapsed();
         let is_news = match wait.last_logged {

@@ -277,7 +277,7 @@ impl Ledger {
         if attempts >= self.retry.max_attempts
             && let Some(error) = &self.last_rate_limit
         {
-            let message = format!("nobody gets through to the model: {error}");
+            let message = format!("the model keeps rejecting calls because of rate limits: {error}");
             return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
         }
         // While a probe is in flight, all calls wait for its result.
@@ -363,7 +363,7 @@ fn provider_down(down: &Outage, error: &ModelError, now: Duration) -> ErrorInfo 
     let code = ErrorInfo::from(error).code;
     let (seconds, failures) = (now.saturating_sub(down.since).as_secs(), down.failures);
     let message =
-        format!("the provider has been failing for {seconds} s, {failures} calls in a row; the last one: {error}");
+        format!("the provider has been failing for {seconds} s, {failures} calls in a row; last error: {error}");
     ErrorInfo::retryable(code, message)
 }
 

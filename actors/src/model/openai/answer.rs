@@ -133,14 +133,14 @@ impl<'a> AnswerReader<'a> {
                 let answer = &mut self.answer;
                 self.events.end(|data| answer.take_event(data, origin, deltas))?;
                 if self.answer.chunks == 0 {
-                    return Err(origin.invalid_response("holds no event", quoted(&self.body)));
+                    return Err(origin.invalid_response("contains no event", quoted(&self.body)));
                 }
                 if !self.answer.done && !self.answer.assembler.is_finished() {
                     return Err(origin.invalid_response("ended before it was complete", b""));
                 }
             }
         }
-        self.answer.assembler.finish().map_err(|what| origin.invalid_response(&format!("holds {what}"), b""))
+        self.answer.assembler.finish().map_err(|what| origin.invalid_response(&format!("contains {what}"), b""))
     }
 }
 
@@ -155,7 +155,7 @@ impl AnswerState {
             return Ok(());
         }
         let chunk: Chunk<'_> = serde_json::from_slice(data)
-            .map_err(|_| origin.invalid_response("holds an event that is no chunk", quoted(data)))?;
+            .map_err(|_| origin.invalid_response("contains an event that is not a chunk", quoted(data)))?;
         if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
             return Err(origin.stream_error(&ErrorBody::read(data)));
         }
@@ -170,7 +170,7 @@ impl AnswerState {
         origin: &ServiceInfo,
         deltas: &mut dyn DeltaSink,
     ) -> Result<(), ModelError> {
-        let no_completion = || origin.invalid_response("is no completion", quoted(body));
+        let no_completion = || origin.invalid_response("is not a completion", quoted(body));
         if is_error(body) {
             return Err(origin.stream_error(&ErrorBody::read(body)));
         }

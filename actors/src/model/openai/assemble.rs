@@ -168,7 +168,7 @@ impl Assembler {
             return Err("a tool call without a name");
         }
         let finish_reason = match self.finish_reason.as_deref() {
-            Some("error") => return Err("a finish reason that says `error`"),
+            Some("error") => return Err("the finish reason `error`"),
             reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
         };
         Ok(Completion {

@@ -179,14 +179,14 @@ impl ServiceInfo {
         let what = format!("{} answered with HTTP {status}", self.host);
         let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
             Some(place) if (300..400).contains(&status) => {
-                format!("; set `model.base_url` to where it points: {}", clip(place, 80))
+                format!("; set `model.base_url` to the redirect target: {}", clip(place, 80))
             }
             _ => self.advice(failure, status),
         };
         if let Some(ms) = retry_after_ms {
-            advice.push_str(&format!("; it asks to wait {} s", ms.div_ceil(1000)));
+            advice.push_str(&format!("; it requests a delay of {} s", ms.div_ceil(1000)));
             if u128::from(ms) > self.timeout.as_millis() {
-                advice.push_str(", longer than a call may take (`model.timeout_ms`)");
+                advice.push_str(", longer than the call timeout (`model.timeout_ms`)");
             }
         }
         ModelError { status: Some(status), ..self.error(failure, &what, &error_body.message, &advice) }
@@ -209,7 +209,7 @@ impl ServiceInfo {
             return self.error(Failure::Unavailable, &what, &cause, self.connect_advice(error));
         }
         if error.is_timeout() {
-            let what = format!("{} stayed silent for {} ms", self.host, self.timeout.as_millis());
+            let what = format!("{} sent no data for {} ms", self.host, self.timeout.as_millis());
             let advice = "; raise `model.timeout_ms` if the model needs longer";
             return self.error(Failure::Timeout, &what, "", advice);
         }
@@ -220,14 +220,14 @@ impl ServiceInfo {
             let what = format!("{} closed the connection before it answered", self.host);
             return self.error(Failure::Unavailable, &what, &cause, "");
         }
-        self.error(Failure::InvalidResponse, &format!("the answer of {} broke off", self.host), &cause, "")
+        self.error(Failure::InvalidResponse, &format!("the answer of {} was cut off", self.host), &cause, "")
     }
 
     /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
     pub(super) fn invalid_response(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
-        let advice = if is_page { "; check `model.base_url`: a web page answers there" } else { "" };
+        let advice = if is_page { "; check `model.base_url`: it returned a web page" } else { "" };
         self.error(Failure::InvalidResponse, &what, &String::from_utf8_lossy(body), advice)
     }
 
@@ -242,7 +242,7 @@ impl ServiceInfo {
         if is(ErrorKind::ConnectionRefused) {
             return match self.is_local {
                 true => "; is the server running there? (Ollama: `ollama serve`)",
-                false => "; nothing listens there: check that the service runs",
+                false => "; connection refused: check that the service is running",
             };
         }
         match () {
@@ -257,17 +257,19 @@ impl ServiceInfo {
         let env = &self.key_env;
         match (failure, status) {
             (Failure::Unauthorized, _) if !self.has_key => {
-                format!("; no key was sent: put one into the environment variable {env}")
+                format!("; no key was sent: set the environment variable {env}")
             }
             (Failure::Unauthorized, _) => {
-                format!("; check the key in the environment variable {env} and what it may do")
+                format!("; check the key in the environment variable {env} and its permissions")
             }
             (Failure::Rejected, 404) => "; check the model name and `model.base_url` (most end in /v1)".to_owned(),
             (Failure::Rejected, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }
-            (Failure::PromptTooLong, _) => "; start a new session, or use a model with a larger window".to_owned(),
-            (Failure::Unsupported, _) => "; use a model that can call tools".to_owned(),
+            (Failure::PromptTooLong, _) => {
+                "; start a new session, or use a model with a larger context window".to_owned()
+            }
+            (Failure::Unsupported, _) => "; use a model that supports tools".to_owned(),
             _ => String::new(),
         }
     }

@@ -25,7 +25,7 @@ impl Headers {
         let mut headers = HeaderMap::new();
         let mut add = |table: &str, name: &str, value: &str, is_secret: bool| {
             let header = HeaderName::try_from(name)
-                .map_err(|_| refuse(format!("`model.{table}`: {name:?} is no name of an HTTP header")))?;
+                .map_err(|_| refuse(format!("`model.{table}`: {name:?} is not a valid HTTP header name")))?;
             let mut value = HeaderValue::from_str(value.trim())
                 .map_err(|_| refuse(format!("`model.{table}`: the value of {name:?} cannot be sent in a header")))?;
             value.set_sensitive(is_secret);

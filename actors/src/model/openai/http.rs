@@ -88,7 +88,7 @@ impl HttpClient {
             Err(OpenAIError::Reqwest(error)) => Err(origin.transport_error(&error)),
             Err(error) => Err(ModelError::new(Failure::Rejected, format!("could not build the request: {error}"))),
             // Invariant: the service below never returns `Ok`.
-            Ok(_) => Err(origin.invalid_response("went past its reader", b"")),
+            Ok(_) => Err(origin.invalid_response("was not intercepted", b"")),
         }
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
         // The text is not repeated, since it may contain a password.
         _ => Err(ModelError::new(
             Failure::Rejected,
-            "the base URL (`model.base_url`, or OPENAI_BASE_URL) is no http or https address: give one like https://host/v1",
+            "the base URL (`model.base_url`, or OPENAI_BASE_URL) must be an http or https URL, such as https://host/v1",
         )),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn load_soon() {
     LOADING.call_once(|| {
         let thread = std::thread::Builder::new().name("vocabulary".to_owned());
         if let Err(error) = thread.spawn(load) {
-            tracing::warn!(%error, "no thread to read the vocabulary: tokens are estimated");
+            tracing::warn!(%error, "could not start a thread to read the tokenizer vocabulary; token counts are estimated");
         }
     });
 }
@@ -44,7 +44,7 @@ pub(super) fn count(text: &str) -> Option<u64> {
 pub(super) fn load() {
     match tiktoken_rs::o200k_base() {
         Ok(vocabulary) => drop(LOADED.set(vocabulary)),
-        Err(error) => tracing::warn!(%error, "the vocabulary cannot be read: tokens are estimated"),
+        Err(error) => tracing::warn!(%error, "could not read the tokenizer vocabulary; token counts are estimated"),
     }
 }
 

@@ -62,7 +62,7 @@ impl RunActor {
         state: &mut RunActorState,
     ) {
         if state.is_passivating && attempt == state.passivation_attempt {
-            tracing::debug!(run = %self.entry.run_id, "the actor of a run that waits leaves");
+            tracing::debug!(run = %self.entry.run_id, "passivating the actor of a waiting run");
             self.entry.status.update_run(|view| view.passive = true);
             myself.stop(None);
         }

@@ -24,7 +24,7 @@ impl Approvals {
     /// longer waits for the decision ignores the notification.
     pub(crate) async fn notify(self: &Arc<Self>, awaited: PendingRow) {
         if let Err(error) = self.try_notify(&awaited).await {
-            tracing::warn!(?awaited, %error, "a decision cannot be read; it is tried again");
+            tracing::warn!(?awaited, %error, "failed to read a decision; retrying");
             self.notify_later(awaited);
         }
     }
@@ -76,7 +76,7 @@ impl Approvals {
                 approvals.apply_stored_grant(&awaited).await
             };
             if let Err(error) = approvals.lifetime.keep_trying("reading a decision", attempt).await {
-                tracing::warn!(?awaited, %error, "it cannot be read whether this is decided");
+                tracing::warn!(?awaited, %error, "failed to read whether a decision was recorded");
             }
         });
     }

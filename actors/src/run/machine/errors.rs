@@ -4,14 +4,14 @@ use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
 
 /// Returns the error for a request to add children to an ended run.
 pub(crate) fn run_has_ended() -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
+    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it accepts no more children")
 }
 
 /// Returns the error for an answer that was cut off at its token limit.
 pub(crate) fn answer_truncated() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
-        "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
+        "the answer was cut off at its token limit (model.max_output_tokens): a partial message is kept",
     )
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn answer_truncated() -> ErrorInfo {
 pub(crate) fn calls_truncated() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::MaxOutputTokens,
-        "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
+        "the arguments of a tool call were cut off at the token limit (model.max_output_tokens) three times in a row",
     )
 }
 
@@ -27,8 +27,8 @@ pub(crate) fn calls_truncated() -> ErrorInfo {
 pub(crate) fn documents_not_stored(failed: &[FlushFailure]) -> ErrorInfo {
     let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
     let message = format!(
-        "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
-         documents hold them",
+        "some edited documents could not be stored as versions: {}; the edits are recorded, and the documents contain \
+         them",
         lines.join("; ")
     );
     let artifacts: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
@@ -43,7 +43,7 @@ pub(crate) fn documents_not_stored(failed: &[FlushFailure]) -> ErrorInfo {
 /// For a user run, `details.alias` holds the code that version 0.1 used.
 pub(crate) fn schema_mismatch(why: &str, is_child: bool) -> ErrorInfo {
     let of_child = ErrorCode::ChildResultSchemaValidationFailed;
-    let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
+    let message = format!("the answer does not match the output schema, even after a retry: {why}");
     match is_child {
         true => ErrorInfo::new(of_child, message),
         false => ErrorInfo {
@@ -64,7 +64,7 @@ pub(crate) fn undriven() -> ErrorInfo {
 
 /// The run exceeded its timeout.
 pub(crate) fn timed_out(limit_ms: u64) -> ErrorInfo {
-    let message = format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do");
+    let message = format!("the run exceeded its time limit of {limit_ms} ms: raise the limit, or reduce the task");
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 

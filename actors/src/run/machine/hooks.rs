@@ -70,7 +70,7 @@ impl Transition<'_, '_> {
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {
-                message.description = "a hook refused the end".to_owned();
+                message.description = "a hook prevented the end of the run".to_owned();
             });
             self.open_turn();
         }

@@ -110,7 +110,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<Chi
                 result.summary = judgement.summary;
                 result.findings = judgement.findings;
             }
-            None => result.error = Some(schema_mismatch("it is no judgement", true)),
+            None => result.error = Some(schema_mismatch("it is not a valid evaluation", true)),
         }
     }
     Some(result)

@@ -21,11 +21,11 @@ impl OutputSchema {
         let invalid = |why: String| {
             ErrorInfo::new(
                 ErrorCode::ValidationError,
-                format!("expected_output_schema is no usable JSON schema: {why}"),
+                format!("expected_output_schema is not a valid JSON schema: {why}"),
             )
         };
         if !schema.is_object() {
-            return Err(invalid("it has to be an object".to_owned()));
+            return Err(invalid("it must be an object".to_owned()));
         }
         let validator = jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
         let request = format!(
@@ -64,7 +64,7 @@ impl OutputSchema {
 
     /// Returns the JSON text of a matching answer, or why the answer does not match.
     pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
-        let (text, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
+        let (text, value) = find_json(answer).ok_or("it contains no JSON value, neither alone nor in a code fence")?;
         let violations = violations(&self.validator, &value);
         if violations.is_empty() { Ok(text.to_owned()) } else { Err(violations.join("; ")) }
     }

@@ -176,7 +176,7 @@ impl Transition<'_, '_> {
                  nothing else."
             );
             self.add_message(Role::User, text, |message| {
-                message.description = "asks for an answer that fits".to_owned();
+                message.description = "requests an answer that matches the schema".to_owned();
             });
             self.open_turn();
         }
@@ -349,7 +349,7 @@ impl Transition<'_, '_> {
     /// (DUR-4).
     pub(crate) fn close_lost_summary(&mut self) {
         let usage = self.lost_summary_usage(self.state.spec.model.max_output_tokens);
-        self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off"), Some(usage));
+        self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted"), Some(usage));
     }
 
     /// Estimates the usage of a summary whose request was sent and whose answer was lost.
@@ -450,7 +450,7 @@ impl Transition<'_, '_> {
             error.code, error.message
         );
         self.add_message(Role::User, text, |message| {
-            message.description = "asks for a smaller answer".to_owned();
+            message.description = "requests a smaller answer".to_owned();
         });
         self.call_model();
         true
@@ -460,12 +460,12 @@ impl Transition<'_, '_> {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
         let why = match self.state.compaction.consecutive_failures {
-            0 => "nothing is left to be summed up".to_owned(),
+            0 => "there is nothing left to summarize".to_owned(),
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };
         let message = format!(
-            "the prompt has {tokens} tokens, the model takes {window}, and {why}: use a model with a larger window \
-             (model.context_window), or go back to an earlier message"
+            "the prompt has {tokens} tokens, the context window has {window}, and {why}: use a model with a larger \
+             window (model.context_window), or rewind to an earlier message"
         );
         let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
         self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });

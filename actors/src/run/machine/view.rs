@@ -41,14 +41,14 @@ impl RunState {
     /// Returns the status of the run and a short description of its activity, for users.
     pub(crate) fn activity(&self) -> (&'static str, String) {
         if self.end.ending.is_some() && !self.is_ended() {
-            return ("ending", format!("waits for {} children", self.sub_agents.open));
+            return ("ending", format!("waiting for {} children", self.sub_agents.open));
         }
         match &self.phase {
             Phase::New => ("queued", String::new()),
-            Phase::Driven => ("running", format!("driven by a program, {} children open", self.sub_agents.open)),
-            Phase::Recalling => ("running", "looks for what earlier runs have learned".to_owned()),
+            Phase::Driven => ("running", format!("driven by a program, {} open children", self.sub_agents.open)),
+            Phase::Recalling => ("running", "searching experiences of earlier runs".to_owned()),
             Phase::CallingModel => ("running", "model call".to_owned()),
-            Phase::Compacting => ("running", "sums the conversation up".to_owned()),
+            Phase::Compacting => ("running", "summarizing the conversation".to_owned()),
             Phase::RunningTools { .. } if self.waiting.since.is_some() => {
                 let is_permission = self.waiting.reason.as_deref() == Some("permission");
                 ("waiting", if is_permission { "a permission" } else { "an answer" }.to_owned())

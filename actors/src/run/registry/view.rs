@@ -78,7 +78,7 @@ pub(crate) fn last_error(writes: &[Write]) -> Option<String> {
 fn error_in(event: &Event) -> Option<String> {
     let text = match event {
         Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
-            Some(format!("model call, try {attempt}: {error}"))
+            Some(format!("model call, attempt {attempt}: {error}"))
         }
         Event::Model(ModelEvent::Failed { error, .. }) => Some(format!("model call: {error}")),
         Event::Tool(ToolEvent::Failed { name, error, .. }) => Some(format!("tool {name}: {error}")),

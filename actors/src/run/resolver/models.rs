@@ -41,8 +41,8 @@ impl RunResolver {
         let unpriced = [&name, &summary_model].into_iter().find(|model| prices(config, model).is_none());
         if let Some(model) = unpriced.filter(|_| run.settings.budget.usd.is_some()) {
             let message = format!(
-                "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
-                 configuration, or limit tokens instead"
+                "a budget in USD cannot be enforced: the price of model {model:?} is unknown; add [prices.{model:?}] \
+                 to the configuration, or limit tokens instead"
             );
             return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
         }

@@ -136,7 +136,7 @@ impl RunSpawner {
             return None;
         }
         let error = error.as_str();
-        tracing::warn!(run = %kept.entry.run_id, error, "a run's actor crashed");
+        tracing::warn!(run = %kept.entry.run_id, error, "run actor crashed");
         kept.entry.address.close();
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
@@ -148,7 +148,7 @@ impl RunSpawner {
             }
             None => {
                 let message =
-                    format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.label);
+                    format!("the run's actor exceeded its restart limit ({}); last error: {error}", restart::RUN.label);
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
                 self.finalize(kept.entry, EndReason::ActorCrashed, error);
                 None

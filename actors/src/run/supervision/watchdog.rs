@@ -44,7 +44,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
                 continue;
             }
             let since = run.clock.last_progress();
-            tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
+            tracing::warn!(run = %run.run_id, %since, "run stalled");
             run.status.update_run(|view| view.stuck = true);
             runs.notify(&run, RunInput::End(EndInput::Stuck { since }));
         }

@@ -199,7 +199,7 @@ fn denied_tool(tool: &str) -> ErrorInfo {
 /// such a command, so no approval is requested.
 fn unconfined(tool: &str, demand: &AccessRequest, why: &str) -> ErrorInfo {
     let message = format!(
-        "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
+        "`{tool}` was not run: no sandbox is available on this machine: {why}. If that is acceptable, allow it \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
     );
     let details = json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
@@ -217,8 +217,8 @@ fn denied_by_rule(message: String) -> ErrorInfo {
 
 fn access_changed(tool: &str) -> ErrorInfo {
     let message = format!(
-        "`{tool}` was not run: its arguments, or what it would touch, are not what was allowed (a link or a folder may \
-         have changed meanwhile). Call it again, so that it can be asked for as it is now"
+        "`{tool}` was not run: its arguments or targets differ from the approved ones (a link or a folder may have \
+         changed in the meantime). Call it again to request a new approval"
     );
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
@@ -228,11 +228,12 @@ fn access_changed(tool: &str) -> ErrorInfo {
 fn no_approver(tool: &str, demand: &AccessRequest, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let advice = match &allow[..] {
-        [] => "No grant reaches it: a person has to be asked".to_owned(),
+        [] => "No grant can allow it: it requires approval by a user".to_owned(),
         grants => format!("It can be allowed before the run ({})", redactor.text(&grants.join(", "))),
     };
     let message = format!(
-        "`{tool}` of {} needs permission, and nobody can be asked. {advice}. Continue without it, and report what you could not do",
+        "`{tool}` of {} requires permission, and no approver is available. {advice}. Continue without it, and report \
+         what you could not do",
         inline::preview(&target)
     );
     let details = json!({ "target": target, "allow": allow });

@@ -152,7 +152,7 @@ impl Finalizer {
         }
         // The run has no outcome if children were added in the meantime.
         let open =
-            || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: children of it are open");
+            || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: it has open children");
         run_outcome(&state).ok_or_else(open)
     }
 
@@ -191,7 +191,7 @@ impl Finalizer {
         for run in &runs {
             let error = ErrorInfo::new(
                 ErrorCode::Interrupted,
-                "the process ended while the run was at work: continue the session to go on",
+                "the process ended while the run was active: continue the session to resume its work",
             );
             let ending = Termination { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
             self.finalize(&run.run_id, &run.trace_id, ending).await?;

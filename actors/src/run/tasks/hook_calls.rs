@@ -72,7 +72,7 @@ pub(crate) async fn before_call(
     let Some(reason) = refused else { return Ok(()) };
     on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
     let message = format!(
-        "`{}` was not run, a hook refused it: {reason}. Find another way, or say what you could not do",
+        "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
         job.spec.name
     );
     Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
@@ -113,7 +113,7 @@ impl HookCalls {
             };
             for error in result.failures {
                 let event = input.event.as_str().to_owned();
-                tracing::warn!(hook = event, error, "a hook failed");
+                tracing::warn!(hook = event, error, "hook failed");
                 hooks.runs.notify(
                     &live,
                     RunInput::Hook(HookReport::Event(Box::new(HookEvent::Failed { event, error }.into()))),

@@ -32,8 +32,8 @@ pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Resu
 /// Returns the error for a message after which a run cannot continue.
 pub(crate) fn cannot_continue_after(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
-        "message {sequence} is not one of the main path of {trace} to go on from: see its messages (a message that was \
-         cut off, a summary, or one off the path is none; a session's head can be switched to one off the path)"
+        "cannot continue after message {sequence} of {trace}: choose a message of the main path that is neither cut \
+         off nor a summary (to use a message off the main path, switch the session's head to it)"
     );
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
@@ -41,8 +41,7 @@ pub(crate) fn cannot_continue_after(trace: &TraceId, sequence: u64) -> ErrorInfo
 /// Returns the error for a message that cannot be the head of a conversation.
 pub(crate) fn cannot_be_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
-        "message {sequence} of {trace} is none to go on from: see its messages (a message that was cut off, or a summary, \
-         is none)"
+        "cannot continue after message {sequence} of {trace}: choose a message that is neither cut off nor a summary"
     );
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
@@ -199,7 +198,10 @@ fn missing_child_results(
                     passed: None,
                     artifacts: Vec::new(),
                     stats: StatsPair { own, tree: own },
-                    error: Some(ErrorInfo::new(ErrorCode::Interrupted, "it was cut off before it had a result")),
+                    error: Some(ErrorInfo::new(
+                        ErrorCode::Interrupted,
+                        "the sub-agent was interrupted before it had a result",
+                    )),
                 })
             };
             let result = results.remove(&run_id).map_or_else(cut_off, Ok)?;

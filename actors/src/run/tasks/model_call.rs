@@ -89,7 +89,8 @@ impl CallObserver {
         self.prompt_tokens = request.prompt_tokens;
         let Some(account) = self.live.budget.clone() else { return Ok(None) };
         let start = Instant::now();
-        let wait = |waits: bool| self.set_wait_reason(waits.then(|| "waits for budget that others hold".to_owned()));
+        let wait =
+            |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
         let held = account.reserve(&request, wait).await?;
         self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let max_output_tokens = held.max_output_tokens;

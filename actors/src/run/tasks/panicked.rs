@@ -10,7 +10,7 @@ use crate::redaction::Redactor;
 pub(crate) fn panic_error(redactor: &Redactor, component: &str, panic: &(dyn Any + Send)) -> ErrorInfo {
     let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     let said = redactor.text(said.unwrap_or("a panic without a message"));
-    tracing::error!(component, panic = %said, "code of a tool or a model provider panicked");
-    let message = format!("{component} crashed: this is a defect of it, not of the request: {said}");
+    tracing::error!(component, panic = %said, "a component of a run panicked");
+    let message = format!("{component} crashed because of a bug in it, not because of the request: {said}");
     ErrorInfo::new(ErrorCode::InternalError, message)
 }

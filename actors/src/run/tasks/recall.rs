@@ -49,7 +49,7 @@ pub(in crate::run) async fn search(
             }
             Err(why) => {
                 let message =
-                    format!("what the task is about was not found out: the model's answer does not fit: {why}");
+                    format!("the task could not be classified: the model's answer does not match the format: {why}");
                 return Err(ErrorInfo::new(ErrorCode::ProviderError, message));
             }
         }

@@ -54,8 +54,9 @@ pub(in crate::run::tasks) fn resolved_path(
 
 /// Returns the error of a call whose path changed after its hooks were asked.
 fn path_changed(tool: &str) -> ErrorInfo {
-    let message =
-        format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
+    let message = format!(
+        "`{tool}` was not run: its path leads to a different file than when the hooks were called. Call it again"
+    );
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 

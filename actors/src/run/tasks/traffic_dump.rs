@@ -69,7 +69,7 @@ impl TrafficDump {
         let place = ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
         let artifact_service = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
         if let Err(error) = artifact_service.save(&place, save).await {
-            tracing::warn!(run = %spec.identity.run_id, turn, %error, "a model call's traffic was not stored");
+            tracing::warn!(run = %spec.identity.run_id, turn, %error, "failed to store the traffic of a model call");
         }
     }
 }

@@ -60,7 +60,7 @@ impl RuntimeBuilder {
         let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
         self.faults.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.plan {
-            tracing::warn!(%plan, "faults are on purpose");
+            tracing::warn!(%plan, "fault injection enabled");
         }
         let project_dir = match &self.project_dir {
             Some(dir) => resolve_project(dir)?,
@@ -70,7 +70,7 @@ impl RuntimeBuilder {
             .home
             .clone()
             .or_else(|| environment.home())
-            .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
+            .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))?;
         let config = Arc::new(self.effective_config(&home)?);
         let place = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
@@ -109,7 +109,7 @@ impl RuntimeBuilder {
         let InterruptedRuns { resumed, ended, unchanged } = &interrupted_runs;
         let (resumed, ended, untouched) = (resumed.len(), ended.len(), unchanged.len());
         let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
+        tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "home opened");
         let closed = tokio::sync::OnceCell::new();
         let inner =
             Inner { services, root, project_dir, rejected_home, threads, lock, closed, interrupted_runs, presets };
@@ -184,7 +184,7 @@ impl RuntimeBuilder {
     ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
         let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
         let hooks = Arc::new(hooks);
-        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
+        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool is invalid: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
         let tool_environment = ToolEnvironment {
@@ -261,7 +261,7 @@ async fn start_tree(services: &Services, sessions: SessionServices) -> Result<Ac
     };
     let (root, _) = Actor::spawn(None, root, ())
         .await
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
+        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the actor tree did not start: {error}")))?;
     services.resolver.models.set_supervisor(root.clone());
     let (runs, lifetime) = (&services.runs, &services.lifetime);
     let stuck_after_ms = wiring::stuck_after_ms(&services.config);

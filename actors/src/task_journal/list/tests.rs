@@ -137,7 +137,7 @@ fn age_is_taken_from_file_modification_time() {
         let report = clean_up_tasks(None, &request).unwrap();
         assert_eq!(report.candidates.len(), usize::from(goes), "{hours} h");
         for candidate in report.candidates {
-            assert_eq!(candidate.reason, "its task was completed, not written for 7200 s");
+            assert_eq!(candidate.reason, "the task was completed, last written 7200 s ago");
             assert_eq!(candidate.modified_at, to_timestamp(fs::metadata(&path).unwrap().modified().unwrap()));
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn normalize(mut url: Url) -> Result<Url, &'static str> {
         return Err("is neither http nor https");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("holds a name or password, and those are sent to nobody");
+        return Err("contains a user name or password, which is never sent");
     }
     let host = url.host_str().unwrap_or_default();
     let plain = host.trim_end_matches('.').to_owned();

@@ -213,7 +213,7 @@ impl SearchService {
 
 /// Parses the base URL of a service. The result ends in a slash, so that paths can be appended.
 fn parse_base_url(text: &str) -> Result<Url, &'static str> {
-    let mut url = policy::normalize(Url::parse(text.trim()).map_err(|_| "is no URL")?)?;
+    let mut url = policy::normalize(Url::parse(text.trim()).map_err(|_| "is not a valid URL")?)?;
     url.set_query(None);
     if !url.path().ends_with('/') {
         url.set_path(&format!("{}/", url.path()));
@@ -234,7 +234,7 @@ fn endpoint(base: &Url, path: &str, query: &[(&str, &str)]) -> Url {
 fn key(name: &str, environment: &Environment) -> Result<HeaderValue, String> {
     let value = environment.get(name).ok_or_else(|| format!("the environment variable {name} is not set"))?;
     let fits = HeaderValue::from_str(value.trim()).ok().filter(|key| !key.is_empty());
-    let mut key = fits.ok_or_else(|| format!("the environment variable {name} holds what no key can be"))?;
+    let mut key = fits.ok_or_else(|| format!("the environment variable {name} does not contain a valid key"))?;
     key.set_sensitive(true);
     Ok(key)
 }

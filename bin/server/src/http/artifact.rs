@@ -199,7 +199,9 @@ pub(super) async fn put(
     let _passing = access.begin_change()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTET_STREAM.to_owned(),
-        Some(declared) => declared.to_str().map_err(|_| validation_error("the Content-Type is no text"))?.to_owned(),
+        Some(declared) => {
+            declared.to_str().map_err(|_| validation_error("the Content-Type header is not valid text"))?.to_owned()
+        }
     };
     let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
     let place = access.artifact_owner(&session).await?;

@@ -66,7 +66,7 @@ impl FromRequestParts<Api> for Access {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         // A request without a caller is rejected: the server must set it.
-        let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "nobody said who asks");
+        let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "the request has no caller");
         let caller = parts.extensions.get::<Caller>().cloned().ok_or_else(unknown)?;
         Ok(Self { api: api.clone(), caller })
     }
@@ -91,7 +91,8 @@ impl Access {
         match self.caller.uid() {
             LOCAL => Ok(()),
             uid => {
-                let message = format!("{what}: that is for the user {LOCAL:?}, and this is the token of {uid:?}");
+                let message =
+                    format!("{what}: this requires the token of user {LOCAL:?}, and the token belongs to {uid:?}");
                 Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
             }
         }
@@ -101,7 +102,7 @@ impl Access {
     pub(super) fn uid(&self, given: Option<&str>) -> Result<String, ApiError> {
         match given {
             Some(other) if other != self.caller.uid() => {
-                let message = format!("uid: {other:?} is another user; leave it out, or use their token");
+                let message = format!("uid: {other:?} is another user; omit it, or use that user's token");
                 Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
             }
             _ => Ok(self.caller.uid().to_owned()),

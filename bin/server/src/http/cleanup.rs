@@ -25,7 +25,9 @@ fn invalid(message: impl Into<String>) -> ErrorInfo {
 /// Returns an age in milliseconds, in whichever form it was given.
 fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<u64>, ErrorInfo> {
     let seconds = match (older_than_ms, older_than) {
-        (Some(_), Some(_)) => return Err(invalid("older_than and older_than_ms say the same: give one of them")),
+        (Some(_), Some(_)) => {
+            return Err(invalid("older_than and older_than_ms are mutually exclusive: set one of them"));
+        }
         (given, None) => return Ok(given),
         (None, Some(Age::Seconds(seconds))) => seconds,
         (None, Some(Age::Text(text))) => {
@@ -121,8 +123,8 @@ mod tests {
             (json!({"older_than_ms": 5}), Ok(Some(5))),
             (json!({"older_than": 90}), Ok(Some(90_000))),
             (json!({"older_than": "30d"}), Ok(Some(2_592_000_000))),
-            (json!({"older_than": "30w"}), Err("older_than: \"30w\" is no duration")),
-            (json!({"older_than": 1, "older_than_ms": 1}), Err("give one of them")),
+            (json!({"older_than": "30w"}), Err("older_than: \"30w\" is not a valid duration")),
+            (json!({"older_than": 1, "older_than_ms": 1}), Err("set one of them")),
         ] {
             let parsed: ArtifactCleanupBody = serde_json::from_value(body.clone()).unwrap();
             match (Cleanup::try_from(parsed), want) {

@@ -15,10 +15,10 @@ use utoipa::{
 use super::{ErrorBody, artifact::UPLOAD};
 
 const ABOUT: &str = "\
-Starts, watches and steers runs of agents, and reads what they did.
+Starts, watches and controls runs of agents, and reads their records.
 
-Every request but those of `/` and `/health/*` carries `Authorization: Bearer TOKEN`. Each refusal has one form, a stable \
-`code` among it. Times are RFC 3339 in UTC, amounts of USD are decimal strings. What belongs to another user is not there.";
+Every request except `/` and `/health/*` requires `Authorization: Bearer TOKEN`. All errors have the same format, with a \
+stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Records of other users are reported as not found.";
 
 /// The parts of the document that do not come from handlers.
 #[derive(OpenApi)]
@@ -27,13 +27,13 @@ Every request but those of `/` and `/health/*` carries `Authorization: Bearer TO
     components(schemas(ErrorBody)),
     tags(
         (name = "runs", description = "Start, stop and extend runs"),
-        (name = "traces", description = "What each agent was asked, said and did"),
+        (name = "traces", description = "Conversations, goals and events of each agent"),
         (name = "sessions", description = "Conversations"),
-        (name = "artifacts", description = "Named, versioned products"),
-        (name = "people", description = "What agents ask people"),
-        (name = "home", description = "What belongs to the home as a whole"),
+        (name = "artifacts", description = "Named, versioned files"),
+        (name = "people", description = "Questions and permission requests of agents"),
+        (name = "home", description = "Resources of the whole home"),
         (name = "tree", description = "The supervision tree"),
-        (name = "health", description = "Whether the server is well"),
+        (name = "health", description = "Health checks and metrics"),
     )
 )]
 pub(super) struct Base;
@@ -43,22 +43,22 @@ const BYTES: &str = "application/octet-stream";
 
 /// Errors of every operation, in addition to those that a handler declares.
 const COMMON_ERRORS: [(&str, &str); 5] = [
-    ("400", "The request breaks a rule; nothing was changed."),
-    ("401", "There is no token, or one that nobody has."),
-    ("403", "Another user's, or asked for from a page or under a name that may not."),
-    ("429", "A limit is full: try again later."),
-    ("503", "The store cannot be reached, an actor is being restarted, or the server is about to leave."),
+    ("400", "The request is invalid; nothing was changed."),
+    ("401", "The token is missing or unknown."),
+    ("403", "The user, the host or the origin of the request is not allowed."),
+    ("429", "A limit is reached: retry later."),
+    ("503", "The store is unavailable, an actor is being restarted, or the server is shutting down."),
 ];
-const NOT_FOUND: (&str, &str) = ("404", "There is nothing of that id.");
-const CONFLICT: (&str, &str) = ("409", "Not as things stand.");
+const NOT_FOUND: (&str, &str) = ("404", "The resource does not exist.");
+const CONFLICT: (&str, &str) = ("409", "The request conflicts with the current state.");
 const BODY_ERRORS: [(&str, &str); 2] =
-    [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
+    [("413", "The body is too large."), ("415", "The media type of the body or of the artifact is not supported.")];
 /// Additional error of starting a run.
-const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
+const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration does not allow this run.")];
 /// Error for an invalid cursor.
-const CURSOR_ERROR: (&str, &str) = ("410", "The cursor is not one of this store: see `details.start_again`.");
+const CURSOR_ERROR: (&str, &str) = ("410", "The cursor does not belong to this store: see `details.start_again`.");
 /// Additional error of operations that create a session.
-const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
+const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be used as a project: see `details.field`.");
 
 /// Adds the parts common to all operations: security, operation ids and error responses.
 pub(super) fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
@@ -123,12 +123,12 @@ pub(super) fn to_json(document: &utoipa::openapi::OpenApi) -> Value {
 /// Returns the description of a successful status.
 fn success_description(status: &str) -> &'static str {
     match status {
-        "101" => "The connection is a WebSocket now.",
-        "201" => "It was made.",
-        "202" => "It was taken in; what becomes of it shows on its events.",
-        "204" => "It is gone.",
-        "426" => "This is a WebSocket, and no other kind of request.",
-        _ => "What was asked for.",
+        "101" => "The connection is upgraded to a WebSocket.",
+        "201" => "Created.",
+        "202" => "Accepted; events report the result.",
+        "204" => "Deleted.",
+        "426" => "A WebSocket request is required.",
+        _ => "Success.",
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) async fn live() -> Json<Live> {
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready)))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     if api.gate.is_stopping() || api.runtime.info().is_closing() {
-        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home leaves it").into());
+        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner process of the home is shutting down").into());
     }
     let mut failed = api.runtime.info().failed_profiles();
     let failure = match api.runtime.info().failure().or_else(|| failed.remove(DEFAULT_PROFILE)) {

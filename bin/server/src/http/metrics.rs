@@ -30,7 +30,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
 ))))]
 pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
-    access.require_operator("metrics are of all users together")?;
+    access.require_operator("metrics cover all users")?;
     let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.info().metrics(), websockets }));
@@ -127,13 +127,13 @@ impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let (of, mut page) = (&self.metrics, MetricsEncoder(encoder));
         let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
-        page.gauges(("soong_runs", "Runs that have not ended, those of sub-agents too.", "status"), live)?;
-        page.counter("soong_runs_begun", "Runs that began, those of sub-agents too.", of.started_runs)?;
+        page.gauges(("soong_runs", "Runs that have not ended, including those of sub-agents.", "status"), live)?;
+        page.counter("soong_runs_begun", "Runs that started, including those of sub-agents.", of.started_runs)?;
         let ended = of.ended_runs.iter().map(|(status, runs)| (*status, *runs));
-        page.counters(("soong_runs_ended", "Runs that ended, those of sub-agents too.", "status"), ended)?;
-        page.counter("soong_turns", "Turns begun.", of.turns)?;
-        page.counter("soong_model_calls", "Calls of models.", of.usage.model_calls)?;
-        page.counter("soong_tool_calls", "Calls of tools.", of.usage.tool_calls)?;
+        page.counters(("soong_runs_ended", "Runs that ended, including those of sub-agents.", "status"), ended)?;
+        page.counter("soong_turns", "Turns started.", of.turns)?;
+        page.counter("soong_model_calls", "Model calls.", of.usage.model_calls)?;
+        page.counter("soong_tool_calls", "Tool calls.", of.usage.tool_calls)?;
         let tokens = [
             ("prompt", of.usage.prompt_tokens),
             ("completion", of.usage.completion_tokens),
@@ -141,18 +141,26 @@ impl Collector for MetricsCollector {
             ("reasoning", of.usage.reasoning_tokens),
         ];
         page.counters(
-            ("soong_tokens", "Tokens used; cached ones are of the prompt, reasoning ones of the completion.", "kind"),
+            (
+                "soong_tokens",
+                "Tokens used; cached tokens are part of the prompt, reasoning tokens of the completion.",
+                "kind",
+            ),
             tokens,
         )?;
         let nanos = of.usage.cost.map_or(0, |cost| cost.as_nanos());
         page.counter(
             "soong_cost_nano_usd",
-            "What that cost, in billionths of USD, as far as prices are known.",
+            "Cost of the tokens in billionths of a USD, as far as prices are known.",
             nanos,
         )?;
-        page.gauge("soong_sessions", "Sessions that have actors.", of.live_sessions)?;
+        page.gauge("soong_sessions", "Sessions with live actors.", of.live_sessions)?;
         page.gauges(
-            ("soong_queue_depth", "What waits: runs of users, sub-agents for a slot, appends for the writer.", "queue"),
+            (
+                "soong_queue_depth",
+                "Queue lengths: user runs, sub-agents waiting for a slot, appends waiting for the writer.",
+                "queue",
+            ),
             [
                 ("runs", gauge(of.queued_runs)),
                 ("children", gauge(of.queued_children)),
@@ -161,31 +169,35 @@ impl Collector for MetricsCollector {
         )?;
         let gateways = || of.gateways.iter();
         let out = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.in_flight)));
-        page.gauges(("soong_gateway_in_flight", "Model calls on their way.", "profile"), out)?;
+        page.gauges(("soong_gateway_in_flight", "Model calls in progress.", "profile"), out)?;
         let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
-        page.gauges(("soong_gateway_waiting", "Model calls that wait to be let in.", "profile"), waiting)?;
+        page.gauges(("soong_gateway_waiting", "Model calls waiting in the gateway.", "profile"), waiting)?;
         page.counter("soong_events", "Events committed.", of.events)?;
-        page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.failed_commits)?;
+        page.counter(
+            "soong_journal_refused",
+            "Transactions that could not be written to disk.",
+            of.journal.failed_commits,
+        )?;
         // The number of observations is the number of transactions.
         let bounds = BATCH_SIZE_BUCKETS.iter().map(|most| *most as f64).chain([f64::INFINITY]);
         let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
-        let help = "Appends of a transaction; how many there are is how many were committed.";
+        let help = "Appends per transaction; the count is the number of committed transactions.";
         let mut histogram =
             page.0.encode_descriptor("soong_journal_batch_appends", help, None, MetricType::Histogram)?;
         histogram.encode_histogram::<NoLabelSet>(of.journal.appends as f64, of.journal.commits(), &batches, None)?;
-        page.gauge("soong_subscribers", "Listeners to event streams.", of.subscribers.count)?;
+        page.gauge("soong_subscribers", "Subscribers of event streams.", of.subscribers.count)?;
         page.gauge(
             "soong_subscriber_lag_items",
-            "Live items that wait for the listener that is furthest behind.",
+            "Largest number of live items waiting for one subscriber.",
             of.subscribers.max_waiting,
         )?;
         page.gauge(
             "soong_subscribers_behind",
-            "Listeners that have fallen behind what is kept for them, and read on from the store.",
+            "Subscribers that exceeded their buffer and read from the store.",
             of.subscribers.rereading,
         )?;
-        page.gauge("soong_websockets", "WebSockets that are open.", self.websockets)?;
+        page.gauge("soong_websockets", "Open WebSockets.", self.websockets)?;
         let restarts = of.restarts.iter().map(|(kind, restarts)| (*kind, *restarts));
-        page.counters(("soong_actor_restarts", "Restarts of actors.", "kind"), restarts)
+        page.counters(("soong_actor_restarts", "Actor restarts.", "kind"), restarts)
     }
 }

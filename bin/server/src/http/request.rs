@@ -50,7 +50,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
         let bytes = read_body(request.into_body(), api.limits.body_bytes).await?;
         if bytes.is_empty() {
             let without =
-                |error: ApiError| validation_error(format!("{}; there was no body at all", error.into_info().message));
+                |error: ApiError| validation_error(format!("{} (the request has no body)", error.into_info().message));
             return read(b"{}").map(Self).map_err(without);
         }
         if !is_json {
@@ -68,17 +68,17 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn not_json() -> ApiError {
-    let message = "the body has to be JSON, and to say so: send `Content-Type: application/json`";
+    let message = "the body must be JSON: send it with `Content-Type: application/json`";
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
 }
 
 async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
     to_bytes(body, limit).await.map_err(|error| match is_too_long(&error) {
         true => {
-            let message = format!("the body is larger than {limit} bytes: say less, or point to a file");
+            let message = format!("the body is larger than {limit} bytes: shorten it, or refer to a file");
             ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
         }
-        false => validation_error(format!("the body did not come to its end: {error}")),
+        false => validation_error(format!("the body is incomplete: {error}")),
     })
 }
 
@@ -98,15 +98,15 @@ pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // A JSON array would be parsed as the fields in order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(validation_error("the body is not as expected: it has to be a JSON object"));
+        return Err(validation_error("invalid body: it must be a JSON object"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!(" at {path}") };
-        validation_error(format!("the body is not as expected{place}: {}", error.inner()))
+        validation_error(format!("invalid body{place}: {}", error.inner()))
     };
     let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
-    json.end().map_err(|error| validation_error(format!("the body goes on behind its end: {error}")))?;
+    json.end().map_err(|error| validation_error(format!("unexpected data after the JSON body: {error}")))?;
     Ok(value)
 }

@@ -222,7 +222,7 @@ pub(super) async fn start(
 async fn root_trace(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
     let trace = access.trace(id).await?;
     if trace.parent_trace_id.is_some() {
-        let message = format!("trace {id} is a sub-agent's: continue its session, {}", trace.session_id);
+        let message = format!("trace {id} belongs to a sub-agent: continue its session, {}", trace.session_id);
         return Err(validation_error(message));
     }
     Ok(trace)
@@ -239,7 +239,9 @@ pub(super) async fn resume(
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let trace = root_trace(&access, &id).await?;
     if body.session_id.is_some() {
-        return Err(validation_error("session_id: the trace in the path says which session it is"));
+        return Err(validation_error(
+            "session_id: not allowed here, because the trace in the path determines the session",
+        ));
     }
     body.session_id = Some(trace.session_id.to_string());
     start_run(&access, body).await
@@ -442,8 +444,9 @@ pub(super) async fn spawn(
         drop(gate_guard);
         children
     });
-    let task_failed =
-        |error| ErrorInfo::new(ErrorCode::InternalError, format!("it is not known what was started: {error}"));
+    let task_failed = |error| {
+        ErrorInfo::new(ErrorCode::InternalError, format!("it is unknown whether the children were started: {error}"))
+    };
     let children = spawning.await.map_err(task_failed)??;
     let children = children.iter().map(|child| Accepted::of(child, "started")).collect();
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
@@ -454,7 +457,7 @@ impl ChildrenBody {
         let (tasks, mode) = match (self.task, self.tasks) {
             (Some(task), None) => (vec![task], ChildMode::Delegate),
             (None, Some(tasks)) => (tasks, ChildMode::Explore),
-            _ => return Err(validation_error("say `task` for one child, or `tasks` for several")),
+            _ => return Err(validation_error("set either `task` for one child, or `tasks` for several")),
         };
         let mode = self.mode.unwrap_or(mode);
         let spec = |task| ChildSpec {

@@ -43,7 +43,7 @@ impl PageQuery {
 /// Returns the number of items of a page. Rejects a number outside the limits.
 pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Result<usize, ApiError> {
     match wanted {
-        Some(wanted) if !(1..=most).contains(&wanted) => Err(validation_error(format!("limit has to be 1 to {most}"))),
+        Some(wanted) if !(1..=most).contains(&wanted) => Err(validation_error(format!("limit must be 1 to {most}"))),
         wanted => Ok(wanted.unwrap_or(usual)),
     }
 }

@@ -113,7 +113,7 @@ pub(super) async fn events(
         None => None,
         Some(id) => {
             let number = id.to_str().ok().and_then(|id| id.parse().ok());
-            Some(number.ok_or_else(|| validation_error("Last-Event-ID has to be the number of an event"))?)
+            Some(number.ok_or_else(|| validation_error("Last-Event-ID must be the number of an event"))?)
         }
     };
     query.check(&access, &trace, seen).await?;
@@ -190,7 +190,7 @@ fn frames(
                 Err(error) => {
                     failures += 1;
                     if failures == READ_RETRY.1 {
-                        tracing::warn!(%error, "a stream ends: its events cannot be read");
+                        tracing::warn!(%error, "closing an event stream because its events cannot be read");
                         return None;
                     }
                     tokio::time::sleep(READ_RETRY.0).await;

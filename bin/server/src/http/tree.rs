@@ -22,7 +22,7 @@ use super::{
 /// Reads the current supervision tree.
 #[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
 pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
-    let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed");
+    let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime is closed");
     let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
     TreeFilter::default().prune(&access, &mut tree).await?;
     Ok(Json(tree))
@@ -39,7 +39,8 @@ pub(super) struct Killed {
     responses((status = ACCEPTED, body = Killed)))]
 pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
     let _passing = access.begin_change()?;
-    let gone = || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the tree"));
+    let gone =
+        || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the actor tree"));
     let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
     let is = |wanted: ActorKind| kind == wanted.as_str();
     if is(ActorKind::Run) {
@@ -47,7 +48,7 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
     } else if is(ActorKind::Session) || is(ActorKind::WorkingSet) {
         access.session(&SessionId::new(id)).await.map_err(|_| gone())?;
     } else if is(ActorKind::ModelGateway) {
-        access.require_operator("what all users share cannot be made to crash")?;
+        access.require_operator("crashing an actor that all users share")?;
     } else {
         return Err(validation_error(format!(
             "{actor_id:?} cannot be made to crash here: only runs, sessions, working sets and model gateways"

@@ -42,7 +42,7 @@ use super::{
 /// Maximum time to keep reading a rejected body, so that the client reads the error response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reason for a body that ends early.
-const CLIENT_DISCONNECTED: &str = "the client has left";
+const CLIENT_DISCONNECTED: &str = "the client disconnected";
 /// Maximum number of buffered pieces of a file.
 const MAX_BUFFERED_PIECES: usize = 4;
 
@@ -162,12 +162,12 @@ fn until_end_marker(
 }
 
 fn too_long(limit: usize) -> ErrorInfo {
-    let message = format!("the body is larger than {limit} bytes, which is what this server takes in");
+    let message = format!("the body is larger than {limit} bytes, the limit of this server");
     ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
 }
 
 fn incomplete_body(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::ValidationError, format!("the body did not come to its end: {error}"))
+    ErrorInfo::new(ErrorCode::ValidationError, format!("the body is incomplete: {error}"))
 }
 
 /// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
@@ -189,7 +189,7 @@ pub(super) async fn store_multipart(
             artifacts.push(store(access, &place, part).await?);
         }
     }
-    let nothing = "there is no field `file` with a file in it";
+    let nothing = "the form has no field `file` with a file";
     let first = artifacts.first().cloned().ok_or_else(|| validation_error(nothing))?;
     Ok(Uploaded { first, artifacts })
 }

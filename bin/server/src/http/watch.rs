@@ -74,7 +74,7 @@ impl CloseReason {
             Self::ShuttingDown => (1001, "closing"),
             Self::Revoked => (4401, "unauthorized"),
             Self::Unknown => (4404, "trace_not_found"),
-            Self::TooSlow => (4409, "too far behind: come back with the last event that you saw"),
+            Self::TooSlow => (4409, "client too slow: reconnect with the last received event"),
             Self::Failed => (1011, "storage_error"),
             Self::Interrupted => (1011, "runtime_failed"),
             Self::CursorUnknown => (4410, "cursor_unknown"),
@@ -120,7 +120,7 @@ pub(super) async fn trace(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     if query.limit.is_some() {
-        return Err(validation_error("limit: a watch has no end"));
+        return Err(validation_error("limit: not supported for a WebSocket"));
     }
     let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
@@ -152,7 +152,7 @@ fn configure_upgrade(
 ) -> Result<WebSocketUpgrade, ApiError> {
     let upgrade = upgrade.map_err(|rejection| {
         let status = rejection.status();
-        validation_error(format!("this is a WebSocket: {}", rejection.body_text())).with_status(status)
+        validation_error(format!("a WebSocket request is required: {}", rejection.body_text())).with_status(status)
     })?;
     let upgrade = upgrade
         .max_message_size(MAX_INCOMING_BYTES)
@@ -345,7 +345,7 @@ fn collect_ready(first: StreamItem, stream: &mut EventStream, access: &Access) -
 async fn retry_read(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
     *failures += 1;
     if *failures == READ_RETRY.1 {
-        tracing::warn!(%error, "a watch ends: its events cannot be read");
+        tracing::warn!(%error, "closing a WebSocket because its events cannot be read");
         return Err(Some(CloseReason::Failed));
     }
     tokio::time::sleep(READ_RETRY.0).await;

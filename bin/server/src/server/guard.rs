@@ -52,7 +52,7 @@ impl Guard {
     /// Rejects a request whose host is not a name of this server, as it would be after DNS rebinding.
     fn check_host(&self, request: &Request) -> Result<String, ApiError> {
         let refuse = |what: String| -> ApiError {
-            let message = format!("{what}: add it to server.allowed_hosts, or ask under the address of the server");
+            let message = format!("{what}: add it to server.allowed_hosts, or use the address of the server");
             ErrorInfo::new(ErrorCode::ForbiddenHost, message).into()
         };
         let mut header = request.headers().get_all(header::HOST).iter();
@@ -60,12 +60,12 @@ impl Guard {
         let host = match (request.uri().authority(), first, second) {
             (Some(authority), _, None) => authority.as_str(),
             (None, Some(host), None) => host.to_str().unwrap_or_default(),
-            _ => return Err(refuse("the request names no host, or several".to_owned())),
+            _ => return Err(refuse("the request must name exactly one host".to_owned())),
         };
         let host = host.to_ascii_lowercase();
         match self.names.iter().any(|name| name.matches(&host)) {
             true => Ok(host),
-            false => Err(refuse(format!("{host:?} is no name of this server"))),
+            false => Err(refuse(format!("host {host:?} is not allowed"))),
         }
     }
 
@@ -76,7 +76,7 @@ impl Guard {
             let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
             let is_own = rest.is_some_and(|rest| rest == host);
             if !is_own && !self.origins.contains(&origin) {
-                let message = format!("a page of {origin:?} may not ask: server.allowed_origins names those that may");
+                let message = format!("origin {origin:?} is not allowed: add it to server.allowed_origins");
                 return Err(ErrorInfo::new(ErrorCode::ForbiddenOrigin, message).into());
             }
         }
@@ -124,7 +124,7 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
         Some(Err(_)) => false,
     };
     if request.method() == Method::POST && !is_fine {
-        let message = "what is posted has to be JSON, or a form with files: send `Content-Type: application/json`";
+        let message = "the body must be JSON or a multipart form: send JSON with `Content-Type: application/json`";
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into());
     }
     Ok(())
@@ -144,8 +144,8 @@ pub(super) async fn check_token(State(guard): State<Guard>, mut request: Request
         return next.run(request).await;
     }
     let Some((caller, token_watch)) = found else {
-        let message = "there is no token, or one that nobody has: send `Authorization: Bearer TOKEN`; that of the home \
-                       is in server.token there";
+        let message = "the token is missing or unknown: send `Authorization: Bearer TOKEN`; the token of the home \
+                       is in its file server.token";
         return ApiError::from(ErrorInfo::new(ErrorCode::Unauthorized, message)).into_response();
     };
     request.extensions_mut().insert(caller);

@@ -83,7 +83,9 @@ pub fn prepare_home_token(home: &Path) -> io::Result<(String, Option<String>)> {
         Ok(metadata) => {
             if metadata.permissions().mode() & 0o077 != 0 {
                 std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-                note = Some(format!("{FILE} could be read by others; if somebody did, delete it and start again"));
+                note = Some(format!(
+                    "{FILE} was readable by other users (corrected): if the token may have been read, delete the file and restart"
+                ));
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -95,7 +97,7 @@ pub fn prepare_home_token(home: &Path) -> io::Result<(String, Option<String>)> {
         Err(error) => return Err(error),
     }
     let what =
-        format!("{} holds no token of at least {MIN_CHARS} characters: delete it, and start again", path.display());
+        format!("{} contains no token of at least {MIN_CHARS} characters: delete the file and restart", path.display());
     let token = read_home_token(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
     write_secret(home, HEADER_FILE, &format!("Authorization: Bearer {token}\n"))?;
     Ok((token, note))
@@ -125,13 +127,13 @@ impl Tokens {
             let fail = |why: String| UnusableToken { uid: uid.clone(), why };
             let token = environment.get(variable).map(str::trim).unwrap_or_default();
             if token.is_empty() {
-                return Err(fail(format!("the variable {variable} is not set")));
+                return Err(fail(format!("the environment variable {variable} is not set")));
             }
             if token.len() < MIN_CHARS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(fail(format!("{variable} has to hold at least {MIN_CHARS} characters without spaces")));
+                return Err(fail(format!("{variable} must contain at least {MIN_CHARS} characters without spaces")));
             }
             if others.insert(fingerprint(token), KnownToken::new(uid)).is_some() {
-                return Err(fail(format!("{variable} holds the token of another user")));
+                return Err(fail(format!("{variable} contains the token of another user")));
             }
         }
         let path = home.join(FILE);

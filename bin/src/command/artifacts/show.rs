@@ -19,7 +19,7 @@ const COLUMNS: usize = 72;
 
 /// Explanation of the mark of [`version_label`], printed below a table or record that contains it.
 pub(in crate::command) const DIRTY_NOTE: &str =
-    "* has edits that are no stored version yet; they become one when the run ends that made them";
+    "* has edits that are not a stored version yet; they are stored when the run that made them ends";
 
 /// Formats the version number of an artifact, followed by `*` if the artifact has edits that are not stored as a
 /// version yet.
@@ -69,14 +69,14 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
     let stored: Vec<String> = versions.iter().map(|version| version.version.to_string()).collect();
     let current = version_label(&artifact).to_string();
     let stored = match stored.as_slice() {
-        [] => "none is stored".to_owned(),
-        [only] if *only == current => "the only one".to_owned(),
+        [] => "none stored".to_owned(),
+        [only] if *only == current => "only version".to_owned(),
         _ => format!("stored: {}", stored.join(", ")),
     };
     let mut facts = vec![
         ("artifact", artifact.key()),
         ("id", artifact.artifact_id.to_string()),
-        ("of", whose),
+        ("scope", whose),
         ("title", artifact.title.clone()),
         ("version", format!("{current} ({stored})")),
         ("type", artifact.content_type.clone()),
@@ -114,7 +114,7 @@ pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, 
         return print::json(&versions);
     }
     if versions.is_empty() {
-        return print::line("no stored versions yet");
+        return print::line("no stored versions");
     }
     let ellipsis = context.terminal.ellipsis();
     let rows: Vec<Vec<String>> = versions
@@ -149,18 +149,18 @@ pub(super) fn stored(stored: &Stored) -> Result<(), Failure> {
 
 pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
     let found = match (edited.layer, edited.similarity) {
-        (Some(MatchLayer::Exact) | None, _) => "found as it was given".to_owned(),
+        (Some(MatchLayer::Exact) | None, _) => "exact match".to_owned(),
         (Some(layer), similarity) => {
             // Round down, so that the similarity is never overstated.
             let percent = (similarity.unwrap_or(0.0) * 100.0).floor();
-            format!("found by a {layer} match, {percent} % alike")
+            format!("{layer} match, {percent} % similar")
         }
     };
     print::line(&text::safe_line(&format!("{name} version {}: {found}", edited.version)))?;
     match (edited.layer, &edited.replaced) {
         (Some(MatchLayer::Exact) | None, _) | (_, None) => Ok(()),
         (_, Some(replaced)) => {
-            print::line("what was replaced:")?;
+            print::line("replaced:")?;
             replaced.lines().try_for_each(|line| print::line(&format!("  {}", text::safe_line_keep_spaces(line))))
         }
     }
@@ -180,9 +180,9 @@ pub(super) fn deleted(
     }
     let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
     let what = match numbers.len() {
-        0 => "no version of it was stored".to_owned(),
-        1 => format!("its version {}", numbers[0]),
-        _ => format!("its versions {}", numbers.join(", ")),
+        0 => "no stored versions".to_owned(),
+        1 => format!("version {}", numbers[0]),
+        _ => format!("versions {}", numbers.join(", ")),
     };
     print::line(&text::safe_line(&format!("deleted {name}: {what}")))
 }
@@ -198,7 +198,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
     }
     for BusySession { session_id, artifacts } in &report.busy {
         let artifacts = format::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
-        let line = format!("left out: {artifacts} of session {session_id}, which has runs that have not ended");
+        let line = format!("skipped: {artifacts} of session {session_id}, which has unfinished runs");
         print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line(&line))?;
     }
     let rows: Vec<Vec<String>> = report
@@ -216,7 +216,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
             ]
         })
         .collect();
-    if !cleanup::print_candidates(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)? {
+    if !cleanup::print_candidates(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "REASON"], &rows)? {
         return Ok(());
     }
     let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();

@@ -89,16 +89,16 @@ impl CallObservations {
     /// Returns one check for each ability of the service.
     fn checks(&self, context_window: u64) -> Vec<Check> {
         let tools = match (self.used_tool, self.tool_calls) {
-            (true, _) => Check::ok("call tools", format!("it called `{TOOL}` and answered with its result")),
+            (true, _) => Check::ok("call tools", format!("the model called `{TOOL}` and received its result")),
             (false, 0) => Check::warning(
                 "call tools",
-                "it called no tool, although it was asked to",
-                "Use a model that can call tools, and a server that has its template for them (llama.cpp: --jinja; vLLM: \
+                "the model called no tool, although the prompt asked for it",
+                "Use a model that supports tool calls, and a server with its tool template (llama.cpp: --jinja; vLLM: \
                  --enable-auto-tool-choice).",
             ),
             (false, _) => Check::warning(
                 "call tools",
-                format!("it called tools, but not `{TOOL}` with arguments that fit"),
+                format!("the model called tools, but not `{TOOL}` with valid arguments"),
                 "Use a model that is better at tool calls.",
             ),
         };
@@ -107,8 +107,8 @@ impl CallObservations {
         } else {
             Check::partly(
                 "call streaming",
-                "answers come in one piece",
-                "Progress shows only when an answer is complete.",
+                "answers are not streamed",
+                "Progress is shown only when an answer is complete.",
             )
         };
         let usage = match self.without_usage {
@@ -116,7 +116,7 @@ impl CallObservations {
             _ => Check::partly(
                 "call usage",
                 "the service does not report tokens",
-                "They are estimated; budgets hold to within that.",
+                "Token counts are estimated, so budgets are approximate.",
             ),
         };
         let (counted, estimated) = (format::count(self.counted_tokens), format::count(self.estimated_tokens));
@@ -125,8 +125,8 @@ impl CallObservations {
         let window = if is_cut {
             Check::warning(
                 "call window",
-                format!("the service read {counted} tokens of a prompt of about {estimated}: it cuts prompts"),
-                "Raise the window of the server (Ollama: num_ctx), and set model.context_window to it.",
+                format!("the service counted {counted} tokens of a prompt of about {estimated}: it truncates prompts"),
+                "Raise the context window of the server (Ollama: num_ctx), and set model.context_window to the same value.",
             )
         } else {
             let window = format::count(context_window);
@@ -156,7 +156,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
     if !context.global.json {
         let name = text::safe_line(&name);
         print::error_line(&format!(
-            "calling {name} with a task and a tool, at most {} s; Ctrl-C ends it",
+            "calling {name} with a task and a tool, at most {} s; press Ctrl-C to cancel",
             RUN_TIMEOUT.as_secs()
         ));
     }
@@ -188,7 +188,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
         }
         Ok(Err(_)) | Err(_) => {
             let error = ErrorInfo::new(ErrorCode::ProviderTimeout, "");
-            let advice = "The service takes too long: try again, and check the address (`soong config show`) and the \
+            let advice = "The service is too slow: try again, and check the URL (`soong config show`) and the \
                           network.";
             failed(&error, format!("{name}: no answer within {took}"), advice)
         }
@@ -198,7 +198,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResu
 /// Runs the task. Returns the usage, or the error if there was no answer.
 async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations) -> Result<Stats, ErrorInfo> {
     let no_folder = |error: std::io::Error| {
-        ErrorInfo::new(ErrorCode::StorageError, format!("no temporary folder can be made: {error}"))
+        ErrorInfo::new(ErrorCode::StorageError, format!("cannot create a temporary folder: {error}"))
     };
     let home = tempfile::tempdir().map_err(no_folder)?;
     let project = tempfile::tempdir().map_err(no_folder)?;
@@ -218,7 +218,9 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
     match (&outcome.status, &outcome.error) {
         (RunStatus::Completed, _) => Ok(outcome.stats.own),
         (_, Some(error)) => Err(error.clone()),
-        (status, None) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("the run ended {}", status.as_str()))),
+        (status, None) => {
+            Err(ErrorInfo::new(ErrorCode::InternalError, format!("the run ended with status {}", status.as_str())))
+        }
     }
 }
 

@@ -18,15 +18,15 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
         Err(failure) => return vec![Check::broken("config", failure.what.clone(), failure.advice.clone())],
     };
     let found = match settings.file() {
-        Some((path, _)) => format!("{} can be used", path.display()),
-        None => "there is no file: everything has its default".to_owned(),
+        Some((path, _)) => format!("{} is valid", path.display()),
+        None => "no file; all settings have their defaults".to_owned(),
     };
     let mut checks = vec![Check::ok("config", found)];
     let known: Vec<String> = builtin_tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
     checks.extend(
         soong::permission::unknown_tools(&settings.config, &known)
             .into_iter()
-            .map(|finding| Check::broken("config", finding, "Correct it; a run is refused until then.")),
+            .map(|finding| Check::broken("config", finding, "Correct it; until then every run is rejected.")),
     );
     checks
 }
@@ -35,21 +35,21 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
 pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
     let short: Vec<&str> = Redactor::too_short_names(&context.environment, config).collect();
     if short.is_empty() {
-        return Check::ok("secrets", "each is long enough to be kept out of what is stored and shown");
+        return Check::ok("secrets", "all are long enough to be redacted");
     }
     Check::warning(
         "secrets",
-        format!("shorter than 8 bytes, and so not redacted: {}", short.join(", ")),
-        "Use longer ones; they stay readable in events, artifacts and logs.",
+        format!("shorter than 8 bytes and therefore not redacted: {}", short.join(", ")),
+        "Use longer secrets; these stay readable in events, artifacts and logs.",
     )
 }
 
 /// Checks the folder in which a run would work.
 pub(super) fn project() -> Check {
-    let advice = "Go to a folder that you may read, or name one: `soong run --path DIR`.";
+    let advice = "Change to a readable folder, or give one: `soong run --path DIR`.";
     let looked = std::env::current_dir().and_then(|folder| std::fs::read_dir(&folder).map(|_| folder));
     match looked {
-        Ok(folder) => Check::ok("project", format!("{} can be read", folder.display())),
+        Ok(folder) => Check::ok("project", format!("{} is readable", folder.display())),
         Err(error) => Check::broken("project", format!("the current folder cannot be read: {error}"), advice),
     }
 }
@@ -60,20 +60,20 @@ pub(super) fn confinement() -> Check {
     let rows: Vec<String> = soong::process::protections().iter().map(|row| row.line()).collect();
     let table = rows.join("\n");
     match soong::process::confinement() {
-        Confinement::Full => Check::partly("confinement", "commands of agents are confined like this:", table),
+        Confinement::Full => Check::partly("confinement", "agent commands are confined as follows:", table),
         Confinement::Partial { why } => Check::warning(
             "confinement",
-            format!("commands of agents are confined in part: {why}"),
+            format!("agent commands are only partly confined: {why}"),
             format!(
-                "{table}\nEach command asks, unless `bash:unconfined` is allowed. Full confinement takes Linux 6.12 with \
-                 Landlock, and the right to mount: as root, or in a user namespace."
+                "{table}\nEach command requires permission unless `bash:unconfined` is allowed. Full confinement requires Linux 6.12 \
+                 with Landlock and the right to mount: as root, or in a user namespace."
             ),
         ),
         Confinement::None { why } => Check::warning(
             "confinement",
-            format!("commands of agents are refused, since nothing would confine them: {why}"),
+            format!("agent commands are denied, since they cannot be confined: {why}"),
             format!(
-                "{table}\nWhere that is acceptable: `--allow bash:unconfined`. Confinement takes Linux with Landlock."
+                "{table}\nTo run them without confinement: `--allow bash:unconfined`. Confinement requires Linux with Landlock."
             ),
         ),
     }
@@ -82,12 +82,13 @@ pub(super) fn confinement() -> Check {
 /// Checks the hooks of a home (HOOK-1).
 pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Check {
     match soong::count_hooks(home, config, &context.environment) {
-        Ok(0) if !config.hooks.enabled => Check::ok("hooks", "they are switched off (hooks.enabled)"),
-        Ok(0) => Check::ok("hooks", "there are none"),
-        Ok(count) => {
-            Check::ok("hooks", crate::format::plural(count, "command hears", "commands hear") + " of what happens")
-        }
-        Err(error) => Check::broken("hooks", error.message, "Correct it, or switch hooks off: [hooks] enabled = false"),
+        Ok(0) if !config.hooks.enabled => Check::ok("hooks", "disabled (hooks.enabled)"),
+        Ok(0) => Check::ok("hooks", "none"),
+        Ok(count) => Check::ok(
+            "hooks",
+            crate::format::plural(count, "command is notified", "commands are notified") + " of events",
+        ),
+        Err(error) => Check::broken("hooks", error.message, "Correct it, or disable hooks: [hooks] enabled = false"),
     }
 }
 
@@ -95,23 +96,26 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
 pub(super) fn terminal(context: &Context<'_>) -> Check {
     let terminal = context.terminal;
     if !terminal.can_redraw {
-        return Check::ok("terminal", "standard error is no terminal that can redraw: progress comes as plain lines");
+        return Check::ok(
+            "terminal",
+            "standard error is not a terminal that can redraw: progress is printed as plain lines",
+        );
     }
     let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
-    let colours = if terminal.stderr.on { "colours" } else { "no colours" };
+    let colours = if terminal.stderr.on { "colors" } else { "no colors" };
     match size {
         _ if !terminal.unicode => Check::warning(
             "terminal",
-            "the locale is not UTF-8: marks are shown as plain letters",
-            "Set one: export LANG=C.UTF-8",
+            "the locale is not UTF-8: symbols are replaced by ASCII characters",
+            "Use a UTF-8 locale: export LANG=C.UTF-8",
         ),
         Some((columns, rows)) if columns < COLUMNS || rows < ROWS => Check::warning(
             "terminal",
-            format!("{columns} columns and {rows} rows are little for a picture of the agents"),
-            format!("Make it larger: {COLUMNS} by {ROWS} at least."),
+            format!("{columns} columns and {rows} rows are small for the live display"),
+            format!("Enlarge the terminal to at least {COLUMNS} by {ROWS}."),
         ),
         Some((columns, rows)) => Check::ok("terminal", format!("UTF-8, {colours}, {columns} columns and {rows} rows")),
-        None => Check::ok("terminal", format!("UTF-8, {colours}, of unknown size")),
+        None => Check::ok("terminal", format!("UTF-8, {colours}, unknown size")),
     }
 }
 

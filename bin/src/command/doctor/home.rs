@@ -27,21 +27,21 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
     if checks[0].status != Status::Broken {
         checks.push(match nearest_existing(home).map(|existing| statvfs(&existing)) {
             Some(Ok(disk)) if disk.f_blocks > 0 => disk_space(disk.f_bavail.saturating_mul(disk.f_frsize)),
-            _ => Check::ok("disk", "how much is free cannot be told"),
+            _ => Check::ok("disk", "the free space is unknown"),
         });
     }
     if home.is_dir() {
         let owner = offline_store::owner(home);
         checks.push(match owner {
             Some(pid) if socket::is_served(home) => {
-                Check::ok("owner", format!("process {pid} owns the home; other commands work through it"))
+                Check::ok("owner", format!("process {pid} owns the home; other commands use it"))
             }
             Some(pid) => Check::partly(
                 "owner",
-                format!("process {pid} owns the home and has no control socket"),
-                "Other commands only read: that program decides, answers and starts runs itself.",
+                format!("process {pid} owns the home but has no control socket"),
+                "Other commands can only read: start runs and answer requests in that program.",
             ),
-            None => Check::ok("owner", "nobody owns the home at the moment"),
+            None => Check::ok("owner", "the home has no owner"),
         });
         checks.extend(database(&home.join("sessions.sqlite"), owner.is_some()));
     }
@@ -59,28 +59,28 @@ fn folder(home: &Path) -> Check {
     let broken = |why: String| Check::broken("home", why, OTHER_HOME_ADVICE);
     let can_write = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK);
     match home.metadata() {
-        Ok(found) if !found.is_dir() => broken(format!("{shown} is no folder")),
+        Ok(found) if !found.is_dir() => broken(format!("{shown} is not a folder")),
         Ok(found) => {
             if let Err(error) = can_write(home) {
-                return broken(format!("{shown} cannot be written to: {error}"));
+                return broken(format!("{shown} is not writable: {error}"));
             }
             match found.mode() & 0o022 {
-                0 => Check::ok("home", format!("{shown} can be written to")),
+                0 => Check::ok("home", format!("{shown} is writable")),
                 _ => Check::warning(
                     "home",
-                    format!("others than its owner may write to {shown} (mode {:o})", found.mode() & 0o7777),
-                    format!("Take that away: chmod go-w '{shown}'"),
+                    format!("other users can write to {shown} (mode {:o})", found.mode() & 0o7777),
+                    format!("Remove that permission: chmod go-w '{shown}'"),
                 ),
             }
         }
-        Err(_) if home.is_symlink() => broken(format!("{shown} is a link that leads nowhere")),
+        Err(_) if home.is_symlink() => broken(format!("{shown} is a dangling symbolic link")),
         Err(error) => match nearest_existing(home) {
             Some(above) if !above.is_dir() => {
-                broken(format!("{shown} cannot be made: {} is no folder", above.display()))
+                broken(format!("{shown} cannot be created: {} is not a folder", above.display()))
             }
             Some(above) => match can_write(&above) {
-                Ok(()) => Check::ok("home", format!("{shown} is not there yet: made on first use")),
-                Err(error) => broken(format!("{shown} cannot be made in {}: {error}", above.display())),
+                Ok(()) => Check::ok("home", format!("{shown} does not exist yet; it is created on first use")),
+                Err(error) => broken(format!("{shown} cannot be created in {}: {error}", above.display())),
             },
             None => broken(format!("{shown} cannot be made: {error}")),
         },
@@ -89,11 +89,11 @@ fn folder(home: &Path) -> Check {
 
 fn disk_space(free: u64) -> Check {
     let said = format!("{} free", format::bytes(free));
-    let advice = "Free some; a run whose disk is full waits until there is room.";
+    let advice = "Free some space; if the disk is full, runs wait.";
     match free {
-        0..MIN_SPACE => Check::broken("disk", format!("only {said} where the home is"), advice),
-        MIN_SPACE..LOW_SPACE => Check::warning("disk", format!("only {said} where the home is"), advice),
-        _ => Check::ok("disk", format!("{said} where the home is")),
+        0..MIN_SPACE => Check::broken("disk", format!("only {said} on the disk of the home"), advice),
+        MIN_SPACE..LOW_SPACE => Check::warning("disk", format!("only {said} on the disk of the home"), advice),
+        _ => Check::ok("disk", format!("{said} on the disk of the home")),
     }
 }
 
@@ -101,12 +101,14 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
     let shown = path.display();
     let reader = match SqliteReader::open(path) {
         Ok(reader) => reader,
-        Err(StoreError::NotFound(_)) => return vec![Check::ok("database", "there is none yet: made on first use")],
+        Err(StoreError::NotFound(_)) => {
+            return vec![Check::ok("database", "does not exist yet; it is created on first use")];
+        }
         Err(error) => return vec![unreadable(path, &error)],
     };
     let size = path.metadata().map_or(0, |file| file.len());
     let whole = match reader.check_integrity() {
-        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is whole, {}", format::bytes(size))),
+        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is intact, {}", format::bytes(size))),
         Ok(faults) => {
             let more = match faults.len() {
                 1 => String::new(),
@@ -127,17 +129,20 @@ fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
     let said = format::plural(at_work, "run", "runs");
     let waiting = match parked {
         0 => String::new(),
-        _ => format!("{} for answers: `soong questions list`", format::plural(parked, "run waits", "runs wait")),
+        _ => format!(
+            "{} for input: see `soong questions list` and `soong permissions list`",
+            format::plural(parked, "run waits", "runs wait")
+        ),
     };
     let also = if parked == 0 { String::new() } else { format!("; {waiting}") };
     match (at_work, has_owner) {
-        (0, _) if parked == 0 => Check::ok("runs", "none is unfinished"),
+        (0, _) if parked == 0 => Check::ok("runs", "no unfinished runs"),
         (0, _) => Check::ok("runs", waiting),
-        (_, true) => Check::ok("runs", format!("{said} at work{also}")),
+        (_, true) => Check::ok("runs", format!("{said} active{also}")),
         (_, false) => Check::warning(
             "runs",
-            format!("{said} left unfinished by a process that is gone{also}"),
-            "What they did is kept. Resume them with `soong run --trace SESSION`, or end them with\n\
+            format!("{said} left unfinished by a process that has exited{also}"),
+            "Their work is saved. Resume them with `soong run --trace SESSION`, or end them with\n\
              `soong traces stop SESSION` (see `soong sessions list`).",
         ),
     }
@@ -148,7 +153,7 @@ fn unreadable(path: &Path, error: &StoreError) -> Check {
         StoreError::OlderFormat { .. } => Check::warning(
             "database",
             error.to_string(),
-            "The copy is a file beside the database, which the earlier version can read.",
+            "The backup copy is next to the database; the earlier version can read it.",
         ),
         StoreError::NewerFormat { .. } => Check::broken("database", error.to_string(), OTHER_HOME_ADVICE),
         StoreError::Corrupt(why) => damaged(path, why),
@@ -161,7 +166,7 @@ fn damaged(path: &Path, why: &str) -> Check {
         "database",
         format!("{} is damaged: {why}", path.display()),
         format!(
-            "Copy the whole home aside, then put a backup in its place; without one, rescue what can be read:\n\
+            "Copy the whole home elsewhere, then restore a backup; without one, recover the readable data:\n\
              sqlite3 '{0}' .recover | sqlite3 rescued.sqlite",
             path.display()
         ),

@@ -16,10 +16,11 @@ pub(super) fn experiences(home: &Path, config: &Config, environment: &Environmen
     if !file.path().exists() {
         return None;
     }
-    let advice = "The file stays as it is. `soong experiences list` names each line: correct them in an editor.";
+    let advice =
+        "The file is not changed. List its invalid lines with `soong experiences list`, and correct them in an editor.";
     Some(match file.read() {
         Err(error) => {
-            Check::warning(NAME, error.message, "Mend its permissions, or name another: memory.experiences_path.")
+            Check::warning(NAME, error.message, "Fix its permissions, or set another file: memory.experiences_path.")
         }
         Ok(book) => match book.faults() {
             [] => {

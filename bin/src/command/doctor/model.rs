@@ -25,7 +25,7 @@ pub(super) fn checks(settings: &Settings, presets: &[KnownPreset], environment: 
         checks.push(match (by_preset(name), check.advice) {
             (_, None) => Check::ok("model", check.finding),
             (Some(preset), Some(advice)) => {
-                Check::broken("model", format!("preset \"{}\" needs it: {}", preset.name, check.finding), advice)
+                Check::broken("model", format!("used by preset \"{}\": {}", preset.name, check.finding), advice)
             }
             (None, Some(advice)) => Check::warning("model", check.finding, advice),
         });
@@ -43,7 +43,7 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     }
     // Checks whether address, key and headers are valid; sends nothing.
     if let Err(error) = OpenAi::from_environment(&profile, environment) {
-        return Check::broken("model", format!("{name}: {}", error.message), "Correct that, see `soong config show`.");
+        return Check::broken("model", format!("{name}: {}", error.message), "Correct it; see `soong config show`.");
     }
     Check::ok("model", format!("{name}: {}", said(&profile, &Endpoint::of(&profile, environment))))
 }
@@ -54,7 +54,7 @@ fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
         BaseUrlOrigin::Environment => " (from OPENAI_BASE_URL)",
         BaseUrlOrigin::Default => "",
     };
-    let key = if reach.has_key { "is set" } else { "is not set, which a server of one's own may not need" };
+    let key = if reach.has_key { "is set" } else { "is not set (your own server may not need it)" };
     format!("{} at {}{origin}; {} {key}", profile.name, secret::hide_in_address(&reach.base_url), profile.api_key_env)
 }
 
@@ -73,11 +73,11 @@ mod tests {
             ("", &[][..], &[(Status::Broken, "OPENAI_API_KEY is not set")][..]),
             ("", &key, &[(Status::Ok, "gpt-4.1-mini at https://api.openai.com/v1; OPENAI_API_KEY is set")]),
             ("", &[("OPENAI_BASE_URL", "http://l/v1")], &[(Status::Ok, "from OPENAI_BASE_URL")]),
-            ("", &[("OPENAI_API_KEY", "k\nk")], &[(Status::Broken, "characters that no key has")]),
-            ("[model]\nbase_url = \"ftp://x\"\n", &[], &[(Status::Broken, "no http or https address")]),
+            ("", &[("OPENAI_API_KEY", "k\nk")], &[(Status::Broken, "invalid characters")]),
+            ("[model]\nbase_url = \"ftp://x\"\n", &[], &[(Status::Broken, "http or https URL")]),
             ("[model]\nprovider = \"offline\"\n", &[], &[(Status::Ok, "rules")]),
             (small, &key, &[(Status::Ok, "default"), (Status::Warning, "SMALL (set at c:2) is not set")]),
-            (used, &key, &[(Status::Ok, "default"), (Status::Broken, "preset \"p\" needs it")]),
+            (used, &key, &[(Status::Ok, "default"), (Status::Broken, "used by preset \"p\"")]),
         ] {
             let settings = Settings::of("c", text);
             let presets = presets(&PresetFiles::default(), &settings.config, &[]);

@@ -37,13 +37,13 @@ pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check
         });
         tokio::select! {
             checks = join_all(each) => Ok(checks),
-            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the MCP servers were not looked at", "")),
+            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the MCP servers were not checked", "")),
         }
     })
 }
 
 fn too_slow(name: &str, limit: Duration) -> ErrorInfo {
-    let message = format!("it did not answer within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
+    let message = format!("no response within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 
@@ -60,7 +60,7 @@ fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
             }
         }
         Err(error) => {
-            let finding = format!("{name}: does not work: {}", secret::redacted(&error.message));
+            let finding = format!("{name}: failed: {}", secret::redacted(&error.message));
             Check::warning(NAME, finding, advice(error.code))
         }
     }

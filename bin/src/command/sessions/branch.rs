@@ -25,7 +25,7 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, reques
     }
     print::line(made.session_id.as_str())?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-    let hint = format!("Go on with it: {soong} run --session {} \"…\"", made.session_id);
+    let hint = format!("Continue it: {soong} run --session {} \"…\"", made.session_id);
     print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
     Ok(Exit::Success)
 }
@@ -45,8 +45,8 @@ pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequ
 pub(in crate::command) fn describe_head(id: &str, head: &HeadView) -> Vec<String> {
     let HeadView { sequence, from_sequence, restored, left } = head;
     let stands = match sequence == from_sequence {
-        true => format!("session {id} stands at message {sequence}, as before"),
-        false => format!("session {id} stands at message {sequence} now; it stood at {from_sequence}"),
+        true => format!("the head of session {id} is still at message {sequence}"),
+        false => format!("moved the head of session {id} from message {from_sequence} to {sequence}"),
     };
     let of = |what: &str, names: &[String], why: &str| {
         (!names.is_empty()).then(|| {
@@ -55,7 +55,7 @@ pub(in crate::command) fn describe_head(id: &str, head: &HeadView) -> Vec<String
         })
     };
     let restored = of("restored", restored, "");
-    let left = of("left", left, " (somebody else has changed it since)");
+    let left = of("kept", left, " (changed by another writer since)");
     [stands].into_iter().chain(restored).chain(left).collect()
 }
 
@@ -82,10 +82,11 @@ async fn with_owner<T>(
 
 /// Adds advice to the error if the conversation cannot continue from the given message.
 pub(in crate::command) fn refused(id: &str, error: soong::ErrorInfo) -> Failure {
-    let is_of_a_message = error.code == ErrorCode::ValidationError && error.message.starts_with("message ");
+    let is_of_a_message =
+        error.code == ErrorCode::ValidationError && error.message.starts_with("cannot continue after message ");
     let mut failure = Failure::from(error);
     if is_of_a_message {
-        failure.advice = format!("See them and their numbers: soong traces messages {id} --all");
+        failure.advice = format!("List the messages: soong traces messages {id} --all");
     }
     failure
 }

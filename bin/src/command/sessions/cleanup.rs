@@ -46,7 +46,7 @@ pub(super) async fn cleanup(
         0 => Ok(Exit::Success),
         failed => {
             let what = format!("{} could not be deleted", format::plural(failed, "session", "sessions"));
-            Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."))
+            Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."))
         }
     }
 }
@@ -66,8 +66,8 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
         let mut deleted = tokio::select! {
             deleted = delete(reached.client(), candidate) => deleted,
             () = interrupt.first() => {
-                let what = format!("interrupted; session {id} may be deleted or not, and later ones stay");
-                ended = Err(Failure::new(Exit::Interrupted, what, "Look, and try again."));
+                let what = format!("interrupted; session {id} may or may not be deleted, later ones are kept");
+                ended = Err(Failure::new(Exit::Interrupted, what, "Check the state and try again."));
                 break;
             }
         };
@@ -118,10 +118,13 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
         ]
     };
     let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
-    let is_any = cleanup::print_candidates(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
+    let is_any = cleanup::print_candidates(&["SESSION", "LAST EVENT (UTC)", "RESULT", "NAME", "PROJECT"], &rows)?;
     if !report.busy.is_empty() {
         let busy: Vec<&str> = report.busy.iter().map(SessionId::as_str).collect();
-        print::line(&text::safe_line(&format!("left, for they have runs that have not ended: {}", busy.join(", "))))?;
+        print::line(&text::safe_line(&format!(
+            "kept, because they have runs that have not ended: {}",
+            busy.join(", ")
+        )))?;
     }
     if !is_any {
         return Ok(());
@@ -135,8 +138,8 @@ fn outcome(report: &SessionCleanupReport, id: &SessionId) -> String {
     let failed = report.failed.iter().find(|failed| failed.session_id == *id);
     match failed {
         Some(failed) => cleanup::reason("", Some(&failed.error)),
-        None if report.dry_run => "may go".to_owned(),
+        None if report.dry_run => "can be deleted".to_owned(),
         None if report.deleted.contains(id) => "deleted".to_owned(),
-        None => "stays".to_owned(),
+        None => "kept".to_owned(),
     }
 }

@@ -42,26 +42,26 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
         Dialog::Folder { trace, typed } => {
             let mut lines = wrapped(
                 Hue::Plain,
-                &format!("Trace {trace} and all below it go to this folder, which must be empty or not there:"),
+                &format!("Export trace {trace} and its sub-traces to this folder, which must be empty or not exist:"),
                 columns,
             );
             lines.push(typing(&typed.text, columns));
-            lines.push(StyledLine::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
+            lines.push(StyledLine::of(Hue::Dim, "Enter: export, Ctrl-U: clear the line, Esc: cancel"));
             ("Export".to_owned(), lines)
         }
         Dialog::Request { id, typed, from, is_read, .. } => {
             let asks = monitor.asks.list();
             let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
-                let more = if asks.is_empty() { "closes" } else { "shows the next" };
+                let more = if asks.is_empty() { "close" } else { "next request" };
                 let lines = vec![
-                    StyledLine::of(Hue::Yellow, "It is open no more: it was decided elsewhere, or its run has ended."),
+                    StyledLine::of(Hue::Yellow, "No longer pending: decided elsewhere, or its run has ended."),
                     StyledLine::default(),
-                    hints(&[("Enter", more), ("Esc", "leaves")]),
+                    hints(&[("Enter", more), ("Esc", "close")]),
                 ];
-                frame(monitor.cells, buffer, area, "Decided", &lines);
+                frame(monitor.cells, buffer, area, "Not pending", &lines);
                 return;
             };
-            let title = format!("{} of {} asked", at + 1, asks.len());
+            let title = format!("Request {} of {}", at + 1, asks.len());
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
             let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
             let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
@@ -104,16 +104,15 @@ fn ask(
     lines.extend(typed.map(|typed| typing(typed, columns)));
     let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.is_grantable_for_session());
     let keys = match (ask, typed) {
-        (UserRequest::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
-        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],
+        (UserRequest::Question(_), Some(_)) => vec![("Enter", "send answer"), ("Esc", "back")],
+        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "deny with this reason (optional)"), ("Esc", "back")],
         (UserRequest::Question(_), None) => vec![("Enter", "answer")],
-        (UserRequest::Permission(_), None) if !*is_read => vec![("PgDn", "read all of it"), ("n", "refuse")],
-        (UserRequest::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "refuse")],
-        (UserRequest::Permission(_), None) => vec![("y", "allow once"), ("s", "for the session"), ("n", "refuse")],
+        (UserRequest::Permission(_), None) if !*is_read => vec![("PgDn", "read all"), ("n", "deny")],
+        (UserRequest::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "deny")],
+        (UserRequest::Permission(_), None) => vec![("y", "allow once"), ("s", "allow for session"), ("n", "deny")],
     };
-    let others = has_others.then_some(("Up Down", "others"));
-    let more =
-        if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "leave it open")]).collect() };
+    let others = has_others.then_some(("Up Down", "other requests"));
+    let more = if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "decide later")]).collect() };
     let mut line = StyledLine::default();
     for (key, what) in [keys, more].concat() {
         if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {

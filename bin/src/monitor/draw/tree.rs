@@ -85,13 +85,13 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
     head(monitor, buffer, area, &columns, names);
     if monitor.list.rows().is_empty() {
         let why = match &monitor.connection {
-            Connection::Lost(_) => "nothing is there to be shown: waiting",
-            Connection::Searching | Connection::Connected { .. } => "waiting for the tree",
+            Connection::Lost(_) => "no actors: not connected",
+            Connection::Searching | Connection::Connected { .. } => "waiting for the actor tree",
         };
         put(cells, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
     }
     if !monitor.list.view.is_unfiltered() && monitor.list.rows().len() == 1 {
-        put(cells, buffer, area, 2, &StyledLine::of(Hue::Yellow, "nothing is like that: Esc shows all"));
+        put(cells, buffer, area, 2, &StyledLine::of(Hue::Yellow, "no matches: press Esc to show all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
         let Some(actor) = monitor.actors.get(&row.key) else { continue };

@@ -14,7 +14,7 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     }
     let artifacts = page.records.artifacts.as_ref()?;
     if artifacts.is_empty() {
-        return Some(vec![StyledLine::of(Hue::Dim, "the session has stored nothing")]);
+        return Some(vec![StyledLine::of(Hue::Dim, "no artifacts in this session")]);
     }
     let line = |(at, artifact): (usize, &soong::protocol::Artifact)| {
         let is_chosen = at == page.chosen;

@@ -88,8 +88,7 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     lines.push(line);
     let progress = view.run.as_ref().and_then(|run| run.last_progress);
     if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
-        let said =
-            format!("nothing has come of it for {}: see its Events and Timeline, c cancels it", ago(progress, now));
+        let said = format!("no progress for {}: see Events and Timeline, press c to cancel", ago(progress, now));
         lines.extend(fact("stuck", Hue::Red, &said, page));
     }
 }
@@ -117,7 +116,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     }
     if run.asks > 0 && !page.actor.has_ended {
         let asks = format::plural(turns(run.asks), "answer", "answers");
-        lines.extend(fact("waits for", Hue::Yellow, &format!("{asks} from you: press a"), page));
+        lines.extend(fact("waits for", Hue::Yellow, &format!("{asks}: press a"), page));
     }
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
     let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
@@ -140,7 +139,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         times.push_str(&format!(", last progress {} ago", ago(progress, now)));
     }
     if run.passive {
-        times.push_str(", its actor sleeps while it waits");
+        times.push_str(", passivated while it waits");
     }
     lines.extend(fact("recorded", Hue::Plain, &times, page));
 }
@@ -151,7 +150,9 @@ fn below(facts: &RunFacts) -> String {
     let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
     let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
     let (tokens, spent, of) = match &facts.run.stats {
-        Some(stats) if stats.tree != stats.own => (stats.tree.total_tokens, stats.tree.cost, "all below it".to_owned()),
+        Some(stats) if stats.tree != stats.own => {
+            (stats.tree.total_tokens, stats.tree.cost, "all sub-agents".to_owned())
+        }
         Some(_) => return String::new(),
         None if children.is_empty() => return String::new(),
         None => {
@@ -198,14 +199,14 @@ fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u
     let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
     let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.cells.spark(&beats));
-    Some(line.and(Hue::Dim, format!(" most {}", format::count(most))))
+    Some(line.and(Hue::Dim, format!(" peak {}", format::count(most))))
 }
 
 fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
     let until = |at: Option<Timestamp>| {
-        at.map_or_else(String::new, |at| format!(", {} more at least", format::duration(at.millis_since(page.now))))
+        at.map_or_else(String::new, |at| format!(", at least {} more", format::duration(at.millis_since(page.now))))
     };
     let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
     lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
@@ -218,17 +219,17 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
         [("requests", view.requests, view.requests_per_minute), ("tokens", view.tokens, view.tokens_per_minute)]
     {
         match limit {
-            Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} a minute"), page)),
-            None => lines.extend(fact(name, Hue::Dim, "no limit by the minute", page)),
+            Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} per minute"), page)),
+            None => lines.extend(fact(name, Hue::Dim, "no limit per minute", page)),
         }
     }
     let pause = view
         .retry_after
-        .map(|at| format!("{} more, as the service asked", format::duration(at.millis_since(page.now))));
+        .map(|at| format!("{} remaining, set by the provider", format::duration(at.millis_since(page.now))));
     let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
     lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
     if view.is_down {
-        lines.extend(fact("provider", Hue::Red, "down: nobody gets through", page));
+        lines.extend(fact("provider", Hue::Red, "down: no call succeeds", page));
     }
     lines.extend(fact(
         "sent",
@@ -246,7 +247,7 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
         tokens += actor.used().0;
     }
-    let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", format::count(tokens));
+    let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", format::count(tokens));
     lines.extend(fact("runs", Hue::Plain, &said, page));
 }
 
@@ -255,7 +256,7 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
     let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };
     let said = match page.actor.has_ended {
-        true => format!("{} (limit {limit}); its actor has gone", view.restarts),
+        true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
         false => {
             let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);
             format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")

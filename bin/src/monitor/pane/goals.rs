@@ -9,7 +9,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     let tree = &facts.trace.goal_tree;
     let mut lines = paragraph(Hue::Bold, &tree.mission, 0, page, 3);
     if tree.goals.is_empty() {
-        lines.push(StyledLine::of(Hue::Dim, "no goals: the run works without a plan"));
+        lines.push(StyledLine::of(Hue::Dim, "no goals"));
     }
     for goal in &tree.goals {
         let depth = goal.number.matches('.').count();

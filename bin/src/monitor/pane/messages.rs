@@ -16,12 +16,12 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
     for (message, mark) in messages {
         // A message that does not follow the previous one begins a branch.
         let branch = match (message.parent_sequence, before) {
-            (Some(parent), Some(before)) if parent != before => format!(" branches off behind #{parent}"),
-            (None, Some(_)) if message.covers.is_none() => " begins anew".to_owned(),
+            (Some(parent), Some(before)) if parent != before => format!(" branches off after #{parent}"),
+            (None, Some(_)) if message.covers.is_none() => " starts a new branch".to_owned(),
             _ => String::new(),
         };
         before = Some(message.sequence);
-        let is_off = mark.contains("off the path") || mark.contains("looks back") || mark.contains("behind");
+        let is_off = mark.contains("off the path") || mark.contains("reflection") || mark.contains("summarized");
         let (hue, body) = match message.role {
             _ if is_off => (Hue::Dim, Hue::Dim),
             Role::System => (Hue::Dim, Hue::Dim),
@@ -53,7 +53,7 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         let more = all.count().saturating_sub(room);
         if more > 0 {
             let more = format::plural(more, "line", "lines");
-            lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter shows all)")));
+            lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter to show all)")));
         }
         for call in &message.tool_calls {
             let line = format!("  -> {} {}", text::safe_line(&call.name), text::safe_line(&call.arguments));

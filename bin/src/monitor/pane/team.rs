@@ -9,7 +9,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     let collaborators = &facts.trace.trace.context.collaborators;
     let mut lines = vec![StyledLine::of(Hue::Bold, format!("Collaborators ({})", collaborators.len()))];
     for one in collaborators {
-        let kind = one.trace_id.as_ref().map_or("person", |_| "agent");
+        let kind = one.trace_id.as_ref().map_or("user", |_| "agent");
         lines.push(
             StyledLine::of(Hue::Plain, format!("  {} ", text::safe_line(&one.name)))
                 .and(Hue::Dim, format!("{kind}, {}  ", one.status.as_str()))

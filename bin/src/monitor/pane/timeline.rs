@@ -32,7 +32,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
     let spans = spans(&events, page.actor.turn().saturating_sub(turns));
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
-        return vec![StyledLine::of(Hue::Dim, "nothing has happened yet")];
+        return vec![StyledLine::of(Hue::Dim, "no events yet")];
     };
     let begin = first.ts;
     let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
@@ -90,7 +90,7 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
         let at = record.ts;
         let (ends, has_failed) = match &record.event {
             Event::Model(ModelEvent::Retrying { .. }) => {
-                let wait = "  waits to try again".to_owned();
+                let wait = "  retry delay".to_owned();
                 begin(&mut spans, &mut open, at, "pause".to_owned(), wait, Hue::Yellow);
                 ("model".to_owned(), true)
             }
@@ -99,7 +99,7 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
                     spans[pause].end = Some(at);
                 }
                 turn += u32::from(*attempt == 1);
-                let again = if *attempt > 1 { format!(", try {attempt}") } else { String::new() };
+                let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
                 begin(&mut spans, &mut open, at, "model".to_owned(), format!("turn {turn}: model{again}"), Hue::Blue);
                 continue;
             }
@@ -135,7 +135,7 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
                     &mut open,
                     at,
                     format!("ask {permission_id}"),
-                    format!("  waits for leave: {tool}"),
+                    format!("  waits for permission: {tool}"),
                     Hue::Yellow,
                 );
                 continue;
@@ -229,8 +229,8 @@ mod tests {
         let want = [
             ("queued", 0, 1, false),
             ("turn 1: model", 2, 3, true),
-            ("  waits to try again", 3, 4, false),
-            ("turn 1: model, try 2", 4, 6, false),
+            ("  retry delay", 3, 4, false),
+            ("turn 1: model, attempt 2", 4, 6, false),
             ("  read", 6, 10, false),
         ];
         let want = want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));

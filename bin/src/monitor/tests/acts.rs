@@ -48,14 +48,14 @@ fn run_and_its_children_are_cancelled_after_confirmation() {
     select(&mut evening, "run:main");
     assert_eq!(deeds(evening.types("c")), []);
     let screen = evening.screen(100, 24);
-    assert!(screen.contains("with 3 runs below it?"), "{screen}");
+    assert!(screen.contains("and its 3 sub-agents?"), "{screen}");
     assert_eq!(deeds(evening.types("n")), [], "no is no");
     assert_eq!(deeds(evening.types("cy")), [Command::Cancel(vec![RunId::new("main")])]);
     select(&mut evening, "session:s");
     assert_eq!(deeds(evening.types("cy")), [Command::Cancel(vec![RunId::new("main")])]);
     select(&mut evening, "journal:0");
     assert_eq!(deeds(evening.types("cy")), []);
-    assert!(evening.screen(100, 24).contains("there is nothing to cancel"));
+    assert!(evening.screen(100, 24).contains("nothing to cancel"));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn pending_requests_are_read_on_change_and_answered() {
     assert_eq!(deeds(evening.types("y")), [decide(Decision::AllowOnce, None)]);
     // The next request is shown immediately; keys pressed before it can be read are ignored.
     evening.types("y");
-    assert!(evening.screen(100, 24).contains("1 of 1 asked"));
+    assert!(evening.screen(100, 24).contains("Request 1 of 1"));
     evening.now = at(1);
     evening.key(KeyCode::Enter);
     evening.types("main");
@@ -119,7 +119,7 @@ fn long_request_can_be_allowed_only_after_its_end_was_shown() {
     evening.hears(MonitorInput::PendingRequests(Ok(vec![long])));
     evening.types("a");
     let screen = evening.screen(60, 15);
-    assert!(screen.contains("PgDn read all of it") && !screen.contains("allow once"), "{screen}");
+    assert!(screen.contains("PgDn read all") && !screen.contains("allow once"), "{screen}");
     assert_eq!(deeds(evening.types("ys")), []);
     let mut screen = String::new();
     for _ in 0..20 {
@@ -137,21 +137,21 @@ fn long_request_can_be_allowed_only_after_its_end_was_shown() {
 fn request_dialog_opens_once_requests_are_read() {
     let mut evening = evening();
     evening.types("a");
-    assert!(evening.screen(100, 24).contains("reading what is asked"));
+    assert!(evening.screen(100, 24).contains("reading the pending requests"));
     evening.hears(MonitorInput::PendingRequests(Ok(Vec::new())));
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     assert_eq!(deeds(evening.types("y")), [], "it is not in sight yet");
     let screen = evening.screen(100, 24);
-    assert!(screen.contains("1 of 1 asked") && !screen.contains("reading what is asked"), "{screen}");
+    assert!(screen.contains("Request 1 of 1") && !screen.contains("reading the pending requests"), "{screen}");
     // A user who does something else in between is not interrupted.
     let mut evening = self::evening();
     evening.types("aj");
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
-    assert!(!evening.screen(100, 24).contains("1 of 1 asked"));
+    assert!(!evening.screen(100, 24).contains("Request 1 of 1"));
     let mut calm = TestMonitor::begin(FINE);
     calm.hears(MonitorInput::Tree(tree(vec![run("r", None)])));
     calm.types("a");
-    assert!(calm.screen(100, 24).contains("nothing is asked"));
+    assert!(calm.screen(100, 24).contains("no pending requests"));
 }
 
 #[test]
@@ -159,14 +159,14 @@ fn key_applies_only_to_the_request_that_was_shown() {
     let mut evening = evening();
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
     evening.types("a");
-    assert!(evening.screen(100, 24).contains("1 of 2 asked"));
+    assert!(evening.screen(100, 24).contains("Request 1 of 2"));
     let mut other = permission();
     if let UserRequest::Permission(asked) = &mut other {
         asked.permission_id = PermissionId::new("p2");
     }
     // The visible request was decided elsewhere, and another one replaced it.
     evening.hears(MonitorInput::PendingRequests(Ok(vec![other, question()])));
-    assert!(evening.screen(100, 24).contains("It is open no more"));
+    assert!(evening.screen(100, 24).contains("No longer pending"));
     assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
     evening.key(KeyCode::Enter);
     evening.screen(100, 24);
@@ -217,7 +217,7 @@ fn panes_are_read_when_opened() {
     assert!(evening.screen(100, 30).contains("reading"));
     let error = ErrorInfo::new(ErrorCode::StorageError, "the disk is gone");
     evening.hears(MonitorInput::Read(wants[0].clone(), Box::new(Err(error))));
-    assert!(evening.screen(100, 30).contains("cannot be read: the disk is gone"));
+    assert!(evening.screen(100, 30).contains("read failed: the disk is gone"));
     evening.now = at(5);
     let away = evening.types("j");
     let again = reads(away.into_iter().chain(evening.types("k")).collect());
@@ -263,7 +263,7 @@ fn ctrl_c_cancels_own_run_first_and_then_exits() {
     assert!(own.hears(interrupt()).contains(&MonitorRequest::Exit));
     own.changes(Vec::new(), &["run:main"]);
     let screen = own.screen(100, 24);
-    assert!(screen.contains("The run has ended") && screen.contains("q shows its answer"), "{screen}");
+    assert!(screen.contains("The run has ended") && screen.contains("Press q to see its answer"), "{screen}");
     let mut other = evening();
     assert!(other.hears(interrupt()).contains(&MonitorRequest::Exit), "it is not ours to cancel");
 }

@@ -21,7 +21,7 @@ fn stuck_child_shows_its_last_error_and_cost() {
         "Explore the folder `vendor/`",
         "rate_limited: the service is busy",
         "$0.1365",
-        "nothing has come of it",
+        "no progress for",
     ] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
@@ -83,7 +83,10 @@ fn help_lists_every_key() {
     for _ in 0..40 {
         evening.key(KeyCode::Down);
     }
-    assert!(low.contains("one row up") && evening.screen(80, 15).contains("leave; what is at work goes on"), "{low}");
+    assert!(
+        low.contains("previous or next row") && evening.screen(80, 15).contains("exit; active runs continue"),
+        "{low}"
+    );
 }
 
 #[test]
@@ -100,14 +103,15 @@ fn requests_are_shown_with_their_details() {
 #[test]
 fn lost_connection_is_shown_and_last_tree_is_kept() {
     let mut evening = evening(FINE);
-    evening
-        .hears(MonitorInput::Link(Connection::Lost("the process that owned the home is gone: broken pipe".to_owned())));
+    evening.hears(MonitorInput::Link(Connection::Lost(
+        "lost the connection to the owner process: broken pipe".to_owned(),
+    )));
     let screen = evening.screen(100, 24);
-    for part in ["gone, trying again", "! the process that owned the home is gone", "orchestrator Write a report"] {
+    for part in ["offline, reconnecting", "! lost the connection to the owner process", "orchestrator Write a report"] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
     let empty = TestMonitor::begin(FINE).screen(80, 20);
-    assert!(empty.contains("waiting for the tree"), "{empty}");
+    assert!(empty.contains("waiting for the actor tree"), "{empty}");
 }
 
 #[test]

@@ -86,13 +86,13 @@ fn rejection_names_the_problem_and_the_rule() {
     for (name, why) in [
         ("", "it is empty"),
         ("a/b", "U+002F is not allowed"),
-        ("a\u{202e}b", "U+202E is no letter or digit"),
+        ("a\u{202e}b", "U+202E is not a letter or digit"),
         ("\u{301}a", "U+0301 is a mark without a letter"),
-        ("ﬁle", "U+FB01 is another form of plain letters"),
-        ("user:x", "says whose an artifact is"),
-        ("nul.txt", "a device's name"),
+        ("ﬁle", "U+FB01 is a compatibility form of plain letters"),
+        ("user:x", "selects the user scope"),
+        ("nul.txt", "a device name"),
         ("a.", "begins or ends with a dot"),
-        ("01900000-0000-7000-8000-000000000000", "looks like an artifact's id"),
+        ("01900000-0000-7000-8000-000000000000", "looks like an artifact id"),
         (&"x".repeat(129), "it has 129 bytes"),
     ] {
         let error = ArtifactName::parse(name).unwrap_err().to_string();

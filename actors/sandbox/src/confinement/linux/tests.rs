@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn confinement_level_follows_host_capabilities() {
     for (version, no_mounts, is_full, parts) in [
-        (0, None, false, vec!["no Landlock"]),
-        (1, None, false, vec!["Landlock 1", "emptying files"]),
-        (2, None, false, vec!["emptying files"]),
+        (0, None, false, vec!["does not support Landlock"]),
+        (1, None, false, vec!["Landlock 1", "truncating files"]),
+        (2, None, false, vec!["truncating files"]),
         (3, None, false, vec!["signals"]),
         (5, Some("refused"), false, vec!["signals", "modes and times", "refused"]),
         (6, Some("refused"), false, vec!["modes and times", "refused"]),

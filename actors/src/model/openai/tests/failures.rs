@@ -7,9 +7,9 @@ use super::*;
 #[tokio::test]
 async fn malformed_answers_are_invalid_responses() {
     for (row, reply, part) in [
-        ("cut", Reply::sse([text("hi")]).then_cut(), "broke off"),
+        ("cut", Reply::sse([text("hi")]).then_cut(), "cut off"),
         ("ended", Reply::stream([format!("data: {}\n\n", text("hi"))]), "before it was complete"),
-        ("no chunks", Reply::stream([": ping\n\n", "data: [DONE]\n\n"]), "no event: : ping"),
+        ("not a chunks", Reply::stream([": ping\n\n", "data: [DONE]\n\n"]), ": ping"),
         ("empty body", Reply::status(200, ""), "is empty"),
         ("plain text", Reply::status(200, "hello there"), "hello there"),
         ("HTML", Reply::status(200, "<html>\n<b>hi</b>"), "<html> <b>hi</b>"),
@@ -18,12 +18,12 @@ async fn malformed_answers_are_invalid_responses() {
         (
             "bad UTF-8",
             Reply::stream([b"data: {\"choices\": [{\"delta\": {\"content\": \"\xff\"}}]}\n\n".to_vec()]),
-            "no chunk",
+            "not a chunk",
         ),
         (
             "nameless call",
             Reply::sse([call_piece(json!({"index": 0, "id": "x", "function": {"arguments": "{}"}})), stop()]),
-            "without a name",
+            "unnamed",
         ),
         ("finish reason error", Reply::sse([text("hi"), delta(json!({}), "error".into())]), "`error`"),
     ] {
@@ -66,12 +66,12 @@ async fn http_statuses_map_to_failures() {
         (
             Reply::status(429, "{\"error\": {\"message\": \"m\", \"code\": 429}}").header("retry-after", "7"),
             limited(Some(7_000)),
-            "wait 7 s",
+            "retry in 7 s",
         ),
         (
             Reply::status(429, "").header("retry-after-ms", "1500").header("retry-after", "9"),
             limited(Some(1_500)),
-            "wait 2 s",
+            "retry in 2 s",
         ),
         (Reply::status(429, "").header("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), limited(Some(0)), "429"),
         (Reply::status(429, "").header("retry-after", "soon"), limited(None), "429"),
@@ -81,7 +81,7 @@ async fn http_statuses_map_to_failures() {
             "credit",
         ),
         (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
-        (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "wait 3 s"),
+        (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "retry in 3 s"),
         (Reply::status(529, ""), Failure::Unavailable, "529"),
         (
             Reply::status(400, openai("too much", "context_length_exceeded")),
@@ -100,7 +100,7 @@ async fn http_statuses_map_to_failures() {
         ),
         (Reply::status(500, "exceeds the context window"), Failure::PromptTooLong, "window"),
         (Reply::status(413, ""), Failure::PromptTooLong, "413"),
-        (Reply::status(400, "{\"error\": \"m does not support tools\"}"), Failure::Unsupported, "can call tools"),
+        (Reply::status(400, "{\"error\": \"m does not support tools\"}"), Failure::Unsupported, "supports tools"),
         (
             Reply::status(422, "{\"detail\": [{\"loc\": [\"body\", \"x\"], \"msg\": \"bad\"}]}"),
             Failure::Rejected,

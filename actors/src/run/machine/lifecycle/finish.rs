@@ -113,7 +113,7 @@ impl Transition<'_, '_> {
         let stats = self.state.stats();
         let result = outcome::child_result(self.state, ending);
         let never_started = self.state.clock.started_at.is_none();
-        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
+        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed without an error message");
         self.emit(match ending.status {
             RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
             RunStatus::Cancelled => RunEvent::Cancelled { queued: never_started, end_reason: ending.reason, stats },

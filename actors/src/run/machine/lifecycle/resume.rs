@@ -47,7 +47,7 @@ impl Transition<'_, '_> {
                 let attempt = self.state.turn.attempt;
                 let booked = self.lost_call_usage(same_process);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.call_model();
             }
@@ -94,7 +94,7 @@ impl Transition<'_, '_> {
     pub(crate) fn close_in_flight(&mut self, same_process: bool) {
         match self.state.phase {
             Phase::CallingModel => {
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 let charged = self.lost_call_usage(same_process);
                 let (usage, cost) = charged.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });

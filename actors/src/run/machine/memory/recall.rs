@@ -36,7 +36,7 @@ impl Transition<'_, '_> {
             prompt_tokens = prompt_tokens.min(reserved.tokens);
             completion_tokens = reserved.tokens - prompt_tokens;
         }
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the look for experiences was cut off");
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the search for experiences was interrupted");
         let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
         let cost = spec.auxiliary_models.utility.prices.map(|prices| prices.cost(&usage));
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));

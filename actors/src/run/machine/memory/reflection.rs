@@ -115,10 +115,11 @@ impl Transition<'_, '_> {
             }
         }
         let listed = |ids: &[ExperienceId]| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
-        let parts = [("learned", new.join(", ")), ("helped", listed(&helpful)), ("did harm", listed(&harmful))];
+        let parts = [("learned", new.join(", ")), ("helpful", listed(&helpful)), ("harmful", listed(&harmful))];
         let shown_ids: Vec<String> =
             parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
-        self.state.answer.text = if shown_ids.is_empty() { "nothing to keep".to_owned() } else { shown_ids.join("; ") };
+        self.state.answer.text =
+            if shown_ids.is_empty() { "no experiences learned or rated".to_owned() } else { shown_ids.join("; ") };
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }

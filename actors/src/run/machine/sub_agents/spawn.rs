@@ -154,15 +154,16 @@ impl Transition<'_, '_> {
 
     pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildRequest>, ticket: u64) {
         let answer = if self.state.end.ending.is_some() || self.state.phase == Phase::New {
-            Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
+            Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not active: it accepts no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
-            Err(validation_error(
-                "deliver: a run that a program drives has no conversation; wait for the child instead",
-            ))
+            Err(validation_error("deliver: a run driven by a program has no conversation; wait for the child instead"))
         } else if (self.state.edited_documents.flushing || self.state.answer.storing)
             && orders.iter().any(|order| order.spec.deliver)
         {
-            Err(ErrorInfo::new(ErrorCode::NothingRunning, "deliver: the run is ending, it thinks no more"))
+            Err(ErrorInfo::new(
+                ErrorCode::NothingRunning,
+                "deliver: the run is ending and makes no further model calls",
+            ))
         } else {
             self.spawn(orders, None)
         };
@@ -194,7 +195,7 @@ impl Transition<'_, '_> {
         let spec = &self.state.spec;
         let child_count = self.state.sub_agents.children.len();
         if requests.is_empty() || requests.iter().any(|order| order.spec.task.trim().is_empty()) {
-            return Err(validation_error("`task` needs at least one task, and none may be empty"));
+            return Err(validation_error("`task` requires at least one task, and no task may be empty"));
         }
         if spec.settings.budget.depth == Some(0) {
             let message = "the budget allows no sub-agents below this run: do the rest yourself";
@@ -202,22 +203,25 @@ impl Transition<'_, '_> {
         }
         if spec.identity.depth >= spec.limits.max_depth {
             let message = format!(
-                "runs at depth {} have no children: agents.max_depth is {}",
+                "runs at depth {} cannot have children: agents.max_depth is {}",
                 spec.identity.depth, spec.limits.max_depth
             );
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
         if child_count + requests.len() > spec.limits.max_children {
             let limit = spec.limits.max_children;
-            let message =
-                format!("this run may have {limit} children in all and has had {child_count}: do the rest yourself");
+            let message = format!(
+                "this run may have at most {limit} children and already has {child_count}: do the rest yourself"
+            );
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
         for ChildRequest { spec: child, .. } in requests {
             if let Some(id) = &child.continue_from {
                 self.check_continued(id, child.mode)?;
                 if requests.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
-                    return Err(validation_error(format!("continue_from: {id} can go on with one task at a time")));
+                    return Err(validation_error(format!(
+                        "continue_from: {id} can be continued with one task at a time"
+                    )));
                 }
             }
             if let Some(schema) = &child.expected_output_schema {
@@ -232,7 +236,7 @@ impl Transition<'_, '_> {
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
         if let Some(name) = unknown {
             let known: Vec<&str> = spec.catalog.presets.keys().map(String::as_str).collect();
-            let message = format!("there is no agent_type {name:?}; there is: {}", known.join(", "));
+            let message = format!("there is no agent_type {name:?}; available: {}", known.join(", "));
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(())
@@ -244,11 +248,11 @@ impl Transition<'_, '_> {
         let state = &self.state;
         let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
         if is_evaluation != (mode == ChildMode::Evaluate) {
-            let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("no evaluation", "agent") };
-            return Err(validation_error(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
+            let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("not an evaluation", "agent") };
+            return Err(validation_error(format!("continue_from: {id} is {is}; continue it with `{with}`")));
         }
         if state.sub_agents.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
-            let message = format!("sub-agent {id} is still at work: wait for its result");
+            let message = format!("sub-agent {id} is still running: wait for its result");
             return Err(ErrorInfo::new(ErrorCode::SessionActive, message));
         }
         let is_known = state.sub_agents.earlier.contains(id)
@@ -256,7 +260,8 @@ impl Transition<'_, '_> {
         if is_known {
             return Ok(());
         }
-        let message = format!("continue_from: {id} is no sub-agent of this trace; their ids stand in their results");
+        let message =
+            format!("continue_from: {id} is not a sub-agent of this trace; use an id from the results of sub-agents");
         Err(ErrorInfo::new(ErrorCode::TraceNotFound, message))
     }
 
@@ -386,17 +391,21 @@ impl Transition<'_, '_> {
 /// Validates the messages that a conversation starts with.
 pub(crate) fn check_initial_messages(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
     if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
-        return Err(validation_error("results of tool calls come alone, to a conversation that waits for them"));
+        return Err(validation_error(
+            "results of tool calls are accepted only without a message, and only for open calls",
+        ));
     }
     if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
-        return Err(validation_error("`messages` may be of role user and assistant: instructions go into `context`"));
+        return Err(validation_error(
+            "`messages` must have the role user or assistant: put instructions into `context`",
+        ));
     }
     if messages.iter().any(|message| message.content.trim().is_empty()) {
-        return Err(validation_error("`messages` may not be empty: leave out those without content"));
+        return Err(validation_error("`messages` must not contain empty messages: omit messages without content"));
     }
     match messages.first() {
         Some(first) if first.role != Role::User => {
-            Err(validation_error("the first of `messages` has to be of role user"))
+            Err(validation_error("the first of `messages` must have the role user"))
         }
         _ => Ok(()),
     }
@@ -410,15 +419,15 @@ pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> R
         let id = match (message.role, &message.tool_call_id) {
             (Role::Tool, Some(id)) => id,
             (Role::Tool, None) => {
-                return Err(validation_error("a message of role tool names its call by `tool_call_id`"));
+                return Err(validation_error("a message with the role tool requires `tool_call_id`"));
             }
-            _ => return Err(validation_error("`messages` go before a message: say what is to be done as well")),
+            _ => return Err(validation_error("`messages` precede a message: a message is required as well")),
         };
         if !is_open(id) {
-            return Err(validation_error(format!("no call {id:?} waits for its result: see the last message")));
+            return Err(validation_error(format!("there is no open tool call {id:?}: see the last message")));
         }
         if !seen.insert(id) {
-            return Err(validation_error(format!("call {id:?} has two results")));
+            return Err(validation_error(format!("tool call {id:?} has two results")));
         }
     }
     Ok(())

@@ -122,13 +122,13 @@ impl Transition<'_, '_> {
         let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
         let asked: Vec<OpenCall> = asked.cloned().collect();
         for OpenCall { call, question, .. } in asked {
-            let mut error = ErrorInfo::new(ErrorCode::Cancelled, "nobody answered before the run ended");
+            let mut error = ErrorInfo::new(ErrorCode::Cancelled, "not answered before the run ended");
             match question {
                 Some((_, to)) => {
                     let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Failed, &error.message);
                     self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
                 }
-                None => error.message = "not run: nobody had allowed it before the run ended".to_owned(),
+                None => error.message = "not run: not approved before the run ended".to_owned(),
             }
             self.close_call(&call, Err(error));
         }

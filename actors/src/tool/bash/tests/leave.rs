@@ -14,7 +14,7 @@ fn every_command_requires_permission_scoped_to_its_program() {
         (Confinement::Full, "cargo test", command("cargo test"), None),
         (Confinement::Full, "cargo test | tail", line("cargo test | tail"), None),
         (Confinement::Full, "rm -r src", Scope::Call, None),
-        (partial.clone(), "cargo test", Scope::Unconfined, Some("it would run confined in part only: it is old")),
+        (partial.clone(), "cargo test", Scope::Unconfined, Some("it would run only partly confined: it is old")),
         (none.clone(), "cargo test", Scope::Unconfined, Some("it would run unconfined: it is odd")),
         (none, "ls | sh", Scope::Unconfined, Some("it would run unconfined: it is odd")),
     ] {

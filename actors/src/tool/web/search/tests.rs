@@ -155,8 +155,8 @@ fn missing_or_invalid_setting_is_named() {
         (SearchProvider::Searxng, "http://a.example", "K", "", Some("variable K is not set")),
         (SearchProvider::Tavily, "", "", "", Some("tools.web_search.api_key_env")),
         (SearchProvider::Tavily, "", "K", "", Some("variable K is not set")),
-        (SearchProvider::Tavily, "", "K", " ", Some("variable K holds what no key can be")),
-        (SearchProvider::Tavily, "", "K", "a\nb", Some("variable K holds what no key can be")),
+        (SearchProvider::Tavily, "", "K", " ", Some("variable K does not contain a valid key")),
+        (SearchProvider::Tavily, "", "K", "a\nb", Some("variable K does not contain a valid key")),
         (SearchProvider::Tavily, "", "K", "value", None),
         (SearchProvider::Brave, "", "K", "value", None),
     ] {
