@@ -5,57 +5,29 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
-use std::sync::Arc;
-
-use futures::future::{BoxFuture, FutureExt};
+use serde_json::json;
 use soong::{
-    QuestionFilter, RunRequest, Runtime, RuntimeBuilder,
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{QuestionStatus, Role, ToolCall},
+    QuestionFilter, RunRequest, Runtime, RuntimeBuilder, StreamItem,
+    protocol::{QuestionStatus, Role},
+    testing::{call, respond, text},
 };
-
-/// A stand-in for a real model: asks for the color, then uses the answer.
-struct DoorPainterModel;
-
-impl Model for DoorPainterModel {
-    fn name(&self) -> &str {
-        "painter"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        let heard = request.messages.iter().rev().find(|message| message.role == Role::Tool);
-        let completion = match heard {
-            Some(answer) => {
-                Completion { text: format!("The door is {} now.", answer.content), ..Completion::default() }
-            }
-            None => Completion {
-                tool_calls: vec![ToolCall {
-                    id: "call_1".into(),
-                    name: "ask_human".into(),
-                    arguments: r#"{"question": "Which colour should the door have?"}"#.into(),
-                }],
-                ..Completion::default()
-            },
-        };
-        async move { Ok(completion) }.boxed()
-    }
-}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let builder = || -> RuntimeBuilder {
-        Runtime::builder().home(home.path()).project_dir(home.path()).model("default", Arc::new(DoorPainterModel))
+        // A stand-in for a real model: asks for the color, then uses the answer.
+        let painter = respond(|request| match request.messages.iter().find(|message| message.role == Role::Tool) {
+            Some(answer) => text(format!("The door is {} now.", answer.content)),
+            None => call("ask_human", json!({ "question": "Which color should the door have?" })),
+        });
+        Runtime::builder().home(home.path()).project_dir(home.path()).model("default", painter)
     };
     let first = builder().build().await?;
     let run = first.start(RunRequest::new("Paint the door").session("house")).await?;
     let mut events = run.events()?;
     while let Some(item) = events.next().await {
-        if matches!(item?, soong::StreamItem::Event(record) if record.event.kind() == "run_waiting") {
+        if matches!(item?, StreamItem::Event(record) if record.event.kind() == "run_waiting") {
             break;
         }
     }
@@ -66,9 +38,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
     let question = second.questions().list(open).await?.remove(0);
     println!("{}", question.question);
-    let run = second.traces().handle(&question.run_id)?;
     second.questions().answer(&question.question_id, "blue").await?;
-    println!("{}", run.wait().await?.output);
+    println!("{}", second.wait(&question.run_id).await?.output);
     second.close().await;
     Ok(())
 }

@@ -6,29 +6,10 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
-use std::path::Path;
-
 use soong::{
     RunRequest, Runtime, StreamItem,
     protocol::{ArtifactEvent, Event, GoalEvent, RunMode, SubAgentEvent},
 };
-
-fn write_project(dir: &Path) -> std::io::Result<()> {
-    for (name, text) in [
-        ("README.md", "# Tally\n\nCounts words.\n"),
-        ("src/main.rs", "fn main() {\n    println!(\"{}\", tally::count(\"a b\"));\n}\n"),
-        (
-            "src/lib.rs",
-            "/// Counts words.\npub fn count(text: &str) -> usize {\n    text.split_whitespace().count()\n}\n",
-        ),
-        ("docs/usage.md", "Run it with a text.\n"),
-    ] {
-        let path = dir.join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
-        std::fs::write(path, text)?;
-    }
-    Ok(())
-}
 
 /// Returns a line for the events that most users are interested in.
 fn line(event: &Event) -> Option<String> {
@@ -52,7 +33,8 @@ fn line(event: &Event) -> Option<String> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (home, project) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    write_project(project.path())?;
+    std::fs::write(project.path().join("README.md"), "# Tally\n\nCounts words.\n")?;
+    std::fs::write(project.path().join("main.rs"), "fn main() {\n    println!(\"{}\", tally::count(\"a b\"));\n}\n")?;
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
 
     let run = runtime.start(RunRequest::new("What is in this project?").mode(RunMode::Orchestrator)).await?;

@@ -135,7 +135,7 @@ fn errors_are_the_same_with_and_without_an_owner() {
             (&["export", "no", "-o", "x.docx"], 3, "artifact_not_found"),
             (&["edit", "no", "--old", "a", "--new", "b"], 3, "artifact_not_found"),
             (&["delete", "no"], 3, "artifact_not_found"),
-            (&["get", "plan", "--version", "9"], 3, "\"plan\" has no stored version 9; there is: 1"),
+            (&["get", "plan", "--version", "9"], 3, "\"plan\" has no stored version 9; stored versions: 1"),
             (&["get", "user:plan"], 3, "there is no artifact \"user:plan\""),
             (&["edit", "plan", "--old", "nowhere at all", "--new", "b"], 4, "no_match"),
             (&["edit", "plan", "--old", "s", "--new", "b"], 4, "ambiguous_match"),
@@ -196,7 +196,7 @@ fn default_session_is_last_of_project_and_user_scope_needs_none() {
     world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).expect_code(0);
     fails(&world, &["show", "plan"], 3, &["artifact_not_found"]);
     let ran = artifact(&world, &["list"]);
-    ran.expect_stderr(&["session t(last session of this project)"]);
+    ran.expect_stderr(&["session t (last session of this project)"]);
     assert!(ran.out.contains("user:style") && !ran.out.contains("plan"), "{}", ran.out);
     let elsewhere = |args: &[&str]| {
         let mut command = world.command(&[&["artifacts"], args].concat());
@@ -231,7 +231,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
         assert_eq!((&shown["artifact"]["dirty"], &shown["artifact"]["stored_version"]), (&json!(true), &json!(0)));
         assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none stored)"), "{door}");
         assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions\n");
-        fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; there is: none yet"]);
+        fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; stored versions: none yet"]);
         fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["a version is stored when its run ends"]);
         let session = world.run(&["sessions", "show", "s"]).expect_code(0);
         assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
@@ -249,7 +249,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     // A command that changes an artifact becomes the owner. It first stores the edits of the killed process as a
     // version.
     write(&world, "plan.md", "mine");
-    artifact(&world, &["put", "plan", "plan.md"]).expect_stderr(&["1 run was interrupted by an earlier process"]);
+    artifact(&world, &["put", "plan", "plan.md"]).expect_stderr(&["1 run was left unfinished by an earlier process"]);
     let versions = artifact(&world, &["versions", "plan", "--json"]).json();
     let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
     assert_eq!(numbers, [2, 3]);

@@ -68,7 +68,7 @@ fn session_is_forked_switched_and_rewound() {
 
     // Switch back; documents are restored.
     let switched = world.run(&["sessions", "switch", "s", "4"]).expect_code(0);
-    assert_eq!(switched.out, "session s is still at message 4 now; it stood at 9\nrestored 1 document: plan\n");
+    assert_eq!(switched.out, "moved the head of session s from message 9 to 4\nrestored 1 document: plan\n");
     assert_eq!(artifact(&world, "s", "plan"), "one");
     let all = heads(&world, "s", &["--all"]);
     assert_eq!(
@@ -77,7 +77,7 @@ fn session_is_forked_switched_and_rewound() {
     );
     assert_eq!(
         world.run(&["sessions", "switch", "s", "4"]).expect_code(0).out,
-        "session s is still at message 4, as before\n"
+        "the head of session s is still at message 4\n"
     );
     // Switch forward to a message that is now off the path.
     let forth = world.run(&["sessions", "switch", "s", "9", "--json"]).expect_code(0).json();
@@ -126,7 +126,7 @@ fn chat_rewinds_and_forks() {
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());
     ran.expect_stderr(&["cannot continue after message 99 of s", "soong traces messages s --all"]);
-    assert!(ran.out.contains("session s is still at message 2 now"), "{}", ran.out);
+    assert!(ran.out.contains("moved the head of session s from message 6 to 2"), "{}", ran.out);
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], b"/fork\nHello again\n");
     assert!(ran.out.contains("; s is unchanged"), "{}", ran.out);
     let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();

@@ -84,7 +84,7 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     assert!(world.run(&["traces", "stop", &left]).expect_code(4).err.contains("nothing_running"));
 
     let ran = world.run(&["traces", "stop", "s"]).expect_code(0);
-    assert!(ran.out.contains("has ended: cancelled"), "{}", ran.out);
+    assert!(ran.out.contains("ended: cancelled"), "{}", ran.out);
     drop(children);
     let ended = owner.finish().expect_code(1);
     ended.expect_stderr(&["cancelled by another client"]);
@@ -95,7 +95,7 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     let stored = world.run(&["traces", "events", "s", "--json"]).expect_code(0).json_lines();
     assert_eq!(stored.len(), seen.len());
     assert!(!has_socket(&world), "an owner that leaves takes its socket along");
-    assert!(world.run(&["tree"]).expect_code(0).out.contains("no active runs"));
+    assert!(world.run(&["tree"]).expect_code(0).out.contains("no unfinished runs"));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     assert!(asked.body.to_string().matches("Looked.").count() >= 2, "{}", asked.body);
     asked.answer("Whole again.");
     let ran = next.finish().expect_code(0);
-    ran.expect_stderr(&["3 runs were interrupted by an earlier process"]);
+    ran.expect_stderr(&["3 runs were left unfinished by an earlier process"]);
     assert!(ran.out.contains("Whole again."), "{}", ran.out);
     world.run(&["run", "--trace", "s", "--model", "offline"]).expect_code(2).expect_stderr(&["ends with an answer"]);
 }
@@ -372,7 +372,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     asked.answer("Four.");
     drop(says);
     assert!(said.any(|line| line == "Four."));
-    assert!(notes.any(|line| line.contains("2 runs were interrupted by an earlier process")));
+    assert!(notes.any(|line| line.contains("2 runs were left unfinished by an earlier process")));
     talking.finish().expect_code(0);
 }
 
@@ -384,7 +384,7 @@ fn suspended_owner_blocks_no_command() {
     let asked = service.next();
     owner.signal(Signal::STOP);
     let tree = world.run(&["tree", "--json"]).expect_code(0);
-    tree.expect_stderr(&["does not respond", "read from disk"]);
+    tree.expect_stderr(&["does not respond", "reading from disk"]);
     assert_eq!(tree.json()["source"], "disk");
     world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not respond", "fg"]);
     owner.signal(Signal::CONT);

@@ -6,7 +6,7 @@
 
 #[path = "support/process.rs"]
 mod process;
-#[path = "../examples/mcp_server.rs"]
+#[path = "../examples/support/mcp_server.rs"]
 mod server;
 #[path = "support/service.rs"]
 mod service;

@@ -206,7 +206,7 @@ fn output_schema_is_enforced_with_one_retry() {
     begin(&world, &service, &["run", "--output-schema", "bad.json", "x"])
         .finish()
         .expect_code(2)
-        .expect_stderr(&["contains no JSON value"]);
+        .expect_stderr(&["is not valid JSON"]);
     begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().expect_code(3);
     std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
     begin(&world, &service, &["run", "--output-schema", "odd.json", "x"])
@@ -276,9 +276,9 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
     let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
     let listed = world.run(&["sessions", "list"]).expect_code(0);
-    assert!(listed.out.contains("2 parked, asks"), "{}", listed.out);
+    assert!(listed.out.contains("2 unfinished, waiting for input"), "{}", listed.out);
     let doctor = world.run(&["doctor"]);
-    assert!(doctor.out.contains("2 runs wait for answers"), "{}", doctor.out);
+    assert!(doctor.out.contains("2 runs wait for input"), "{}", doctor.out);
     let shown = world.run(&["sessions", "show", "s"]).expect_code(0);
     assert!(shown.out.contains(QUESTION), "{}", shown.out);
 }

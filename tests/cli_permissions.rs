@@ -47,7 +47,7 @@ fn call_requiring_permission_is_denied_without_a_terminal() {
     );
     next.answer("I could not.");
     let ran = run.finish().expect_code(0);
-    ran.expect_stderr(&["tool write was refused"]);
+    ran.expect_stderr(&["tool write was denied"]);
     assert!(!world.project().join("note.md").exists());
     assert_eq!(pending(&world), [Value::Null; 0]);
 }
@@ -325,7 +325,7 @@ fn permission_granted_after_process_exit_resumes_the_run() {
     assert!(rows.iter().any(|row| row.contains("soong permissions allow")), "{rows:#?}");
     let id = pending(&world)[0]["permission_id"].as_str().unwrap().to_owned();
     let listed = world.run(&["sessions", "list"]).expect_code(0);
-    assert!(listed.out.contains("1 parked, asks"), "{}", listed.out);
+    assert!(listed.out.contains("1 unfinished, waiting for input"), "{}", listed.out);
     let allowing = begin(&world, &service, &["permissions", "allow", &id]);
     service.next().answer("Done.");
     allowing.finish().expect_code(0);
@@ -350,7 +350,7 @@ fn confined_command_cannot_reach_the_control_socket() {
     request.end();
     let next = service.next();
     assert!(
-        !next.last_message().contains("\"actor_id\"") && !next.last_message().contains("at work"),
+        !next.last_message().contains("\"actor_id\"") && !next.last_message().contains("1 active"),
         "{}",
         next.last_message()
     );

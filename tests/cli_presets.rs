@@ -176,7 +176,7 @@ fn skills_are_listed_and_shown_with_their_origin() {
     world
         .run(&["skills", "show", "nope"])
         .expect_code(3)
-        .expect_stderr(&["no skill \"nope\"; there is: browser, deploy"]);
+        .expect_stderr(&["no skill \"nope\"; available: browser, deploy"]);
     world.run(&["skills", "list", "--path", "no/where"]).expect_code(2).expect_stderr(&["--path DIR"]);
     let home = world.home();
     assert!(!home.join("sessions.sqlite").exists(), "looking begins nothing");
@@ -239,7 +239,7 @@ fn refused(world: &TestHome, what: &str) {
 fn invalid_file_is_reported_and_no_run_starts() {
     let reviewer = REVIEWER.replace("reviewer", "other");
     for (file, text, what) in [
-        ("agents/a.md", "You review.", "agents/a.md:1: a file begins with a line `---`"),
+        ("agents/a.md", "You review.", "agents/a.md:1: the file must begin with a line `---`"),
         (
             "agents/a.md",
             "---\nname: a\ndescription: d\ntoolz: [read]\n---\n",
@@ -248,9 +248,9 @@ fn invalid_file_is_reported_and_no_run_starts() {
         (
             "agents/a.md",
             "---\nname: a\ndescription: d\ndenied_tools: [raed]\n---\n",
-            "a.md:4: `denied_tools` names a tool",
+            "a.md:4: `denied_tools` names an unknown tool",
         ),
-        ("agents/z.md", &reviewer.replace("other", "reviewer"), "agents/z.md:2: `name` \"reviewer\" is that of"),
+        ("agents/z.md", &reviewer.replace("other", "reviewer"), "agents/z.md:2: `name` \"reviewer\" is also used by"),
         ("skills/a.md", "---\nname: a\ndescription: d\n---\n", "skills/a.md:2: `name` has no text"),
     ] {
         let world = TestHome::new();
@@ -270,12 +270,12 @@ fn missing_skill_is_reported_with_the_available_ones() {
     let world = TestHome::new();
     write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/o.md", &skill("other"))]);
     let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).expect_code(3);
-    refused.expect_stderr(&["no skill \"style\"; there is: browser, other", "skill_not_found"]);
+    refused.expect_stderr(&["no skill \"style\"; available: browser, other", "skill_not_found"]);
     assert!(!refused.err.contains("panicked"), "{}", refused.err);
     world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     let mut doctor = world.command(&["doctor"]);
     let doctor = KillOnDrop { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().expect_code(0).out;
-    assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: no skill"), "{doctor}");
+    assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: there is no skill"), "{doctor}");
     assert!(doctor.contains("the files of the home are valid: 1 preset, 1 skill"), "{doctor}");
 
     // An interrupted run whose preset has lost its skill fails when it is resumed.

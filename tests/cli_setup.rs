@@ -373,11 +373,11 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
     assert_eq!(lines.collect::<Vec<_>>(), ["no check failed"]);
     assert!(!said.contains("s3cret") && !said.contains('\u{1b}'), "{said}");
     let home = world.home().display().to_string();
-    assert!(said.contains("nobody owns the home") && said.contains(&format!("{home} is writable")), "{said}");
+    assert!(said.contains("the home has no owner") && said.contains(&format!("{home} is writable")), "{said}");
 
     std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
-    assert!(check(&json, "home").starts_with("warning others than its owner may write"), "{json}");
+    assert!(check(&json, "home").starts_with("warning other users can write to"), "{json}");
 }
 
 #[test]
@@ -425,13 +425,13 @@ fn doctor_distinguishes_active_from_interrupted_runs() {
     let _open = service.asked.recv_timeout(TIMEOUT).expect("the model is asked");
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "owner").contains(&format!("process {} owns", running.child.id())), "{json}");
-    assert!(check(&json, "runs").starts_with("ok 1 run at work"), "{json}");
+    assert!(check(&json, "runs").starts_with("ok 1 run active"), "{json}");
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
-    assert!(check(&json, "owner").contains("nobody owns"), "{json}");
+    assert!(check(&json, "owner").contains("the home has no owner"), "{json}");
     let runs = check(&json, "runs");
-    assert!(runs.starts_with("warning 1 run interrupted") && runs.contains("soong run --trace"), "{json}");
+    assert!(runs.starts_with("warning 1 run left unfinished") && runs.contains("soong run --trace"), "{json}");
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn doctor_calls_the_model_only_with_the_call_flag() {
     assert_eq!(service.connections(), 0);
     let json = doctor(&world, &["--call", "--json"], &environment, 0).json();
     assert!(check(&json, "call").starts_with("ok gpt-4.1-mini answered after"), "{json}");
-    assert!(check(&json, "call tools").starts_with("ok it called `list_files`"), "{json}");
+    assert!(check(&json, "call tools").starts_with("ok the model called `list_files`"), "{json}");
     for name in ["call streaming", "call usage", "call window"] {
         assert!(!check(&json, name).is_empty(), "{name}: {json}");
     }

@@ -61,7 +61,7 @@ fn backup_made_during_a_run_is_a_usable_home() {
     owner.finish().expect_code(0);
 
     for (args, says) in [
-        (&["doctor"][..], "1 run interrupted"),
+        (&["doctor"][..], "1 run left unfinished"),
         (&["sessions", "list"], "o "),
         (&["artifacts", "get", "README.md", "--session", "s"], "Counts ships."),
         (&["run", "--session", "s", "And now?"], "offline"),
@@ -300,7 +300,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
         ids
     };
     let listed = world.run(&cleanup(&[])).expect_code(0);
-    for part in ["SESSION", "may go", "a   ", "kept, because they have runs that have not ended: cut\n"] {
+    for part in ["SESSION", "can be deleted", "a   ", "kept, because they have runs that have not ended: cut\n"] {
         assert!(listed.out.contains(part), "{part:?} is missing in {}", listed.out);
     }
     listed.expect_stderr(&["3 sessions: nothing was deleted; delete with --yes"]);
@@ -313,7 +313,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
     let asked = service.next();
     let report = world.run(&cleanup(&["--yes", "--json"])).expect_code(1);
-    report.expect_stderr(&["error: 1 session could not be deleted", "try again"]);
+    report.expect_stderr(&["error: 1 session could not be deleted", "Try again"]);
     let report = report.json();
     assert_eq!((&report["deleted"], &report["failed"][0]["session_id"]), (&json!(["a", "b"]), &json!("files")));
     assert_eq!(report["failed"][0]["error"]["code"], "storage_error");

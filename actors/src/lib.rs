@@ -54,6 +54,8 @@ pub mod skill;
 mod store_reader;
 mod suggestion;
 pub mod task_journal;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod text;
 pub mod tool;
 

@@ -45,7 +45,7 @@ impl Library {
                 continue;
             }
             let name = module.ident.to_string();
-            let inner = [&at[..], &[name.clone()]].concat();
+            let inner = [&at[..], std::slice::from_ref(&name)].concat();
             match &module.content {
                 Some((_, items)) => self.items(items.clone(), &folder.join(&name), inner),
                 None => self.file(&folder.join(format!("{name}.rs")), &folder.join(&name), inner),

@@ -20,7 +20,7 @@ fn user_artifacts_are_usable_without_any_session() {
     assert!(listed.out.contains("user:style") && !listed.out.contains("plan"), "{}", listed.out);
     listed.expect_stderr(&["no sessions: only artifacts of the user"]);
     assert_eq!(artifact(&world, &["get", "user:style"]).out, "# Lighthouse\n\nCounts ships.\n");
-    assert!(artifact(&world, &["show", "user:style"]).out.contains("of        user local"));
+    assert!(artifact(&world, &["show", "user:style"]).out.contains("scope     user local"));
     artifact(&world, &["edit", "user:style", "--old", "ships", "--new", "boats"]);
     artifact(&world, &["put", "user:style", "docs/guide.md"]);
     artifact(&world, &["put", "user:new", "docs/guide.md"]);

@@ -86,7 +86,7 @@ fn oversized_body_is_rejected_early_and_leaves_no_file() {
     std::fs::write(world.project().join("large"), &large).unwrap();
     let refused = || {
         let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).expect_code(1);
-        ran.expect_stderr(&["payload_too_large", "artifacts.max_blob_bytes (3000000)"]);
+        ran.expect_stderr(&["payload_too_large", "artifacts.max_blob_bytes (3000000 bytes)"]);
         // Input that does not end is rejected before its end.
         let mut endless = piped(&world, &["put", "large", "-", "--session", "s"]);
         let mut input = endless.child.stdin.take().unwrap();

@@ -201,7 +201,7 @@ fn startup_error_states_cause_and_advice() {
     std::fs::create_dir_all(world.home()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    world.run(&["serve", "--addr", &addr]).expect_code(4).expect_stderr(&["cannot serve on", "--addr"]);
+    world.run(&["serve", "--addr", &addr]).expect_code(4).expect_stderr(&["cannot listen on", "--addr"]);
     std::fs::write(world.home().join("config.toml"), "[server.tokens]\nbob = \"BOB\"\n").unwrap();
     world
         .run(&["serve", "--addr", "127.0.0.1:0"])

@@ -5,7 +5,7 @@
 
 #[path = "mcp/http.rs"]
 mod http;
-#[path = "../../examples/mcp_server.rs"]
+#[path = "../../examples/support/mcp_server.rs"]
 mod server;
 
 use std::{

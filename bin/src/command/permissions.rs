@@ -23,7 +23,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         return Ok(Exit::Success);
     }
     if permissions.is_empty() {
-        print::line(if all { "no permissions" } else { "no open permission requests" })?;
+        print::line(if all { "no permission requests" } else { "no open permission requests" })?;
         return Ok(Exit::Success);
     }
     permissions.iter().try_for_each(|asked| print(context, asked))?;

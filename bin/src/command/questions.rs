@@ -133,8 +133,8 @@ pub(super) async fn describe_open_requests(
         of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");
     let permissions = of(
         |ask| matches!(ask, UserRequest::Permission(_)),
-        "more permission is",
-        "more permissions are",
+        "more permission request is",
+        "more permission requests are",
         "permissions",
     );
     Ok(questions + &permissions)

@@ -39,7 +39,7 @@ pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result
             let report = clean_up_tasks(home.as_deref(), &request)?;
             cleaned(context, &report)?;
             if !report.failed.is_empty() {
-                let what = format!("{} could not be deleted", report.failed.len());
+                let what = format!("task journals that could not be deleted: {}", report.failed.len());
                 return Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."));
             }
         }

@@ -99,11 +99,11 @@ impl CallObservations {
             (false, _) => Check::warning(
                 "call tools",
                 format!("the model called tools, but not `{TOOL}` with valid arguments"),
-                "Use a model that is better at tool calls.",
+                "Use a model with better support for tool calls.",
             ),
         };
         let streaming = if self.deltas > self.answers {
-            Check::ok("call streaming", format!("{} pieces of text", self.deltas))
+            Check::ok("call streaming", format!("answers are streamed, in {} chunks", self.deltas))
         } else {
             Check::partly(
                 "call streaming",

@@ -111,7 +111,7 @@ pub(super) fn terminal(context: &Context<'_>) -> Check {
         ),
         Some((columns, rows)) if columns < COLUMNS || rows < ROWS => Check::warning(
             "terminal",
-            format!("{columns} columns and {rows} rows are small for the live display"),
+            format!("the terminal is too small for the live display: {columns} columns and {rows} rows"),
             format!("Enlarge the terminal to at least {COLUMNS} by {ROWS}."),
         ),
         Some((columns, rows)) => Check::ok("terminal", format!("UTF-8, {colours}, {columns} columns and {rows} rows")),

@@ -82,14 +82,14 @@ fn folder(home: &Path) -> Check {
                 Ok(()) => Check::ok("home", format!("{shown} does not exist yet; it is created on first use")),
                 Err(error) => broken(format!("{shown} cannot be created in {}: {error}", above.display())),
             },
-            None => broken(format!("{shown} cannot be made: {error}")),
+            None => broken(format!("{shown} cannot be created: {error}")),
         },
     }
 }
 
 fn disk_space(free: u64) -> Check {
     let said = format!("{} free", format::bytes(free));
-    let advice = "Free some space; if the disk is full, runs wait.";
+    let advice = "Free some space: runs wait while the disk is full.";
     match free {
         0..MIN_SPACE => Check::broken("disk", format!("only {said} on the disk of the home"), advice),
         MIN_SPACE..LOW_SPACE => Check::warning("disk", format!("only {said} on the disk of the home"), advice),

@@ -23,9 +23,7 @@ pub(super) fn experiences(home: &Path, config: &Config, environment: &Environmen
             Check::warning(NAME, error.message, "Fix its permissions, or set another file: memory.experiences_path.")
         }
         Ok(book) => match book.faults() {
-            [] => {
-                Check::ok(NAME, format::plural(book.experiences().len(), "experience", "experiences") + " can be used")
-            }
+            [] => Check::ok(NAME, format::plural(book.experiences().len(), "experience", "experiences") + " usable"),
             [first, others @ ..] => {
                 let more = match others.len() {
                     0 => String::new(),

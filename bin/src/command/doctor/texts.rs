@@ -21,7 +21,7 @@ pub(super) fn checks(texts: &HomeFiles) -> Vec<Check> {
         let skills = format::plural(skills, "skill", "skills");
         checks.push(Check::ok(NAME, format!("the files of the home are valid: {presets}, {skills}")));
     }
-    let ignored = "Remove these keys, or keep them for the other program; soong limits tools with `allowed_tools`.";
+    let ignored = "Remove these keys unless another program uses them; soong limits tools with `allowed_tools`.";
     checks.extend(texts.warnings.iter().map(|warning| Check::warning(NAME, warning.to_string(), ignored)));
     let presets = texts.presets.iter().map(|known| &known.preset);
     checks.extend(presets.filter_map(|preset| {

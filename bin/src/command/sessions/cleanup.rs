@@ -66,7 +66,7 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
         let mut deleted = tokio::select! {
             deleted = delete(reached.client(), candidate) => deleted,
             () = interrupt.first() => {
-                let what = format!("interrupted; session {id} may or may not be deleted, later ones are kept");
+                let what = format!("interrupted; session {id} may or may not have been deleted, later ones are kept");
                 ended = Err(Failure::new(Exit::Interrupted, what, "Check the state and try again."));
                 break;
             }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills a server with `kill -9` in the middle of requests, over and over, and checks that what it acknowledged holds.
 
-    examples/crash_requests.py SOONG [KILLS=200] [SEED]
+    tests/crash/crash_requests.py SOONG [KILLS=200] [SEED]
 
 Each round starts a server on the home of the round before, sends starts, cancels, answers, decisions, forks, uploads and
 deletions at the same time, and kills the server at a random moment. A new home is begun after 100 rounds: first the

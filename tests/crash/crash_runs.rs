@@ -16,7 +16,7 @@ mod check;
 mod child;
 #[path = "crash_runs/incarnation.rs"]
 mod incarnation;
-#[path = "../tests/support/pairing.rs"]
+#[path = "../support/pairing.rs"]
 #[allow(unreachable_pub, reason = "tests use it as well")]
 mod pairing;
 #[path = "crash_artifacts/process.rs"]
@@ -25,7 +25,7 @@ mod process;
 mod random;
 #[path = "crash_runs/scene.rs"]
 mod scene;
-#[path = "../tests/support/scripted.rs"]
+#[path = "../support/scripted.rs"]
 mod scripted;
 #[path = "crash_runs/server.rs"]
 mod server;

@@ -1,6 +1,6 @@
 """Measures how long a confined command takes from start to end, in several binaries of soong.
 
-    python3 examples/bench_commands.py target/release/soong [OTHER_BINARY…] [--rounds N]
+    python3 examples/bench/bench_commands.py target/release/soong [OTHER_BINARY…] [--rounds N]
 
 Each round runs every binary once, one after the other: a model on this machine has the run call `true` 40 times. Printed
 are the median of the rounds' means, in milliseconds, its ratio to the first binary, and the range. Needs no key.
