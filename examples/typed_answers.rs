@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // With a budget of zero model calls, a run ends before its first call.
     let none = Budget { model_calls: Some(0), ..Budget::default() };
     let run = runtime.start(RunRequest::new("And in Porto?").budget(none)).await?;
-    println!("without a budget: {}", run.answer().await.unwrap_err().code);
+    println!("without a budget: {:?}", run.answer().await.map_err(|error| error.code));
     runtime.close().await;
     Ok(())
 }

@@ -20,7 +20,8 @@ const CRATES: [(&str, &str, &[&str]); 6] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
     ("actors/sandbox", "soong-sandbox", &[]),
-    ("actors", "soong", &["soong-protocol", "soong-storage", "soong-sandbox"]),
+    // Its examples use the library with the feature `testing`.
+    ("actors", "soong", &["soong-protocol", "soong-storage", "soong-sandbox", "soong"]),
     ("bin/server", "soong-server", &["soong"]),
     ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-server"]),
 ];

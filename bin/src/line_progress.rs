@@ -55,54 +55,21 @@ impl LineProgress {
             // The command prints the full message at the end.
             Event::Run(RunEvent::Failed { error, .. }) if !is_child => format!("failed: {}", error.code),
             Event::Run(event) => run(event)?,
-            Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
-                let name = child_name(agent_type, sub_trace_id);
-                self.children.insert(run_id.clone(), name.clone());
-                format!("started {name}: {}", short(task))
-            }
-            Event::SubAgent(SubAgentEvent::Completed { run_id, status, summary, stats, .. }) => {
-                let name = self.children.get(run_id).map_or("a child", String::as_str);
-                let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
-                let used = format::count(stats.tree.total_tokens);
-                // The reason of a failure was already printed.
-                let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
-                format!("{name} {how} after {}, {used} tokens{said}", format::duration(stats.tree.duration_ms))
-            }
-            Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }) => {
-                let whom = to.as_deref().map(|to| format!(" {}", text::safe_line(to))).unwrap_or_default();
-                format!("asks{whom}: {} (question {question_id})", short(question))
-            }
-            Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
-                format!("question {question_id} answered")
-            }
+            Event::SubAgent(event) => self.sub_agent(event)?,
             Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
                 format!("requests permission: {} {} (permission {permission_id})", text::safe_line(tool), short(target))
             }
             Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
                 format!("permission {permission_id}: {} by {}", decision.as_str(), text::safe_line(by))
             }
-            Event::Memory(MemoryEvent::Injected { ids, error: None, .. }) if ids.is_empty() => return None,
-            Event::Memory(MemoryEvent::Injected { ids, error, .. }) => match error {
-                Some(error) => format!("experiences are not available: {}", short(&error.to_string())),
-                None => format!("uses experiences: {}", join_ids(ids)),
-            },
-            Event::Memory(MemoryEvent::Added { id, category }) => {
-                format!("recorded experience {id} ({})", text::safe_line(category))
-            }
-            Event::Memory(MemoryEvent::Rated { helpful, harmful }) => {
-                let parts = [("helpful", helpful), ("harmful", harmful)];
-                let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
-                parts.map(|(how, ids)| format!("{how}: {}", join_ids(ids))).collect::<Vec<_>>().join("; ")
-            }
+            Event::Memory(event) => memory(event)?,
             Event::Hook(HookEvent::Denied { event, reason }) => {
                 format!("a hook denied {}: {}", text::safe_line(event), short(reason))
             }
             Event::Hook(HookEvent::Failed { event, error }) => {
                 format!("a hook failed on {}: {}", text::safe_line(event), short(error))
             }
-            Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
-                format!("tool {} was denied: {}", text::safe_line(name), short(reason))
-            }
+            Event::Tool(event) => tool(event)?,
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
                 format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))
             }
@@ -112,48 +79,109 @@ impl LineProgress {
             Event::Model(ModelEvent::Waiting { reason, .. }) => {
                 format!("waiting for a model call: {}", text::safe_line(reason))
             }
-            Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
-            Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", mcp_warning(error)),
-            Event::Tool(ToolEvent::Failed { name, error, .. }) => {
-                format!("tool {} failed: {}", text::safe_line(name), short(&error.to_string()))
-            }
             Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
                 let (wait, error) = (format::duration(*wait_ms), error.to_string());
                 let last = self.retries.insert(record.run_id.clone(), error.clone());
                 let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
                 format!("model call failed (attempt {attempt}), retrying in {wait}: {why}")
             }
+            Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 format!("rewound to message {head_sequence}")
             }
-            Event::Context(ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. }) => format!(
-                "messages {} to {} replaced by a summary: {} tokens instead of {}",
-                covered.0,
-                covered.1,
-                format::count(*tokens_after),
-                format::count(*tokens_before)
-            ),
-            Event::Context(ContextEvent::CompactionFailed { error, .. }) => {
-                format!("the conversation could not be summarized: {}", short(&error.to_string()))
-            }
-            Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
-                let label = name.as_deref().unwrap_or(artifact_id.as_str());
-                format!("artifact {} version {version} saved, {}", text::safe_line(label), format::bytes(*size))
-            }
-            Event::Artifact(ArtifactEvent::Edited { snapshot, name, .. }) => {
-                let size = format::bytes(snapshot.size);
-                format!("artifact {} edited, revision {}, {size}", text::safe_line(name), snapshot.version)
-            }
-            Event::Artifact(ArtifactEvent::Withdrawn { name, .. }) => {
-                format!("artifact {} no longer exists", text::safe_line(name))
-            }
-            Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
-                let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
-                format!("artifacts not saved as a version: {}", text::safe_line(&names.join(", ")))
-            }
+            Event::Context(event) => context(event)?,
+            Event::Artifact(event) => artifact(event)?,
             _ => return None,
         })
     }
+
+    fn sub_agent(&mut self, event: &SubAgentEvent) -> Option<String> {
+        Some(match event {
+            SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. } => {
+                let name = child_name(agent_type, sub_trace_id);
+                self.children.insert(run_id.clone(), name.clone());
+                format!("started {name}: {}", short(task))
+            }
+            SubAgentEvent::Completed { run_id, status, summary, stats, .. } => {
+                let name = self.children.get(run_id).map_or("a child", String::as_str);
+                let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
+                let used = format::count(stats.tree.total_tokens);
+                // The reason of a failure was already printed.
+                let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
+                format!("{name} {how} after {}, {used} tokens{said}", format::duration(stats.tree.duration_ms))
+            }
+            SubAgentEvent::QuestionAsked { question_id, question, to, .. } => {
+                let whom = to.as_deref().map(|to| format!(" {}", text::safe_line(to))).unwrap_or_default();
+                format!("asks{whom}: {} (question {question_id})", short(question))
+            }
+            SubAgentEvent::QuestionAnswered { question_id } => format!("question {question_id} answered"),
+            _ => return None,
+        })
+    }
+}
+
+fn memory(event: &MemoryEvent) -> Option<String> {
+    Some(match event {
+        MemoryEvent::Injected { error: Some(error), .. } => {
+            format!("experiences are not available: {}", short(&error.to_string()))
+        }
+        MemoryEvent::Injected { ids, .. } if ids.is_empty() => return None,
+        MemoryEvent::Injected { ids, .. } => format!("uses experiences: {}", join_ids(ids)),
+        MemoryEvent::Added { id, category } => format!("recorded experience {id} ({})", text::safe_line(category)),
+        MemoryEvent::Rated { helpful, harmful } => {
+            let parts = [("helpful", helpful), ("harmful", harmful)];
+            let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
+            parts.map(|(how, ids)| format!("{how}: {}", join_ids(ids))).collect::<Vec<_>>().join("; ")
+        }
+    })
+}
+
+fn tool(event: &ToolEvent) -> Option<String> {
+    Some(match event {
+        ToolEvent::Denied { name, reason, .. } => {
+            format!("tool {} was denied: {}", text::safe_line(name), short(reason))
+        }
+        ToolEvent::Failed { name, error, .. } => {
+            format!("tool {} failed: {}", text::safe_line(name), short(&error.to_string()))
+        }
+        ToolEvent::McpServerFailed { error, .. } => format!("warning: {}", mcp_warning(error)),
+        _ => return None,
+    })
+}
+
+fn context(event: &ContextEvent) -> Option<String> {
+    Some(match event {
+        ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. } => format!(
+            "messages {} to {} replaced by a summary: {} tokens instead of {}",
+            covered.0,
+            covered.1,
+            format::count(*tokens_after),
+            format::count(*tokens_before)
+        ),
+        ContextEvent::CompactionFailed { error, .. } => {
+            format!("the conversation could not be summarized: {}", short(&error.to_string()))
+        }
+        _ => return None,
+    })
+}
+
+fn artifact(event: &ArtifactEvent) -> Option<String> {
+    Some(match event {
+        ArtifactEvent::Saved { name, artifact_id, version, size, .. } => {
+            let label = name.as_deref().unwrap_or(artifact_id.as_str());
+            format!("artifact {} version {version} saved, {}", text::safe_line(label), format::bytes(*size))
+        }
+        ArtifactEvent::Edited { snapshot, name, .. } => {
+            let size = format::bytes(snapshot.size);
+            format!("artifact {} edited, revision {}, {size}", text::safe_line(name), snapshot.version)
+        }
+        ArtifactEvent::Withdrawn { name, .. } => format!("artifact {} no longer exists", text::safe_line(name)),
+        ArtifactEvent::Flushed { failed, .. } if !failed.is_empty() => {
+            let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
+            format!("artifacts not saved as a version: {}", text::safe_line(&names.join(", ")))
+        }
+        _ => return None,
+    })
 }
 
 /// Formats the warning that a run continues without an MCP server.

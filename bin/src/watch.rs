@@ -122,9 +122,8 @@ async fn follow(
     let mut frames = tokio::time::interval(FRAME_INTERVAL);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut exit_at) = (false, false, Instant::now());
-    // Starts as true: a request of an earlier run of the session can block this run.
-    let (mut asks, mut look_at) = (true, Instant::now());
-    let (mut can_ask, mut is_polled) = (progress.can_ask(), false);
+    let mut requests = RequestPoll::new(progress);
+    let mut is_polled = false;
     loop {
         tokio::select! {
             item = events.next() => {
@@ -140,7 +139,7 @@ async fn follow(
                             | Event::Permission(PermissionEvent::Requested { .. })
                     )
                 {
-                    (asks, look_at) = (true, Instant::now());
+                    requests.expect();
                 }
                 if !family.observe(&item) {
                     continue;
@@ -178,31 +177,79 @@ async fn follow(
                     progress.note(POLLING_NOTE);
                 }
                 progress.draw(client);
-                if asks && !interrupted && Instant::now() >= look_at {
-                    look_at = Instant::now() + REQUEST_POLL_INTERVAL;
-                    let open = prompts::fetch_open_requests(client, Some(&run.session_id)).await?;
-                    asks = !open.requests.is_empty();
-                    if asks && can_ask {
-                        progress.pause();
-                        let asked = prompt_all(client, &open.requests, progress, interrupt).await?;
-                        progress.resume();
-                        match asked {
-                            PromptOutcome::Answered => {}
-                            // Other runs continue as far as they can without the answer.
-                            PromptOutcome::Dismissed => (can_ask, look_at) = (false, Instant::now()),
-                            PromptOutcome::Cancel => {
-                                interrupted = true;
-                                progress.cancelling();
-                                cancel(client, run);
-                                exit_at = Instant::now() + end_timeout;
-                            }
-                        }
-                    } else if asks && open.awaits_input {
-                        return Ok(FollowOutcome::AwaitsInput(open.requests));
+                if interrupted {
+                    continue;
+                }
+                match requests.poll(client, run, progress, interrupt).await? {
+                    PollOutcome::Continue => {}
+                    PollOutcome::AwaitsInput(requests) => return Ok(FollowOutcome::AwaitsInput(requests)),
+                    PollOutcome::Cancel => {
+                        interrupted = true;
+                        progress.cancelling();
+                        cancel(client, run);
+                        exit_at = Instant::now() + end_timeout;
                     }
                 }
             }
         }
+    }
+}
+
+/// Looks for requests that wait for the user.
+struct RequestPoll {
+    /// Whether requests may be open.
+    expected: bool,
+    next_at: Instant,
+    can_ask: bool,
+}
+
+/// Result of a poll of the open requests.
+enum PollOutcome {
+    Continue,
+    /// The user cancels the run.
+    Cancel,
+    /// The run waits for input, and no user can be asked here.
+    AwaitsInput(Vec<UserRequest>),
+}
+
+impl RequestPoll {
+    fn new(progress: &Progress) -> Self {
+        // A request of an earlier run of the session can block this run.
+        Self { expected: true, next_at: Instant::now(), can_ask: progress.can_ask() }
+    }
+
+    /// Polls at the next opportunity, because a run has made a request.
+    fn expect(&mut self) {
+        (self.expected, self.next_at) = (true, Instant::now());
+    }
+
+    async fn poll(
+        &mut self,
+        client: &Client,
+        run: &Accepted,
+        progress: &mut Progress,
+        interrupt: &Interrupt,
+    ) -> Result<PollOutcome, Failure> {
+        if !self.expected || Instant::now() < self.next_at {
+            return Ok(PollOutcome::Continue);
+        }
+        self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
+        let open = prompts::fetch_open_requests(client, Some(&run.session_id)).await?;
+        self.expected = !open.requests.is_empty();
+        if self.expected && self.can_ask {
+            progress.pause();
+            let asked = prompt_all(client, &open.requests, progress, interrupt).await?;
+            progress.resume();
+            match asked {
+                PromptOutcome::Answered => {}
+                // Other runs continue as far as they can without the answer.
+                PromptOutcome::Dismissed => (self.can_ask, self.next_at) = (false, Instant::now()),
+                PromptOutcome::Cancel => return Ok(PollOutcome::Cancel),
+            }
+        } else if self.expected && open.awaits_input {
+            return Ok(PollOutcome::AwaitsInput(open.requests));
+        }
+        Ok(PollOutcome::Continue)
     }
 }
 

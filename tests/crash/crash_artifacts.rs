@@ -39,7 +39,7 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 /// Number of kills after which a new home is used, since the time for the checks grows with the home.
 const KILLS_PER_HOME: u64 = 12;
 /// Maximum wait for the report that triggers a kill.
-const PATIENCE: Duration = Duration::from_millis(600);
+const TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Time of a kill.
 #[derive(Debug, Clone, Copy)]
@@ -54,17 +54,17 @@ enum KillMoment {
 
 impl KillMoment {
     fn choose(random: &mut Random) -> Self {
-        let soon = Duration::from_micros(random.below(2_500));
+        let with_timeout = Duration::from_micros(random.below(2_500));
         let nth = 1 + random.below(12);
         match random.below(10) {
             0 => Self::AfterStart(Duration::from_micros(random.below(25_000))),
             1 => Self::AfterOpening(Duration::from_micros(random.below(5_000))),
             2 | 3 => Self::AfterOpening(Duration::from_millis(random.below(300))),
-            4 | 5 => Self::After("flushing", nth.div_ceil(3), soon),
-            6 => Self::After("saving", nth, soon),
-            7 => Self::After("saved", nth, soon),
-            8 => Self::After("deleting", nth.div_ceil(4), soon),
-            _ => Self::After("artifact_edited", nth, soon),
+            4 | 5 => Self::After("flushing", nth.div_ceil(3), with_timeout),
+            6 => Self::After("saving", nth, with_timeout),
+            7 => Self::After("saved", nth, with_timeout),
+            8 => Self::After("deleting", nth.div_ceil(4), with_timeout),
+            _ => Self::After("artifact_edited", nth, with_timeout),
         }
     }
 
@@ -88,7 +88,7 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
         KillMoment::AfterOpening(then) => ("opened", 1, then),
         KillMoment::After(kind, nth, then) => (kind, nth, then),
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut seen = 0;
     while seen < nth {
         match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

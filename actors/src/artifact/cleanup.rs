@@ -320,7 +320,7 @@ mod tests {
         }
         let request = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
         let reason = &select_candidates_from(&request, &all, &busy, now).0[0].1.reason;
-        for part in ["defects", "60 min", "more than 20"] {
+        for part in ["debug artifact", "60 min", "more than 20"] {
             assert!(reason.contains(part), "{reason}");
         }
     }

@@ -68,13 +68,13 @@ async fn failing_hook_is_reported_and_denies_nothing() {
     for (command, failure) in [
         ("exit 0", None),
         ("cat > /dev/null; echo '{\"decision\": \"allow\", \"logs\": [], \"metadata\": {}}'", None),
-        ("exit 3", Some("it failed (exit status: 3)")),
+        ("exit 3", Some("failed (exit status: 3)")),
         ("echo oops >&2; exit 1", Some("oops")),
         ("echo nonsense", Some("its output must be")),
         ("echo '{\"decision\": \"maybe\"}'", Some("unknown variant")),
-        ("head -c 100000 /dev/zero | tr '\\0' 'x'", Some("more than 65536 bytes")),
+        ("head -c 100000 /dev/zero | tr '\\0' 'x'", Some("larger than 65536 bytes")),
         ("kill -9 $$", Some("signal: 9")),
-        ("/nowhere/at/all", Some("it failed")),
+        ("/nowhere/at/all", Some("failed (exit status: 127)")),
     ] {
         let home = Home::with(&json!({ "PreToolUse": one(command) }));
         let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
@@ -94,7 +94,7 @@ async fn slow_hook_is_killed_after_its_timeout() {
         "PreToolUse": [{"hooks": [{"type": "command", "command": "(setsid sleep 60 &) ; sleep 60", "timeout_ms": 300}]}]
     }));
     let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
-    assert!(heard.failures[0].contains("longer than 300 ms"), "{heard:?}");
+    assert!(heard.failures[0].contains("timed out after 300 ms"), "{heard:?}");
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ fn invalid_hooks_file_is_rejected_with_its_path() {
     let path = home.0.path().join("hooks.json");
     for (text, told) in [
         ("{", "EOF while parsing"),
-        (r#"{"version": 2}"#, "version 2 is not known"),
+        (r#"{"version": 2}"#, "unknown version 2"),
         (r#"{"hooks": {}}"#, "missing field `version`"),
         (r#"{"version": 1, "hooks": {"PreTool": []}}"#, "unknown variant `PreTool`"),
         (

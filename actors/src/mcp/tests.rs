@@ -57,9 +57,9 @@ fn missing_credentials_are_reported_with_variable_and_key() {
         ("command = \"x\"\nenv = { TOKEN = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.env.TOKEN)"),
         ("url = \"http://h\"\nheader_env = { X = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.header_env.X)"),
         ("url = \"http://h\"\nheader_env = { \"a b\" = \"KEY\" }", "\"a b\" is not a valid header name"),
-        ("url = \"http://h\"\nheader_env = { X = \"BAD\" }", "BAD (mcp.s.header_env.X) holds characters"),
-        ("url = \"file:///x\"", "mcp.s.url is no http or https address"),
-        ("url = \"me:s3cret@h\"", "mcp.s.url is no http or https address"),
+        ("url = \"http://h\"\nheader_env = { X = \"BAD\" }", "BAD (mcp.s.header_env.X) contains characters"),
+        ("url = \"file:///x\"", "mcp.s.url is not an http or https URL"),
+        ("url = \"me:s3cret@h\"", "mcp.s.url is not an http or https URL"),
     ] {
         let Err(message) = means(table) else { panic!("{table}") };
         assert!(

@@ -61,7 +61,10 @@ fn invalid_preset_is_rejected_with_file_line_and_key() {
         ("name: \"\"\ndescription: d", "a.md:2: `name` must be"),
         ("name: é\ndescription: d", "a.md:2: `name` must be"),
         ("name: [a]\ndescription: d", "a.md:2: `name` must be a single text"),
-        ("name: a\ndescription: d\ntoolz: [read]", "a.md:4: `toolz` is not a known key; there is: name, description,"),
+        (
+            "name: a\ndescription: d\ntoolz: [read]",
+            "a.md:4: `toolz` is not a known key; known keys: name, description,",
+        ),
         (
             "name: a\ndescription: d\nmax-iterations: 3",
             "a.md:4: `max-iterations` is not a known key, did you mean `max_iterations`?",
@@ -75,8 +78,8 @@ fn invalid_preset_is_rejected_with_file_line_and_key() {
         ("name: a\ndescription: d\ntemperature: NaN", "a.md:4: `temperature` must be"),
         ("name: a\ndescription: d\ncoordinates: yes", "a.md:4: `coordinates` must be `true` or `false`"),
         ("name: a\ndescription: d\nskills: style", "a.md:4: `skills` must be a list"),
-        ("name: a\nname: b\ndescription: d", "a.md:3: `name` is already set in line 2 already"),
-        ("name a", "a.md:2: this is no `key: value`"),
+        ("name: a\nname: b\ndescription: d", "a.md:3: `name` is already set in line 2"),
+        ("name a", "a.md:2: expected `key: value`"),
     ] {
         let home = home(&[("a.md", &format!("---\n{head}\n---\nYou.\n"))]);
         let said = faults(home.path());
@@ -103,11 +106,11 @@ fn unreadable_files_are_reported_and_valid_ones_loaded() {
     assert_eq!(names, ["one", "two"]);
     let said = faults(home.path());
     for (fault, want) in said.iter().zip([
-        "b.md:2: `name` \"one\" is that of a.md too",
-        "c.md: larger than 65536 bytes",
-        "d.md: is no file",
-        "e.md:1: a file begins with a line `---`",
-        "f.md:3: this is no UTF-8",
+        "b.md:2: `name` \"one\" is also used by a.md",
+        "c.md: is larger than 65536 bytes",
+        "d.md: is not a regular file",
+        "e.md:1: the file must begin with a line `---`",
+        "f.md:3: this is not UTF-8",
         "g.md: cannot be read",
     ]) {
         assert!(fault.starts_with(want), "{want:?}: {said:?}");

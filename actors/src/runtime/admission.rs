@@ -132,98 +132,46 @@ impl Runtime {
             return self.prepare_reflection(start).await;
         }
         let services = &self.inner.services;
-        let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
         if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
-            return Err(refuse("the message is empty".to_owned()));
+            return Err(invalid("the message is empty"));
         }
         let resumes = start.message.is_none();
-        let after = start.after_sequence;
-        let (session_id, stored) = match &start.session_id {
-            None => (SessionId::generate(), None),
-            Some(text) => {
-                let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
-                let wanted = id.clone();
-                (id, services.reader.read(move |reader| read_session(reader, &wanted, resumes, after)).await?)
-            }
-        };
-        let after_sequence = match (after, &stored) {
+        let (session_id, stored) = self.find_session(&start, resumes).await?;
+        let after_sequence = match (start.after_sequence, &stored) {
             (None, _) => None,
             (Some(sequence), Some(known)) => known.rewind_target(sequence)?,
-            (Some(_), None) => {
-                return Err(refuse("after_sequence: there is no conversation to rewind".to_owned()));
-            }
+            (Some(_), None) => return Err(invalid("after_sequence: there is no conversation to rewind")),
         };
-        let is_interrupted = |known: &ExistingSession| {
-            known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(&session_id)
-        };
-        if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_interrupted) {
-            // Interrupted runs are not resumed only to reject this request.
+        let known = stored.as_ref();
+        // Interrupted runs are not resumed only to reject this request.
+        if (after_sequence.is_some() || start.reject_if_busy)
+            && known.is_some_and(|known| self.is_interrupted(&session_id, known))
+        {
             let message = format!("session {session_id} has an interrupted run: resume it or stop it first");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
-        let message = match (start.message.take(), &stored) {
+        let message = match (start.message.take(), known) {
             (Some(message), _) => message,
             (None, Some(known)) => known.unanswered_task()?,
-            (None, None) => {
-                return Err(refuse("there is no conversation to resume: a message is required".to_owned()));
-            }
+            (None, None) => return Err(invalid("there is no conversation to resume: a message is required")),
         };
-        let before = stored.as_ref().and_then(ExistingSession::inherited);
-        let copied = stored.as_ref().and_then(|known| known.copied_mode);
+        let before = known.and_then(ExistingSession::inherited);
+        let copied = known.and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
         let settings = settings::resolve(&start, mode, resumes, before.as_ref(), &services.config.budget);
-        let settings = RunSettings { after_sequence, ..settings };
-        match stored.as_ref().and_then(|known| known.resume_point.as_ref()) {
-            Some(left_off) if resumes => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
-            _ => crate::run::check_initial_messages(&settings.messages)?,
-        }
-        check_params(&settings.llm_params)?;
-        if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
-            return Err(refuse("temperature must be between 0 and 2".to_owned()));
-        }
-        let mut settings = settings;
-        // Deny rules stay in force for the session and for copies of it.
-        let denied =
-            stored.iter().filter_map(|known| known.inherited.as_ref()).flat_map(|before| &before.settings.deny);
-        settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
-        let tools: Vec<String> = services.resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
-        for text in settings.allow.iter().chain(&settings.deny) {
-            let grant = Grant::parse(text).map_err(|error| refuse(error.to_string()))?;
-            grant.check(&tools).map_err(|error| refuse(error.to_string()))?;
-            if let Some(server) = grant.missing_server(&services.config.mcp) {
-                tracing::warn!(rule = text, server, "a permission rule names an MCP server that is not configured");
-            }
-            if grant.is_of_missing_mcp_tool(&tools) {
-                tracing::warn!(rule = text, "a permission rule names a tool that its MCP server does not have");
-            }
-        }
-        let follows = stored
-            .as_ref()
+        let settings = self.check_settings(&start, RunSettings { after_sequence, ..settings }, known, resumes)?;
+        let follows = known
             .filter(|_| resumes || after_sequence.is_some())
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
-        // In a session without runs, the first run is committed together with its start, as in a new session.
-        let past = match &stored {
-            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => SessionHistory::Interrupted,
-            Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
-            _ => SessionHistory::None,
-        };
+        let history = self.history(known);
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
             return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
         }
-        let project_dir: Arc<Path> = match (&stored, &start.project_dir) {
-            (Some(session), _) => Path::new(&session.project_dir).into(),
-            (None, Some(dir)) => project::resolve_project(dir)?.into(),
-            (None, None) => Arc::clone(&self.inner.project_dir),
-        };
-        if stored.is_none() {
-            self.check_project(&project_dir, start.project_dir.is_some(), start.allow_home_project)?;
-        }
-        let at = now();
-        let trace_id = TraceId::root(&session_id);
-        let queued = Run::queued(session_id.clone(), trace_id.clone(), message.clone(), settings, uid.clone(), at);
+        let project_dir = self.project_of(stored.as_ref(), &start)?;
+        let queued = Run::queued(session_id.clone(), TraceId::root(&session_id), message.clone(), settings, uid, now());
         let mut run = Run { mode, ..queued };
         services.resolver.redactor.redact_run(&mut run);
         services.resolver.projects.refresh(&project_dir).await;
@@ -231,38 +179,90 @@ impl Runtime {
         let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain_inherited(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
-        let trace = NewTrace {
-            trace_id,
-            session_id: session_id.clone(),
-            run_mode: mode,
-            task: message,
-            name: name.clone(),
-            agent_type: spec.preset.name.clone(),
-            parent_trace_id: None,
-            parent_goal_id: None,
-            uid: uid.clone(),
-            model: spec.model.name.clone(),
-            created_at: at,
-        };
-        let session = NewSession {
-            session_id,
-            name: Some(name),
-            uid,
-            project_dir: project_dir.display().to_string(),
-            created_at: at,
-        };
-        let rows = match stored {
-            Some(_) => vec![Write::FirstTask(trace)],
-            None => vec![Write::Session(session), Write::Trace(trace)],
-        };
+        let rows = first_rows(&run, message, (&spec.model.name, start.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
         Ok((
-            StartRequest { run, rows, history: past, project_dir, reject_if_busy, expected_last_run: follows, reply },
+            StartRequest { run, rows, history, project_dir, reject_if_busy, expected_last_run: follows, reply },
             answer,
         ))
+    }
+
+    /// Returns the id of the requested session, and what is stored of it.
+    async fn find_session(
+        &self,
+        start: &RunRequest,
+        resumes: bool,
+    ) -> Result<(SessionId, Option<ExistingSession>), ErrorInfo> {
+        let Some(text) = &start.session_id else { return Ok((SessionId::generate(), None)) };
+        let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
+        let (wanted, after) = (id.clone(), start.after_sequence);
+        let read = move |reader: &dyn Reader| read_session(reader, &wanted, resumes, after);
+        Ok((id, self.inner.services.reader.read(read).await?))
+    }
+
+    /// Returns whether a session has runs that nothing executes.
+    fn is_interrupted(&self, id: &SessionId, known: &ExistingSession) -> bool {
+        let services = &self.inner.services;
+        known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(id)
+    }
+
+    fn history(&self, known: Option<&ExistingSession>) -> SessionHistory {
+        // In a session without runs, the first run is committed together with its start, as in a new session.
+        match known {
+            Some(known) if known.live.iter().any(|run| !self.inner.services.runs.contains(run)) => {
+                SessionHistory::Interrupted
+            }
+            Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
+            _ => SessionHistory::None,
+        }
+    }
+
+    /// Checks the settings of a run, and adds the deny rules of its session.
+    fn check_settings(
+        &self,
+        start: &RunRequest,
+        mut settings: RunSettings,
+        known: Option<&ExistingSession>,
+        resumes: bool,
+    ) -> Result<RunSettings, ErrorInfo> {
+        match known.and_then(|known| known.resume_point.as_ref()) {
+            Some(left_off) if resumes => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
+            _ => crate::run::check_initial_messages(&settings.messages)?,
+        }
+        check_params(&settings.llm_params)?;
+        if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+            return Err(invalid("temperature must be between 0 and 2"));
+        }
+        // Deny rules stay in force for the session and for copies of it.
+        let denied = known.and_then(|known| known.inherited.as_ref()).into_iter();
+        let denied = denied.flat_map(|before| &before.settings.deny);
+        settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
+        let resolver = &self.inner.services.resolver;
+        let tools: Vec<String> = resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
+        for text in settings.allow.iter().chain(&settings.deny) {
+            let grant = Grant::parse(text).map_err(|error| invalid(error.to_string()))?;
+            grant.check(&tools).map_err(|error| invalid(error.to_string()))?;
+            if let Some(server) = grant.missing_server(&self.inner.services.config.mcp) {
+                tracing::warn!(rule = text, server, "a permission rule names an MCP server that is not configured");
+            }
+            if grant.is_of_missing_mcp_tool(&tools) {
+                tracing::warn!(rule = text, "a permission rule names a tool that its MCP server does not have");
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Returns the project of a session: its stored one, else the requested one, else that of the runtime.
+    fn project_of(&self, stored: Option<&Session>, start: &RunRequest) -> Result<Arc<Path>, ErrorInfo> {
+        let project_dir: Arc<Path> = match (stored, &start.project_dir) {
+            (Some(session), _) => return Ok(Path::new(&session.project_dir).into()),
+            (None, Some(dir)) => project::resolve_project(dir)?.into(),
+            (None, None) => Arc::clone(&self.inner.project_dir),
+        };
+        self.check_project(&project_dir, start.project_dir.is_some(), start.allow_home_project)?;
+        Ok(project_dir)
     }
 
     /// Opens the gateways that a run and its presets need, so that a missing key or profile is reported before the
@@ -453,4 +453,44 @@ impl ExistingSession {
             }
         }
     }
+}
+
+fn invalid(message: impl Into<String>) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+/// Returns the rows that are stored together with a run: those of a new session, or the task of a trace that may not
+/// have one yet. `names` are the name of the model, and the requested name of the session.
+fn first_rows(
+    run: &Run,
+    task: String,
+    (model, name): (&str, Option<String>),
+    project_dir: &Path,
+    is_new: bool,
+) -> Vec<Write> {
+    let name = name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
+    let trace = NewTrace {
+        trace_id: run.trace_id.clone(),
+        session_id: run.session_id.clone(),
+        run_mode: run.mode,
+        task,
+        name: name.clone(),
+        agent_type: run.settings.agent_type.clone(),
+        parent_trace_id: None,
+        parent_goal_id: None,
+        uid: run.uid.clone(),
+        model: model.to_owned(),
+        created_at: run.created_at,
+    };
+    if !is_new {
+        return vec![Write::FirstTask(trace)];
+    }
+    let session = NewSession {
+        session_id: run.session_id.clone(),
+        name: Some(name),
+        uid: run.uid.clone(),
+        project_dir: project_dir.display().to_string(),
+        created_at: run.created_at,
+    };
+    vec![Write::Session(session), Write::Trace(trace)]
 }

@@ -90,7 +90,7 @@ mod tests {
         std::fs::create_dir(root.join("project")).unwrap();
         assert!(check(&root.join("project"), &home).is_ok());
         for dir in [home.clone(), home.join("sessions")] {
-            assert!(check(&dir, &home).unwrap_err().message.contains("Soong home"), "{dir:?}");
+            assert!(check(&dir, &home).unwrap_err().message.contains("home of soong"), "{dir:?}");
         }
         if cfg!(target_os = "linux") {
             for dir in ["/proc", "/proc/self", "/sys", "/dev"] {

@@ -38,7 +38,10 @@ fn call_skills_override_preset_and_built_in_ones() {
     }
     let unknown = ["a".to_owned(), "c".to_owned()];
     let error = skills.select(Some(&unknown), None).unwrap_err();
-    assert_eq!(error.to_string(), "skill_not_found: no skill \"c\"; there is: a, b, browser, planning, research");
+    assert_eq!(
+        error.to_string(),
+        "skill_not_found: there is no skill \"c\"; available: a, b, browser, planning, research"
+    );
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn invalid_skill_is_rejected_and_further_ones_counted() {
             &[("a.md", "---\nname: a\ndescriptoin: d\n---\nText")],
             "a.md:3: `descriptoin` is not a known key, did you mean `description`?",
         ),
-        (&[("a.md", large.as_str())], "a.md: larger than 65536 bytes: shorten it"),
+        (&[("a.md", large.as_str())], "a.md: is larger than 65536 bytes: shorten it"),
         (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "(and 2 other files)"),
     ] {
         let home = home(files);

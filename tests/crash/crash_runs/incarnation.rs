@@ -12,7 +12,7 @@ use std::{
 use super::{Failed, process::Running, told::Report};
 
 /// Maximum lifetime of a child; a child that lives longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Planned end of a child.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ fn collect_reports(
     death: &PlannedEnd,
     told: &mut Vec<Report>,
 ) -> Result<Option<ExitStatus>, Failed> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut events, mut kill_at) = (0, None);
     loop {
         if let PlannedEnd::Killed { after_events, then } = death
@@ -108,7 +108,7 @@ pub(crate) fn run_child(
     let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();
     let end = match collect_reports(&mut running, death, &mut told)? {
-        None => ChildEnd::Other(format!("it did not finish within {PATIENCE:?}")),
+        None => ChildEnd::Other(format!("it did not finish within {TIMEOUT:?}")),
         Some(status) if status.signal() == Some(9) => ChildEnd::Killed,
         Some(status) if status.success() => ChildEnd::Done,
         Some(status) => ChildEnd::Other(status.to_string()),

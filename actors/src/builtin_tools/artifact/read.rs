@@ -135,9 +135,9 @@ mod tests {
         let text = "one\ntwo\nthree\n";
         for (offset, limit, bytes, tokens, want) in [
             (1, None, 1_000, 1_000, "one\ntwo\nthree\n"),
-            (2, Some(1), 1_000, 1_000, "two\n[lines 2 to 2 of 3; go on with offset=3]"),
-            (1, None, FOOTER_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
-            (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
+            (2, Some(1), 1_000, 1_000, "two\n[lines 2 to 2 of 3; continue with offset=3]"),
+            (1, None, FOOTER_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]"),
+            (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]"),
             (4, None, 1_000, 1_000, "[the text has 3 lines]"),
         ] {
             assert_eq!(

@@ -29,5 +29,5 @@ async fn skill_is_loaded_by_name() {
     }
     let error = project.call(&tool, json!({"name": "nope"})).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::SkillNotFound);
-    assert!(error.message.ends_with("there is: browser, deploy, planning, research"), "{}", error.message);
+    assert!(error.message.ends_with("available: browser, deploy, planning, research"), "{}", error.message);
 }

@@ -85,16 +85,16 @@ fn handwritten_file_is_parsed() {
 #[test]
 fn invalid_entries_are_reported_with_line() {
     for (text, line, part) in [
-        ("---\nid: ex_001\nText without an end.\n", 1, "close it"),
-        ("---\nid: ex_001\ncategory: a\n", 1, "close it"),
+        ("---\nid: ex_001\nText without an end.\n", 1, "is not closed"),
+        ("---\nid: ex_001\ncategory: a\n", 1, "is not closed"),
         ("x\n---\nid: a b\n---\nText.\n", 2, "`id` must be"),
         ("---\nid: ex_001\n---\n\n", 1, "has no text"),
         ("---\nid: ex_001\nmetrics: {helpful: many}\n---\nText.\n", 3, "`metrics.helpful` must be a whole number"),
         ("---\nid: ex_001\nmetrics:\n  helpful: -1\n---\nText.\n", 4, "must be a whole number"),
-        ("---\nid: ex_001\nid: ex_002\n---\nText.\n", 3, "line 2 already"),
+        ("---\nid: ex_001\nid: ex_002\n---\nText.\n", 3, "already set in line 2"),
         ("---\nid: ex_001\ntags: {state: [a\n---\nText.\n", 3, "closing }"),
         ("---\nid: ex_001\n- a\n---\nText.\n", 3, "without a key above it"),
-        ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "line 1 already"),
+        ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "already used in line 1"),
     ] {
         let book = ExperienceText::read(text.into());
         let told: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();

@@ -31,7 +31,7 @@ fn tag_answer_is_read_bare_or_fenced_and_else_rejected() {
     for (answer, want) in [
         (r#"{"intent": ["Fix Test"], "state": ["rust"]}"#, Ok((&["fix-test"][..], &["rust"][..]))),
         ("Here:\n```json\n{\"intent\": [\"a\", \"A\", \"\"]}\n```", Ok((&["a"], &[]))),
-        ("fix-test", Err("no JSON")),
+        ("fix-test", Err("not JSON")),
         (r#"{"intent": "fix"}"#, Err("it is not")),
         (r#"{"intent": [], "state": ["--"]}"#, Err("no tag")),
         ("[]", Err("no tag")),

@@ -125,7 +125,17 @@ fn gauge(value: u64) -> i64 {
 
 impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> EncodeResult {
-        let (of, mut page) = (&self.metrics, MetricsEncoder(encoder));
+        let mut page = MetricsEncoder(encoder);
+        self.encode_runs(&mut page)?;
+        self.encode_queues(&mut page)?;
+        self.encode_journal(&mut page)?;
+        self.encode_streams(&mut page)
+    }
+}
+
+impl MetricsCollector {
+    fn encode_runs(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
+        let of = &self.metrics;
         let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
         page.gauges(("soong_runs", "Runs that have not ended, including those of sub-agents.", "status"), live)?;
         page.counter("soong_runs_begun", "Runs that started, including those of sub-agents.", of.started_runs)?;
@@ -154,6 +164,11 @@ impl Collector for MetricsCollector {
             "Cost of the tokens in billionths of a USD, as far as prices are known.",
             nanos,
         )?;
+        Ok(())
+    }
+
+    fn encode_queues(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
+        let of = &self.metrics;
         page.gauge("soong_sessions", "Sessions with live actors.", of.live_sessions)?;
         page.gauges(
             (
@@ -172,6 +187,11 @@ impl Collector for MetricsCollector {
         page.gauges(("soong_gateway_in_flight", "Model calls in progress.", "profile"), out)?;
         let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
         page.gauges(("soong_gateway_waiting", "Model calls waiting in the gateway.", "profile"), waiting)?;
+        Ok(())
+    }
+
+    fn encode_journal(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
+        let of = &self.metrics;
         page.counter("soong_events", "Events committed.", of.events)?;
         page.counter(
             "soong_journal_refused",
@@ -185,6 +205,11 @@ impl Collector for MetricsCollector {
         let mut histogram =
             page.0.encode_descriptor("soong_journal_batch_appends", help, None, MetricType::Histogram)?;
         histogram.encode_histogram::<NoLabelSet>(of.journal.appends as f64, of.journal.commits(), &batches, None)?;
+        Ok(())
+    }
+
+    fn encode_streams(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
+        let of = &self.metrics;
         page.gauge("soong_subscribers", "Subscribers of event streams.", of.subscribers.count)?;
         page.gauge(
             "soong_subscriber_lag_items",

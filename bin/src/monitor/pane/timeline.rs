@@ -70,16 +70,68 @@ fn clock(at: Timestamp) -> String {
     format::time(at).split_off(11)
 }
 
-fn begin(
-    spans: &mut Vec<TimelineSpan>,
-    open: &mut HashMap<String, usize>,
-    at: Timestamp,
-    key: String,
-    name: String,
-    hue: Hue,
-) {
-    open.insert(key, spans.len());
-    spans.push(TimelineSpan { name, hue, begin: at, end: None, has_failed: false });
+/// Effect of an event on the periods. Periods are identified by their keys.
+enum Change {
+    Begin {
+        key: String,
+        name: String,
+        hue: Hue,
+    },
+    End {
+        key: String,
+        has_failed: bool,
+    },
+    /// Everything open ends with its run.
+    EndAll,
+}
+
+fn begin(key: impl Into<String>, name: impl Into<String>, hue: Hue) -> Vec<Change> {
+    vec![Change::Begin { key: key.into(), name: name.into(), hue }]
+}
+
+fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
+    vec![Change::End { key: key.into(), has_failed }]
+}
+
+/// Returns what an event begins and ends. `turn` is the number of the turn that the event belongs to.
+fn changes(event: &Event, turn: u32) -> Vec<Change> {
+    match event {
+        Event::Model(ModelEvent::Retrying { .. }) => {
+            begin("pause", "  retry delay", Hue::Yellow).into_iter().chain(end("model", true)).collect()
+        }
+        Event::Model(ModelEvent::Started { attempt, .. }) => {
+            let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+            let call = begin("model", format!("turn {turn}: model{again}"), Hue::Blue);
+            end("pause", false).into_iter().chain(call).collect()
+        }
+        Event::Model(ModelEvent::Completed { .. }) => end("model", false),
+        Event::Model(ModelEvent::Failed { .. }) => end("model", true),
+        Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
+            begin(format!("tool {tool_call_id}"), format!("  {name}"), Hue::Green)
+        }
+        Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => end(format!("tool {tool_call_id}"), false),
+        Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
+            end(format!("tool {tool_call_id}"), true)
+        }
+        Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
+            begin(format!("child {run_id}"), format!("  {agent_type} {task}"), Hue::Cyan)
+        }
+        Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
+            end(format!("child {run_id}"), *status == RunStatus::Failed)
+        }
+        Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
+            begin(format!("ask {question_id}"), "  waits for an answer", Hue::Yellow)
+        }
+        Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => end(format!("ask {question_id}"), false),
+        Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
+            begin(format!("ask {permission_id}"), format!("  waits for permission: {tool}"), Hue::Yellow)
+        }
+        Event::Permission(PermissionEvent::Decided { permission_id, .. }) => end(format!("ask {permission_id}"), false),
+        Event::Run(RunEvent::Queued { .. }) => begin("queue", "queued", Hue::Dim),
+        Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => end("queue", false),
+        event if event.is_terminal() => vec![Change::EndAll],
+        _ => Vec::new(),
+    }
 }
 
 /// Finds the periods in the order of their start.
@@ -87,86 +139,20 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
     let mut spans: Vec<TimelineSpan> = Vec::new();
     let mut open: HashMap<String, usize> = HashMap::new();
     for record in events {
-        let at = record.ts;
-        let (ends, has_failed) = match &record.event {
-            Event::Model(ModelEvent::Retrying { .. }) => {
-                let wait = "  retry delay".to_owned();
-                begin(&mut spans, &mut open, at, "pause".to_owned(), wait, Hue::Yellow);
-                ("model".to_owned(), true)
-            }
-            Event::Model(ModelEvent::Started { attempt, .. }) => {
-                if let Some(pause) = open.remove("pause") {
-                    spans[pause].end = Some(at);
+        turn += u32::from(matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. })));
+        for change in changes(&record.event, turn) {
+            match change {
+                Change::Begin { key, name, hue } => {
+                    open.insert(key, spans.len());
+                    spans.push(TimelineSpan { name, hue, begin: record.ts, end: None, has_failed: false });
                 }
-                turn += u32::from(*attempt == 1);
-                let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-                begin(&mut spans, &mut open, at, "model".to_owned(), format!("turn {turn}: model{again}"), Hue::Blue);
-                continue;
+                Change::End { key, has_failed } => {
+                    if let Some(span) = open.remove(&key) {
+                        (spans[span].end, spans[span].has_failed) = (Some(record.ts), has_failed);
+                    }
+                }
+                Change::EndAll => open.drain().for_each(|(_, span)| spans[span].end = Some(record.ts)),
             }
-            Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
-                begin(&mut spans, &mut open, at, format!("tool {tool_call_id}"), format!("  {name}"), Hue::Green);
-                continue;
-            }
-            Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
-                begin(
-                    &mut spans,
-                    &mut open,
-                    at,
-                    format!("child {run_id}"),
-                    format!("  {agent_type} {task}"),
-                    Hue::Cyan,
-                );
-                continue;
-            }
-            Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
-                begin(
-                    &mut spans,
-                    &mut open,
-                    at,
-                    format!("ask {question_id}"),
-                    "  waits for an answer".to_owned(),
-                    Hue::Yellow,
-                );
-                continue;
-            }
-            Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
-                begin(
-                    &mut spans,
-                    &mut open,
-                    at,
-                    format!("ask {permission_id}"),
-                    format!("  waits for permission: {tool}"),
-                    Hue::Yellow,
-                );
-                continue;
-            }
-            Event::Run(RunEvent::Queued { .. }) => {
-                begin(&mut spans, &mut open, at, "queue".to_owned(), "queued".to_owned(), Hue::Dim);
-                continue;
-            }
-            Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => ("queue".to_owned(), false),
-            Event::Model(ModelEvent::Completed { .. }) => ("model".to_owned(), false),
-            Event::Model(ModelEvent::Failed { .. }) => ("model".to_owned(), true),
-            Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => (format!("tool {tool_call_id}"), false),
-            Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
-                (format!("tool {tool_call_id}"), true)
-            }
-            Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
-                (format!("child {run_id}"), *status == RunStatus::Failed)
-            }
-            Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => (format!("ask {question_id}"), false),
-            Event::Permission(PermissionEvent::Decided { permission_id, .. }) => {
-                (format!("ask {permission_id}"), false)
-            }
-            // Everything open ends with its run.
-            event if event.is_terminal() => {
-                open.drain().for_each(|(_, span)| spans[span].end = Some(at));
-                continue;
-            }
-            _ => continue,
-        };
-        if let Some(span) = open.remove(&ends) {
-            (spans[span].end, spans[span].has_failed) = (Some(at), has_failed);
         }
     }
     spans

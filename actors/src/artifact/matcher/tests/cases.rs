@@ -119,8 +119,8 @@ fn errors_have_public_codes_and_advice() {
         (MatchError::EmptyOld, "validation_error", "give the text"),
         (MatchError::Ambiguous { layer: Layer::Exact, count: 3 }, "ambiguous_match", "in 3 places: add text"),
         (MatchError::NoMatch, "no_match", "read the current text again"),
-        (MatchError::TooDifferent { similarity: 0.58 }, "match_too_different", "only 58 % alike"),
-        (MatchError::OutOfTime, "match_budget_exceeded", "took too long"),
+        (MatchError::TooDifferent { similarity: 0.58 }, "match_too_different", "matches only 58 %"),
+        (MatchError::OutOfTime, "match_budget_exceeded", "timed out"),
     ] {
         assert_eq!(error.code().as_str(), code);
         assert!(error.to_string().contains(words), "{error}");

@@ -23,7 +23,7 @@ async fn malformed_answers_are_invalid_responses() {
         (
             "nameless call",
             Reply::sse([call_piece(json!({"index": 0, "id": "x", "function": {"arguments": "{}"}})), stop()]),
-            "unnamed",
+            "without a name",
         ),
         ("finish reason error", Reply::sse([text("hi"), delta(json!({}), "error".into())]), "`error`"),
     ] {
@@ -66,12 +66,12 @@ async fn http_statuses_map_to_failures() {
         (
             Reply::status(429, "{\"error\": {\"message\": \"m\", \"code\": 429}}").header("retry-after", "7"),
             limited(Some(7_000)),
-            "retry in 7 s",
+            "a delay of 7 s",
         ),
         (
             Reply::status(429, "").header("retry-after-ms", "1500").header("retry-after", "9"),
             limited(Some(1_500)),
-            "retry in 2 s",
+            "a delay of 2 s",
         ),
         (Reply::status(429, "").header("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), limited(Some(0)), "429"),
         (Reply::status(429, "").header("retry-after", "soon"), limited(None), "429"),
@@ -81,7 +81,7 @@ async fn http_statuses_map_to_failures() {
             "credit",
         ),
         (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
-        (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "retry in 3 s"),
+        (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "a delay of 3 s"),
         (Reply::status(529, ""), Failure::Unavailable, "529"),
         (
             Reply::status(400, openai("too much", "context_length_exceeded")),

@@ -149,7 +149,7 @@ fn missing_or_invalid_setting_is_named() {
         (SearchProvider::None, "", "", "", Some("tools.web_search.provider")),
         (SearchProvider::Searxng, "", "", "", Some("tools.web_search.base_url")),
         (SearchProvider::Searxng, "http://127.0.0.1:8888", "", "", None),
-        (SearchProvider::Searxng, "not a url", "", "", Some("base_url is no URL")),
+        (SearchProvider::Searxng, "not a url", "", "", Some("base_url is not a valid URL")),
         (SearchProvider::Searxng, "ftp://a.example", "", "", Some("neither http nor https")),
         (SearchProvider::Searxng, "http://a:b@c.example", "", "", Some("name or password")),
         (SearchProvider::Searxng, "http://a.example", "K", "", Some("variable K is not set")),

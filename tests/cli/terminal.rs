@@ -1,0 +1,275 @@
+//! The live display of a run and the chat on a terminal, and the state of the screen afterwards.
+
+mod monitor;
+
+use crate::process::TestHome;
+use crate::pty::TestTerminal;
+use crate::service::ManualModelService;
+use rustix::process::Signal;
+use serde_json::json;
+
+const SIZE: (u16, u16) = (30, 100);
+
+fn sit(world: &TestHome, service: &ManualModelService, args: &[&str]) -> TestTerminal {
+    TestTerminal::start(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
+}
+
+fn has(rows: &[String], text: &str) -> bool {
+    rows.iter().any(|row| row.contains(text))
+}
+
+#[test]
+fn run_shows_children_streamed_text_and_formatted_answer() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let mut asked = service.next();
+    asked.text("I ask **two** of them.\n\n");
+    asked.call("agent", &json!({ "task": ["left part", "right part"] }));
+    asked.end();
+    let children = service.take(2);
+    let rows = seat.wait_for("two children at work", |rows| {
+        rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
+    });
+    assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");
+    assert!(has(&rows, "Ctrl-C cancels"), "{rows:#?}");
+    assert!(seat.hides_cursor());
+    for child in children {
+        child.answer("Found.");
+    }
+    let mut asked = service.next();
+    asked.text("# All of it\n\nThe **answer** is");
+    seat.wait_for_text("The answer is");
+    // Typing does not disturb the display.
+    seat.type_keys("what now");
+    asked.text(" here.");
+    let rows = seat.wait_for_text("The answer is here.");
+    assert!(!has(&rows, "what now"), "{rows:#?}");
+    asked.end();
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
+    assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
+    for part in ["✓ default Divide the work", "├─ ✓ explore left part", "All of it", "completed: ", "sessions show s"]
+    {
+        assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
+    }
+    assert!(!has(&rows, "**") && !has(&rows, "Ctrl-C cancels"), "{rows:#?}");
+}
+
+#[test]
+fn chat_has_three_turns_with_a_cancelled_one() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("/help lists the commands");
+    seat.wait_for_text("›");
+    seat.type_keys("First question\r");
+    let mut asked = service.next();
+    assert_eq!(asked.last_message(), "First question");
+    asked.text("One paragraph.\n\nAnother");
+    let rows = seat.wait_for_text("Another");
+    assert!(has(&rows, "One paragraph."), "{rows:#?}");
+    asked.text(" one, with `code`.");
+    asked.end();
+    seat.wait_for_text("completed: ");
+
+    seat.type_keys("/mode orchestrator\r");
+    seat.wait_for_text("mode set to orchestrator");
+    seat.type_keys("Second question\r");
+    let mut asked = service.next();
+    asked.text("This takes too");
+    seat.wait_for_text("This takes too");
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("cancelled: ");
+
+    // Input typed before the prompt appears is kept.
+    seat.type_keys("/mode normal\rThird question\r");
+    let asked = service.next();
+    let said: Vec<&str> =
+        asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
+    assert!(said.contains(&"First question") && said.contains(&"Third question"), "one session: {said:?}");
+    assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");
+    asked.answer("Three.");
+    seat.wait_for_text("Three.");
+    seat.type_keys("\u{4}");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0));
+    for text in ["One paragraph.", "Another one, with code.", "This takes too", "Three."] {
+        let count = rows.iter().filter(|row| row.contains(text)).count();
+        assert_eq!(count, 1, "{text:?} stands there once: {rows:#?}");
+    }
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn resized_window_is_redrawn_cleanly() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["run", "Divide the work"]);
+    let mut asked = service.next();
+    let tasks: Vec<String> = (1..=12).map(|n| format!("part {n} of the work that is to be done")).collect();
+    asked.call("agent", &json!({ "task": tasks }));
+    asked.end();
+    let children = service.take(12);
+    seat.wait_for_text("└─ ● explore part 12");
+    for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
+        seat.resize(rows, columns);
+        // Nothing of the old display remains, above or below.
+        seat.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
+            let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
+            let root = shown.iter().position(|row| row.starts_with("● default"));
+            let foot = shown.iter().rposition(|row| row.contains("active"));
+            let fits = shown.iter().all(|row| row.chars().count() < usize::from(columns));
+            let is_framed = |(root, foot): (usize, usize)| {
+                root < foot
+                    && shown[..root].iter().all(String::is_empty)
+                    && shown[foot + 1..].iter().all(String::is_empty)
+            };
+            roots == 1 && fits && root.zip(foot).is_some_and(is_framed)
+        });
+    }
+    drop(children);
+    seat.type_keys("\u{3}");
+    let (code, _) = seat.wait_for_exit();
+    assert_eq!(code, Some(130));
+}
+
+#[test]
+fn tiny_window_does_not_make_the_run_fail() {
+    for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
+        let world = TestHome::new();
+        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let (code, rows) = seat.wait_for_exit();
+        assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
+    }
+}
+
+#[test]
+fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["run", "Wait a while"]);
+    let mut asked = service.next();
+    asked.text("So far");
+    seat.wait_for_text("So far");
+    assert!(seat.hides_cursor());
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
+    seat.signal(Signal::CONT);
+    asked.text(", so good.");
+    seat.wait_for_text("So far, so good.");
+    asked.end();
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "completed: "), "{rows:#?}");
+}
+
+#[test]
+fn dumb_terminal_gets_plain_lines() {
+    let world = TestHome::new();
+    for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
+        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+        let written = {
+            let (code, rows) = seat.wait_for_exit();
+            assert_eq!(code, Some(0), "{rows:#?}");
+            rows.join("\n")
+        };
+        assert!(written.contains("run: started as default") && written.contains("completed: "), "{written}");
+    }
+}
+
+#[test]
+fn only_ascii_marks_are_used_without_utf_8() {
+    let world = TestHome::new();
+    let seat = TestTerminal::start(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
+    assert!(rows.iter().all(|row| row.is_ascii()), "{rows:#?}");
+}
+
+#[test]
+fn piped_chat_is_plain_and_ends_at_the_first_failure() {
+    let world = TestHome::new();
+    let ran = world
+        .run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n")
+        .expect_code(0);
+    assert_eq!(ran.err.lines().filter(|line| line.starts_with("completed: ")).count(), 2, "{}", ran.err);
+    assert!(!ran.out.contains("completed: "), "a pipe gets the answers alone: {}", ran.out);
+    assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'));
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+    world
+        .run_with_input(&["chat", "--model", "offline", "--agent-type", "nobody"], b"x\ny\n")
+        .expect_code(2)
+        .expect_stderr(&["nobody"]);
+    world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").expect_code(0);
+    world.run_with_input(&["chat"], b"x\n").expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
+}
+
+#[test]
+fn chat_suspended_at_its_prompt_keeps_the_input() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("Half a ");
+    seat.wait_for_text("Half a");
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
+    seat.signal(Signal::CONT);
+    seat.type_keys("question\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Half a question");
+    asked.answer("Whole.");
+    seat.wait_for_text("Whole.");
+    seat.type_keys("/quit\r");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "continue it with `soong chat --continue`"), "{rows:#?}");
+}
+
+#[test]
+fn termination_signals_restore_the_terminal() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let world = TestHome::new();
+        let service = ManualModelService::new();
+        let seat = sit(&world, &service, &["chat"]);
+        seat.wait_for_text("›");
+        seat.signal(signal);
+        let (ended, rows) = seat.wait_for_exit();
+        assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
+        // The same during a run.
+        let seat = sit(&world, &service, &["run", "Wait"]);
+        let mut asked = service.next();
+        asked.text("So far");
+        seat.wait_for_text("So far");
+        seat.signal(signal);
+        let (ended, rows) = seat.wait_for_exit();
+        assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
+    }
+}
+
+#[test]
+fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
+    let seat = TestTerminal::start(&world, &["chat", "--session", "s"], SIZE, &variables);
+    seat.wait_for_text("/help lists");
+    seat.type_keys("hello there");
+    seat.wait_for_text("hello there");
+    seat.type_keys("\n");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "hello there");
+    asked.answer("Good day.");
+    seat.wait_for_text("Good day.");
+    seat.type_keys("\u{4}");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(service.poll().is_none(), "no further message");
+}

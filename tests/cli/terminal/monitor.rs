@@ -1,0 +1,291 @@
+//! The monitor through the real binary on a terminal: its display, its keys, and the screen after it ends.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{ManualModelService, TestHome, TestTerminal, has};
+use crate::{
+    process::KillOnDrop,
+    served::{OFFLINE, TestServer},
+};
+
+const WIDE: (u16, u16) = (36, 150);
+
+fn row<'a>(rows: &'a [String], text: &str) -> &'a str {
+    rows.iter().find(|row| row.contains(text)).unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
+}
+
+fn priced(world: &TestHome) {
+    let config = "[model]
+name = \"m\"
+[prices.m]
+prompt_per_mtok = \"2\"
+completion_per_mtok = \"10\"
+cached_per_mtok = \"1\"
+";
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+}
+
+fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
+    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+#[test]
+fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
+    let world = TestHome::new();
+    let seat = TestTerminal::start(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
+    let rows = seat.wait_for("two children at work", |rows| {
+        rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
+    });
+    assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");
+    assert!(seat.hides_cursor());
+    // Select the first child, which is below the orchestrator.
+    seat.type_keys("\u{1b}[B");
+    seat.wait_for_text("agent       explore in mode normal");
+    seat.type_keys("K");
+    seat.wait_for_text("to test its restart?");
+    seat.type_keys("y");
+    seat.wait_for_text("1 was restarted");
+    let rows = seat.wait_for_text("restarts    1 (limit 3/60s)");
+    assert!(row(&rows, "last error").contains("interrupted: the model call was interrupted"), "{rows:#?}");
+    assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
+    seat.type_keys("\r4");
+    seat.wait_for_text("actor_restarted");
+    // Ctrl-C cancels the run that the monitor was started with.
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("The run has ended: cancelled");
+    seat.type_keys("q");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(1), "{rows:#?}");
+    assert!(has(&rows, "cancelled: ") && !has(&rows, "soong monitor"), "{rows:#?}");
+}
+
+#[test]
+fn permission_is_granted_and_the_answer_is_printed_after_exit() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
+    let seat = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let mut asked = service.next();
+    // Control characters in tasks, files and model output do not affect the screen.
+    seat.wait_for_text("default Write ?[2J?it down");
+    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    asked.end();
+    seat.wait_for_text("1 needs input");
+    // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
+    // the screen after SIGCONT.
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
+    seat.signal(Signal::CONT);
+    seat.wait_for_text("1 needs input");
+    seat.type_keys("a");
+    seat.wait_for_text("write requests permission: ");
+    seat.type_keys("y");
+    seat.wait_for_text("allowed once");
+    let answer = service.next();
+    assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "noted\n");
+    answer.answer("It is noted.");
+    seat.wait_for_text("The run has ended: completed");
+    seat.type_keys("6\t");
+    seat.wait_for_text("no artifacts in this session");
+    seat.type_keys("5");
+    seat.wait_for_text("It is noted.");
+    seat.type_keys("q");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "It is noted.") && has(&rows, "completed: "), "{rows:#?}");
+}
+
+#[test]
+fn keys_answer_deny_open_artifacts_and_export_the_trace() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
+    let seat = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let mut asked = service.next();
+    asked.call("ask_human", &json!({ "question": "Which colour?" }));
+    asked.end();
+    seat.wait_for_text("1 needs input");
+    seat.type_keys("a");
+    seat.wait_for_text("Which colour?");
+    seat.type_keys("\rred\r");
+    seat.wait_for_text("answered");
+    let mut asked = service.next();
+    assert!(asked.last_message().contains("red"), "{}", asked.last_message());
+    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    asked.end();
+    seat.wait_for_text("1 needs input");
+    seat.type_keys("a");
+    seat.wait_for_text("write requests permission: ");
+    seat.type_keys("nnot today\r");
+    seat.wait_for_text("refused");
+    let asked = service.next();
+    assert!(asked.last_message().contains("not today"), "{}", asked.last_message());
+    assert!(!world.project().join("notes.txt").exists());
+    // Control characters in an artifact do not affect the screen either.
+    let plan = "first\n\u{1b}[2J\u{202e}second\n";
+    world.run_with_input(&["artifacts", "put", "plan.md", "-", "--session", "s"], plan.as_bytes()).expect_code(0);
+    world.run_with_input(&["artifacts", "put", "picture", "-", "--session", "s"], &[0, 255, 1]).expect_code(0);
+    asked.answer("Done.");
+    seat.wait_for_text("The run has ended: completed");
+    seat.type_keys("6\t");
+    seat.wait_for_text("picture");
+    seat.type_keys("\r");
+    seat.wait_for_text("soong artifacts get picture --session s -o FILE");
+    seat.type_keys("\u{1b}");
+    seat.wait_for_text("plan.md");
+    seat.type_keys("\u{1b}[B\r");
+    seat.wait_for_text("?[2J?second");
+    seat.type_keys("x\u{15}out\r");
+    seat.wait_for_text("trace s written to ");
+    assert!(world.project().join("out").is_dir());
+    seat.type_keys("q");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn screen_numbers_match_the_api_and_the_database() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    priced(&world);
+    let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide the work"];
+    let owner = begin(&world, &service, &budget);
+    let mut root = service.next();
+    root.call("agent", &json!({ "task": ["one", "two", "three"] }));
+    root.end();
+    // Each child has completed a different number of turns and waits for its next answer.
+    let mut held = Vec::new();
+    for mut child in service.take(3) {
+        let turns = ["one", "two", "three"].iter().position(|task| *task == child.last_message()).unwrap();
+        for _ in 0..turns {
+            child.call("list_files", &json!({}));
+            child.end();
+            child = service.next();
+        }
+        held.push(child);
+    }
+    let seat = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
+    seat.wait_for_text("live");
+    let rows = seat.wait_for_text("1 run + 3 children");
+    let tree = world.run(&["tree", "--json"]).expect_code(0).json();
+    // The database is read from a copy, so that the owner is not asked.
+    let copy = world.dir.path().join("copy");
+    world.run(&["backup", copy.to_str().unwrap()]).expect_code(0);
+    let disk = |trace: &str| {
+        let shown =
+            world.run(&["--home", copy.to_str().unwrap(), "traces", "show", trace, "--json"]).expect_code(0).json();
+        shown["trace"].clone()
+    };
+    let (mut tokens, mut nanos) = (0, 0);
+    let runs = runs(&tree);
+    assert_eq!(runs.len(), 4);
+    for view in &runs {
+        let run = &view["run"];
+        let recorded = disk(run["trace_id"].as_str().unwrap());
+        assert_eq!((&run["tokens"], &run["cost"]), (&recorded["total_tokens"], &recorded["total_cost"]), "{recorded}");
+        assert_eq!(run["events"], recorded["last_event_id"], "one run a trace");
+        let name = format!("{} {}", run["agent_type"].as_str().unwrap(), run["task"].as_str().unwrap());
+        let shown: Vec<&str> = row(&rows, &name).split_whitespace().collect();
+        let cost: f64 = run["cost"].as_str().unwrap().parse().unwrap();
+        let count = run["tokens"].as_u64().unwrap();
+        for part in [count.to_string(), format!("${cost:.4}").replace("$0.0000", "$0.00"), run["turn"].to_string()] {
+            assert!(shown.contains(&part.as_str()), "{part} is missing in {shown:?}");
+        }
+        tokens += count;
+        nanos += (cost * 1e9).round() as u64;
+    }
+    assert!(has(&rows, &format!("{tokens} tokens ${:.4}", nanos as f64 / 1e9)), "{rows:#?}");
+    let root = runs.iter().find(|view| view["run"]["parent_run_id"].is_null()).unwrap();
+    let (used, limit) = (&root["run"]["budget"][0]["used"], &root["run"]["budget"][0]["limit"]);
+    assert_eq!((used, limit), (&json!(tokens.to_string()), &json!("9000000")), "the budget is that of all below it");
+    seat.type_keys("/orchestrator\r");
+    seat.wait_for_text(&format!("{tokens} of 9000000"));
+    seat.type_keys("q");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+    drop((held, owner));
+}
+
+fn runs(view: &Value) -> Vec<Value> {
+    let below = view["children"].as_array().unwrap().iter().flat_map(runs);
+    let own = (view["kind"] == "run").then(|| view.clone());
+    own.into_iter().chain(below).collect()
+}
+
+#[test]
+fn every_screen_size_is_drawn_and_server_restart_is_shown() {
+    let mut served = TestServer::new(OFFLINE);
+    let url = served.url.clone();
+    let token = served.token();
+    let seat = TestTerminal::start(
+        &served.world,
+        &["--url", &url, "monitor"],
+        (15, 60),
+        &[("SOONG_TOKEN", &token), ("NO_COLOR", "1")],
+    );
+    seat.wait_for_text("live");
+    for size in [(24, 80), (50, 200), (15, 60), (6, 30), (3, 12), (30, 100)] {
+        seat.resize(size.0, size.1);
+        match size {
+            (3, _) => drop(seat.wait_for_text("too small")),
+            _ => drop(seat.wait_for("a whole picture", |rows| {
+                rows[0].starts_with("soong monitor") && rows[rows.len() - 1].starts_with("q exit")
+            })),
+        }
+    }
+    seat.wait_for_text("journal");
+    served.kill();
+    let rows = seat.wait_for_text("offline, reconnecting");
+    assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
+    served.restart();
+    seat.wait_for_text(&format!("live {}", served.pid()));
+    assert!(!seat.has_colors(), "NO_COLOR is heard");
+    seat.signal(Signal::TERM);
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(!has(&rows, "soong monitor"), "the screen is as it was: {rows:#?}");
+}
+
+#[test]
+fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let none = TestTerminal::start(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
+    let (code, rows) = none.wait_for_exit();
+    assert!(code == Some(3) && has(&rows, "there is no home at"), "{rows:#?}");
+    world.run(&["monitor"]).expect_code(2).expect_stderr(&["needs a terminal", "soong tree"]);
+    world.run(&["monitor", "--json"]).expect_code(2).expect_stderr(&["soong tree --json"]);
+    world.run(&["run", "--monitor", "x"]).expect_code(2).expect_stderr(&["needs a terminal"]);
+    let first = begin(&world, &service, &["run", "--session", "s", "Begin"]);
+    service.next().answer("Begun.");
+    first.finish().expect_code(0);
+    let seat = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
+    seat.wait_for_text("no process owns this home");
+    let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
+    let asked = service.next();
+    seat.wait_for_text("default Go on");
+    // After Ctrl-Z and SIGCONT the whole screen is redrawn.
+    seat.type_keys("\u{1a}");
+    seat.wait_until_stopped();
+    seat.wait_until_restored();
+    seat.signal(Signal::CONT);
+    seat.wait_for_text("soong monitor");
+    seat.type_keys("/go on\rcy");
+    seat.wait_for_text("cancelling 1 run");
+    second.finish().expect_code(1);
+    drop(asked);
+    seat.wait_for_text("no process owns this home");
+    seat.type_keys("\u{3}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn remote_run_is_watched_and_its_answer_printed_after_exit() {
+    let served = TestServer::new(OFFLINE);
+    let (url, token) = (served.url.clone(), served.token());
+    let args = ["--url", &url, "run", "--monitor", "Which project is this?"];
+    let seat = TestTerminal::start(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
+    let rows = seat.wait_for_text("The run has ended: completed");
+    assert!(has(&rows, &url), "{rows:#?}");
+    seat.type_keys("q");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "offline stand-in") && has(&rows, "completed: "), "{rows:#?}");
+}

@@ -1,0 +1,52 @@
+//! Black-box test suites over the public API, one module per behavior.
+
+#![allow(unreachable_pub, reason = "what the suites share is public to them")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod actor_tree;
+mod artifact_crashes;
+mod artifact_prompts;
+mod artifact_scopes;
+mod artifacts;
+mod backup;
+mod budgets;
+mod cancelling;
+mod clocks;
+mod compaction;
+mod corruption;
+mod deletion;
+mod documents;
+mod driven;
+mod embedding;
+mod fork;
+mod gateway;
+mod histories;
+mod homes;
+mod hooks;
+mod hostile;
+mod many_children;
+mod mcp;
+mod memory;
+mod orchestration;
+mod passivation;
+mod permissions;
+mod provider;
+mod questions;
+mod recovery;
+mod rewind;
+mod secret_leaks;
+mod session_tables;
+mod sessions;
+mod storage;
+mod storage_faults;
+mod streams;
+mod stuck;
+mod sub_agents;
+mod supervision;
+mod task_journals;
+mod tool_call_pairing;
+mod unclear_commits;
+mod unexecuted_calls;
