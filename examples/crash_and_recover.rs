@@ -15,15 +15,19 @@ use soong::{
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
-    let model = script([hang(), text("answered at the second call")]);
+    let model = script([hang("the first"), text("answered at the second call")]);
     let runtime = Runtime::builder().home(home.path()).project_dir(home.path()).model("default", model).build().await?;
     let run = runtime.start("Answer, whatever happens").await?;
-    let mut events = run.events()?;
+    let (mut events, mut crashes) = (run.events()?, 0);
     while let Some(item) = events.next().await {
-        let StreamItem::Event(record) = item? else { continue };
-        println!("{:>3}  {:<16} {}", record.event_id, record.event.kind(), record.data);
-        if record.event.kind() == "model_started" && record.run_seq < Some(8) {
-            runtime.tree().inject_crash(&format!("run:{}", run.run_id()))?;
+        match item? {
+            StreamItem::Event(record) => println!("{:>3}  {}", record.event_id, record.event.kind()),
+            // The first call has begun, and will not end.
+            StreamItem::Delta(_) if crashes == 0 => {
+                runtime.tree().inject_crash(&format!("run:{}", run.run_id()))?;
+                crashes += 1;
+            }
+            _ => {}
         }
     }
     println!("\n{}", run.answer().await?);

@@ -16,7 +16,22 @@
 //! # }
 //! ```
 //!
-//! RunRequest with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
+//! Start with [`Runtime`]; the module [`embedding`] is a guide. [`tool::Tool`] and [`model::Model`] are the traits to
+//! implement.
+//!
+//! # Features
+//!
+//! | Feature | Default | Adds |
+//! |---|---|---|
+//! | `openai` | yes | providers with the API of OpenAI, over HTTP |
+//! | `sandbox` | yes | commands confined by Landlock, mounts and seccomp (Linux) |
+//! | `tokenizer` | yes | exact token counts for models of OpenAI: 4 MB of vocabulary |
+//! | `web-tools` | | the tools `webfetch` and `web_search` |
+//! | `mcp` | | tools of MCP servers |
+//! | `docx` | | export of Markdown as `.docx` |
+//! | `s3`, `gcs` | | artifacts in a bucket |
+//! | `openapi` | | `utoipa` schemas of the types that clients see |
+//! | `testing` | | a scripted model: `soong::testing` |
 
 mod actor_base;
 mod actor_tree;
@@ -26,6 +41,7 @@ mod budget;
 mod builtin_tools;
 mod clock;
 mod context;
+pub mod embedding;
 mod environment;
 mod events;
 mod fair_queue;
@@ -74,7 +90,6 @@ pub use runtime::{
     RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, Sessions,
     Traces, Tree, already_decided,
 };
-pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_sandbox as process;
@@ -83,3 +98,4 @@ pub use soong_storage::{
     fault::{FaultComponent, FaultPlan, FaultPoint},
     store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
 };
+pub use {futures::future::BoxFuture, schemars, serde_json};

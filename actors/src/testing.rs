@@ -32,7 +32,7 @@ pub struct Step(Response);
 enum Response {
     Answer(Completion),
     Error(ModelError),
-    Never,
+    Hang(String),
 }
 
 /// Answers with this text, which is streamed word by word.
@@ -60,9 +60,9 @@ pub fn fail(failure: Failure, message: impl Into<String>) -> Step {
     Step(Response::Error(ModelError::new(failure, message)))
 }
 
-/// Never answers: the call lasts until it times out, its run is cancelled, or its actor crashes.
-pub fn hang() -> Step {
-    Step(Response::Never)
+/// Streams this text and never completes: the call lasts until it times out, its run is cancelled, or its actor crashes.
+pub fn hang(text: impl Into<String>) -> Step {
+    Step(Response::Hang(text.into()))
 }
 
 /// Creates a model that takes one step per request, in this order. Further requests are rejected.
@@ -105,7 +105,10 @@ impl Model for ScriptedModel {
         deltas: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         match (self.step)(request).0 {
-            Response::Never => std::future::pending().boxed(),
+            Response::Hang(text) => {
+                deltas.push(Delta::Text { text });
+                std::future::pending().boxed()
+            }
             Response::Error(error) => std::future::ready(Err(error)).boxed(),
             Response::Answer(mut completion) => {
                 for word in completion.text.split_inclusive(' ') {
