@@ -138,8 +138,16 @@ impl Runtime {
         if let Some(entry) = self.inner.services.runs.get(id) {
             return entry.wait_outcome().await;
         }
-        let outcome = self.traces().outcome(id).await?;
-        outcome.map(Arc::new).ok_or_else(|| {
+        if let Some(outcome) = self.traces().outcome(id).await? {
+            return Ok(Arc::new(outcome));
+        }
+        // The run may have been resumed in the meantime.
+        if let Some(entry) = self.inner.services.runs.get(id) {
+            return entry.wait_outcome().await;
+        }
+        Err(if self.info().is_closing() {
+            closing()
+        } else {
             let message = format!("run {id} is interrupted: resume its session, then wait for it");
             ErrorInfo::new(ErrorCode::Interrupted, message)
         })
@@ -152,7 +160,7 @@ impl Runtime {
     /// `run_not_found`, `storage_error`. The stream of an interrupted run does not end before the run is resumed.
     pub async fn run_events(&self, id: &RunId, since: u64) -> Result<EventStream, ErrorInfo> {
         let run = self.traces().run(id).await?;
-        Ok(self.stream(Scope::Run { trace: run.trace_id, run: run.run_id }, since))
+        Ok(self.stream(Scope::Run { trace: run.trace_id, run: run.run_id }, since).ended_before())
     }
 
     /// Returns handles of the selected runs that this runtime executes, in the order in which they were created.

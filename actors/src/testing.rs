@@ -26,6 +26,7 @@ use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelReque
 
 /// Response of a scripted model to one request.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Step(Response);
 
 #[derive(Debug, Clone)]
@@ -65,7 +66,7 @@ pub fn hang(text: impl Into<String>) -> Step {
     Step(Response::Hang(text.into()))
 }
 
-/// Creates a model that takes one step per request, in this order. Further requests are rejected.
+/// Creates a model that takes one step per request, in this order; a retry is a request too. Further requests are rejected.
 ///
 /// Requests of concurrent runs share the steps. To answer them by their content, use [`respond`].
 pub fn script(steps: impl IntoIterator<Item = Step>) -> ScriptedModel {
@@ -82,6 +83,7 @@ pub fn respond(step: impl Fn(&ModelRequest) -> Step + Send + Sync + 'static) -> 
 }
 
 /// Model that follows a script: see [`script`] and [`respond`].
+#[must_use]
 pub struct ScriptedModel {
     step: Box<dyn Fn(&ModelRequest) -> Step + Send + Sync>,
     /// Number of tool calls made, which their ids count.

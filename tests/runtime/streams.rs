@@ -156,6 +156,9 @@ async fn several_watchers_read_one_run_from_any_cursor() {
     }
     assert_eq!(read[0].last().unwrap().1, "run_completed");
     assert_eq!(read[1], read[0].iter().filter(|(id, _)| *id > 3).cloned().collect::<Vec<_>>());
+    let last = read[0].last().unwrap().0;
+    let mut after_the_end = world.runtime().run_events(run.run_id(), last).await.unwrap();
+    assert!(with_timeout(after_the_end.next()).await.is_none(), "a client that reconnects after the end");
     let missing = world.runtime().run_events(&RunId::new("missing"), 0).await.err().unwrap();
     assert_eq!(missing.code, ErrorCode::RunNotFound);
     assert_eq!(world.runtime().wait(&RunId::new("missing")).await.unwrap_err().code, ErrorCode::RunNotFound);

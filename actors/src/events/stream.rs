@@ -70,6 +70,12 @@ impl EventStream {
         self
     }
 
+    /// Makes the stream of a run end even if the run's terminal event is at or before the initial cursor.
+    pub(crate) fn ended_before(mut self) -> Self {
+        self.check_end = true;
+        self
+    }
+
     /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
     pub(crate) fn mark_lost(&self, lost: UnrecordedRun) {
         self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
@@ -148,11 +154,20 @@ impl EventStream {
         })
     }
 
-    /// Returns whether the trace has no live run. Then all events that were stored before have been passed.
+    /// Returns whether the trace has no live run, or the streamed run has ended. Then all events that were stored before
+    /// have been passed.
     async fn has_ended(&mut self) -> Result<bool, ErrorInfo> {
-        let Scope::Trace(trace) = self.scope.clone() else { return Ok(false) };
+        let (trace, run) = match self.scope.clone() {
+            Scope::Trace(trace) => (trace, None),
+            Scope::Run { trace, run } => (trace, Some(run)),
+            Scope::Session(_) => return Ok(false),
+        };
         let id = trace.clone();
-        let Some(found) = self.store.read(move |reader| reader.trace(&id)).await? else {
+        let read = move |reader: &dyn Reader| {
+            let run = run.map(|run| reader.run(&run)).transpose()?;
+            Ok(reader.trace(&id)?.map(|trace| (trace, run)))
+        };
+        let Some((found, run)) = self.store.read(read).await? else {
             let message = format!("there is no trace {:?}", trace.as_str());
             return Err(ErrorInfo::new(ErrorCode::TraceNotFound, message));
         };
@@ -161,7 +176,10 @@ impl EventStream {
             (self.needs_read, self.check_end) = (true, true);
             return Ok(false);
         }
-        Ok(found.status.is_terminal())
+        Ok(match run {
+            None => found.status.is_terminal(),
+            Some(run) => run.is_none_or(|run| run.status.is_terminal()),
+        })
     }
 
     async fn read_page(&mut self) -> Result<(), ErrorInfo> {

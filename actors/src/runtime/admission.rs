@@ -208,13 +208,14 @@ impl Runtime {
         known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(id)
     }
 
+    /// Returns how the session of a new run is to be started.
     fn history(&self, known: Option<&ExistingSession>) -> SessionHistory {
-        // In a session without runs, the first run is committed together with its start, as in a new session.
         match known {
             Some(known) if known.live.iter().any(|run| !self.inner.services.runs.contains(run)) => {
                 SessionHistory::Interrupted
             }
             Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
+            // In a session without runs, the first run is committed together with its start, as in a new session.
             _ => SessionHistory::None,
         }
     }

@@ -118,8 +118,8 @@ impl Artifacts<'_> {
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
-    pub async fn clean_up(self, new_session: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.access().clean_up(new_session).await
+    pub async fn clean_up(self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        self.access().clean_up(request).await
     }
 
     fn access(self) -> ArtifactHandle {

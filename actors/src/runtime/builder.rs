@@ -113,8 +113,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Uses this model of OpenAI as the default model, with the key of `OPENAI_API_KEY`. Replaces the service and the
-    /// model of the configuration.
+    /// Uses this model of OpenAI as the default model, with the key of `OPENAI_API_KEY`; `OPENAI_BASE_URL` can name
+    /// another service. Replaces the service of the configuration, with its key, headers and parameters; profiles that
+    /// inherit from it change as well.
     #[must_use]
     pub fn openai(mut self, model: impl Into<String>) -> Self {
         self.default_model = Some((None, model.into()));
@@ -122,8 +123,8 @@ impl RuntimeBuilder {
     }
 
     /// Uses a model of an OpenAI-compatible server as the default model, such as
-    /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service and the model of the
-    /// configuration.
+    /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service of the configuration, like
+    /// [`openai`](Self::openai). The server receives the key of `OPENAI_API_KEY` if that is set.
     #[must_use]
     pub fn openai_compatible(mut self, base_url: impl Into<String>, model: impl Into<String>) -> Self {
         self.default_model = Some((Some(base_url.into()), model.into()));
@@ -145,7 +146,8 @@ impl RuntimeBuilder {
     }
 
     /// Leaves out the built-in tools for files, commands, the web, skills and experiences, so that runs have only the
-    /// tools of this program, and those that plan goals, start children, use artifacts and ask users.
+    /// tools of this program, and those that plan goals, start children, use artifacts and ask users. Permissions and
+    /// presets that name a built-in tool are then errors of [`build`](Self::build).
     #[must_use]
     pub fn without_builtin_tools(mut self) -> Self {
         self.excludes_builtin_tools = true;

@@ -76,7 +76,7 @@ impl<'a> RuntimeInfo<'a> {
     }
 
     /// Returns whether the runtime is closing or has closed, and so accepts no new work. Cheap, unlike
-    /// [`Runtime::tree`].
+    /// [`Tree::snapshot`](crate::Tree::snapshot).
     pub fn is_closing(self) -> bool {
         self.runtime.inner.services.lifetime.is_closing()
     }

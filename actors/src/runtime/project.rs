@@ -1,6 +1,6 @@
 //! Project folders of new sessions: how they are resolved, and which ones are rejected.
 //!
-//! Elsewhere: what tools can reach in it (`tool/path_policy.rs`).
+//! Elsewhere: what tools can reach in them (`tool/path_policy.rs`).
 
 use std::path::{Path, PathBuf};
 

@@ -10,6 +10,8 @@ use crate::events::{EventStream, StreamItem};
 struct AnswerText {
     /// Text that was passed on since the last stored answer.
     passed: String,
+    /// Whether the run has called its model. Assistant messages before that are given, not answers.
+    has_called: bool,
 }
 
 impl AnswerText {
@@ -24,12 +26,13 @@ impl AnswerText {
                 _ => None,
             },
             StreamItem::Event(record) => match &record.event {
-                Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) => {
+                Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) if self.has_called => {
                     let passed = std::mem::take(&mut self.passed);
                     content.as_ref()?.strip_prefix(&passed).map(str::to_owned)
                 }
                 Event::Model(ModelEvent::Started { .. }) => {
                     self.passed.clear();
+                    self.has_called = true;
                     None
                 }
                 _ => None,

@@ -40,7 +40,7 @@ impl<E: std::error::Error + 'static> From<E> for ToolError {
 }
 
 /// Builder of a tool made from a function; see [`function`].
-#[must_use = "a tool is made by `build`, and used once it is registered"]
+#[must_use = "a tool has no effect until it is registered with `RuntimeBuilder::tool`"]
 pub struct FunctionTool<A> {
     spec: ToolSpec,
     call: Box<CallFn<A>>,

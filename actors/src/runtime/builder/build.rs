@@ -8,7 +8,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorRef};
-use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, Preset, Provider};
+use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider};
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
     fault::FaultStore,
@@ -167,8 +167,12 @@ impl RuntimeBuilder {
             config.model.name = "offline".to_owned();
         }
         if let Some((base_url, name)) = self.default_model.take() {
-            config.model.provider = Provider::Openai;
-            (config.model.base_url, config.model.name) = (base_url, name);
+            let ModelConfig { api_key_env, headers, header_env, query, params, .. } = ModelConfig::default();
+            let service = (api_key_env, headers, header_env, query, params);
+            let model = &mut config.model;
+            (model.provider, model.base_url, model.name) = (Provider::Openai, base_url, name);
+            // The key and the headers of another service must not be sent to this one.
+            (model.api_key_env, model.headers, model.header_env, model.query, model.params) = service;
         }
         config.tools.env_allowlist = config.command_variables();
         Ok(config)
