@@ -1,7 +1,7 @@
 //! Budgets of trees of runs: the maximum use of a model call is reserved before the call and settled after it (BUD-1).
 //!
-//! A run has a [`BudgetAccount`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each run may
-//! reserve (`ledger.rs`), and what a run does when it exceeds its budget (the run state machine).
+//! A run has a [`BudgetAccount`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each
+//! run may reserve (`ledger.rs`), and what a run does when it exceeds its budget (the run state machine).
 
 mod ledger;
 

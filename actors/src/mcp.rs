@@ -2,9 +2,9 @@
 //! reached by URL.
 //!
 //! Each server has one connection, which all runs of the runtime share. An actor per server (`actor.rs`) owns the
-//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`connection_task.rs`) that connects
-//! (`connection.rs`, using `stdio.rs` or `http.rs`), lists the tools (`tool_list.rs`), and keeps the connection open.
-//! Tool calls (`tool.rs`) use the connection directly, without a message to the actor.
+//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`connection_task.rs`) that
+//! connects (`connection.rs`, using `stdio.rs` or `http.rs`), lists the tools (`tool_list.rs`), and keeps the
+//! connection open. Tool calls (`tool.rs`) use the connection directly, without a message to the actor.
 //!
 //! Invariants:
 //! - The failure of a server affects only its own tools.

@@ -160,7 +160,7 @@ impl Runtime {
     /// `run_not_found`, `storage_error`. The stream of an interrupted run does not end before the run is resumed.
     pub async fn run_events(&self, id: &RunId, since: u64) -> Result<EventStream, ErrorInfo> {
         let run = self.traces().run(id).await?;
-        Ok(self.stream(Scope::Run { trace: run.trace_id, run: run.run_id }, since).ended_before())
+        Ok(self.stream(Scope::Run { trace: run.trace_id, run: run.run_id }, since).end_if_ended())
     }
 
     /// Returns handles of the selected runs that this runtime executes, in the order in which they were created.

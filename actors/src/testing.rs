@@ -61,12 +61,14 @@ pub fn fail(failure: Failure, message: impl Into<String>) -> Step {
     Step(Response::Error(ModelError::new(failure, message)))
 }
 
-/// Streams this text and never completes: the call lasts until it times out, its run is cancelled, or its actor crashes.
+/// Streams this text and never completes: the call lasts until it times out, its run is cancelled, or its actor
+/// crashes.
 pub fn hang(text: impl Into<String>) -> Step {
     Step(Response::Hang(text.into()))
 }
 
-/// Creates a model that takes one step per request, in this order; a retry is a request too. Further requests are rejected.
+/// Creates a model that takes one step per request, in this order; a retry is a request too. Further requests are
+/// rejected.
 ///
 /// Requests of concurrent runs share the steps. To answer them by their content, use [`respond`].
 pub fn script(steps: impl IntoIterator<Item = Step>) -> ScriptedModel {

@@ -252,8 +252,8 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Parses the command line of the process. On an error, prints it and exits. `soong help TOPIC` prints a page of the
-    /// guide, unless a command has that name.
+    /// Parses the command line of the process. On an error, prints it and exits. `soong help TOPIC` prints a page of
+    /// the guide, unless a command has that name.
     pub(crate) fn of_process() -> Self {
         Self::try_parse().unwrap_or_else(|error| {
             let args: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -332,7 +332,8 @@ pub trait Reader: Send + Sync {
     /// Reads the messages of a trace with these sequences, in the order given. Sequences without a message are
     /// omitted.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
-    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see [`ResumePoint`]).
+    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see
+    /// [`ResumePoint`]).
     fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;

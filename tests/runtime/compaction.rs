@@ -347,7 +347,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
         let run = world.runtime().start(RunRequest::new(text).session("s")).await.unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
         let last = seen.lock().unwrap().last().cloned().unwrap();
-        assert!(last.iter().any(|message| message.content == text), "{round}: what was asked last is there");
+        assert!(last.iter().any(|message| message.content == text), "{round}: the last request is kept");
         assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
         world.reopen_with(model(), small(4_000)).await;
     }

@@ -338,7 +338,7 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     assert_eq!(side.iter().map(|message| message.role).collect::<Vec<_>>(), [Role::User, Role::Assistant]);
     assert_eq!(side[0].parent_sequence, Some(before.head_sequence));
     assert!(runtime.traces().run(look.run_id()).await.unwrap().usage.total_tokens > 0, "it is booked");
-    assert!(runtime.sessions().switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
+    assert!(runtime.sessions().switch_head(&id, side[0].sequence).await.is_err(), "a side branch cannot be continued");
 
     // The conversation continues at its old head and in its mode. A reflection on both experiences adds no third one.
     let next = runtime.start(RunRequest::new("And now?").session("s")).await.unwrap();

@@ -36,7 +36,7 @@ fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
 
 /// Returns the resumed run, found by its trace.
 fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
-    world.runtime().traces().active_run(run.trace_id()).expect("it goes on")
+    world.runtime().traces().active_run(run.trace_id()).expect("the run is active")
 }
 
 /// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.

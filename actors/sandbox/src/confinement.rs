@@ -110,7 +110,8 @@ impl SandboxPolicy {
     }
 }
 
-/// A [`SandboxPolicy`] prepared for the kernel. A process that is started within it cannot leave it, nor can its children.
+/// A [`SandboxPolicy`] prepared for the kernel. A process that is started within it cannot leave it, nor can its
+/// children.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<linux::SandboxParts>);
 

@@ -1,12 +1,12 @@
 //! Helpers for the tests of context building: goal trees and conversations, each written on one line.
 
 mod compaction;
-mod level_one;
 #[path = "../../../tests/support/pairing.rs"]
 #[allow(unreachable_pub, reason = "shared with the suites")]
 mod pairing;
-mod request;
+mod prune;
 mod summary;
+mod summary_request;
 
 use std::sync::Arc;
 

@@ -70,8 +70,8 @@ impl EventStream {
         self
     }
 
-    /// Makes the stream of a run end even if the run's terminal event is at or before the initial cursor.
-    pub(crate) fn ended_before(mut self) -> Self {
+    /// Makes the stream of a run that has ended end even if its terminal event is at or before the initial cursor.
+    pub(crate) fn end_if_ended(mut self) -> Self {
         self.check_end = true;
         self
     }
@@ -154,8 +154,8 @@ impl EventStream {
         })
     }
 
-    /// Returns whether the trace has no live run, or the streamed run has ended. Then all events that were stored before
-    /// have been passed.
+    /// Returns whether the trace has no live run, or the streamed run has ended. Then all events that were stored
+    /// before have been passed.
     async fn has_ended(&mut self) -> Result<bool, ErrorInfo> {
         let (trace, run) = match self.scope.clone() {
             Scope::Trace(trace) => (trace, None),

@@ -1,7 +1,7 @@
 //! An MCP server that is a child process: its environment, its output, and its termination.
 //!
-//! Standard error is logged, and its end is kept for error messages. [`ProcessTree`] ensures that no process of the server
-//! remains after it has ended or was dropped.
+//! Standard error is logged, and its end is kept for error messages. [`ProcessTree`] ensures that no process of the
+//! server remains after it has ended or was dropped.
 //!
 //! Elsewhere: the protocol (`connection.rs`).
 

@@ -222,8 +222,8 @@ fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
 
 fn next_step(shown: &SummaryInput<'_>) -> Vec<String> {
     let last_request =
-        shown.by("user").next_back().map(|text| format!("go on with what was asked last: {}", quote(text)));
-    let goal = current_goal(shown).map(|_| "go on with the current goal".to_owned());
+        shown.by("user").next_back().map(|text| format!("continue with the last request: {}", quote(text)));
+    let goal = current_goal(shown).map(|_| "continue with the current goal".to_owned());
     last_request.or(goal).into_iter().collect()
 }
 
@@ -327,7 +327,7 @@ mod tests {
             "## Errors and fixes\n- create_artifact: Error [artifact_exists]: report exists",
             "## Pending tasks\n- [ ] 1. look around\n- [→] 2. write it down ← current",
             "## Current work\n- goal 2. write it down\n- last said: \"Half of it is there.\"\n- last call: read {",
-            "## Next step\n- go on with what was asked last: \"Describe the project, please\"",
+            "## Next step\n- continue with the last request: \"Describe the project, please\"",
             "no language model",
         ] {
             assert!(text.contains(part), "{part}\n---\n{text}");
@@ -359,7 +359,7 @@ mod tests {
             "- artifact report (create_artifact)\n- artifact rapport (create_artifact)",
             "- create_artifact: 2 calls",
             "report exists",
-            "asked last: \"Now in French\"",
+            "last request: \"Now in French\"",
         ] {
             assert!(second.contains(part), "{part}\n---\n{second}");
         }

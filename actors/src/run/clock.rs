@@ -1,9 +1,9 @@
 //! The clock of a run: its active time, and the time of its last progress (SUB-7, RUN-7).
 //!
 //! It uses the monotonic clock, which stops while the machine is suspended. Active time does not advance while a guard
-//! from [`RunClock::pause`] exists, that is, while the run waits for a slot, for budget, for the model gateway, or for a
-//! user. The time since the last progress keeps advancing. Elsewhere: the part that survives the process (the state of
-//! the run).
+//! from [`RunClock::pause`] exists, that is, while the run waits for a slot, for budget, for the model gateway, or for
+//! a user. The time since the last progress keeps advancing. Elsewhere: the part that survives the process (the state
+//! of the run).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

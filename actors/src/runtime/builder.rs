@@ -191,8 +191,9 @@ impl RuntimeBuilder {
         self.permission_handler(HandlerFn(decide))
     }
 
-    /// Lets runs wait for a user's decision if a call requires permission: through [`Permissions::decide`](crate::Permissions::decide),
-    /// the command line or the server. The wait is unlimited unless `permissions.timeout_s` is set.
+    /// Lets runs wait for a user's decision if a call requires permission: through
+    /// [`Permissions::decide`](crate::Permissions::decide), the command line or the server. The wait is unlimited
+    /// unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_users(mut self) -> Self {
         self.approver = Approver::Users;

@@ -81,7 +81,8 @@ impl RunHandle {
 
     /// Streams the run's events from the first to the terminal one, with streamed text in between.
     ///
-    /// The stream can be taken once; a second call is rejected. Further watchers use [`Runtime::run_events`](crate::Runtime::run_events).
+    /// The stream can be taken once; a second call is rejected. Further watchers use
+    /// [`Runtime::run_events`](crate::Runtime::run_events).
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
         if !self.entry.take_events() {
             let message = "the run's event stream is already taken: use `Runtime::run_events` instead";
@@ -166,8 +167,8 @@ impl RunHandle {
     /// Streams the text of the run's answers as the model produces it, and ends with the run. It uses the event stream
     /// of the run: see [`events`](Self::events).
     ///
-    /// The text is for display: a slow consumer may miss pieces, and the text of a failed attempt is followed by that of
-    /// the next attempt. Text that was not streamed is added when the answer is stored, up to 64 KiB. For the exact
+    /// The text is for display: a slow consumer may miss pieces, and the text of a failed attempt is followed by that
+    /// of the next attempt. Text that was not streamed is added when the answer is stored, up to 64 KiB. For the exact
     /// text, use [`answer`](Self::answer).
     ///
     /// # Errors

@@ -129,7 +129,8 @@ impl RunRequest {
     /// The run spawns no children automatically, and ends by [`RunHandle::finish`](crate::RunHandle::finish) or
     /// cancellation. Keep a handle until it has ended: without any handle, the run ends as `interrupted` when its
     /// children have ended and it has made no progress for `runtime.stuck_after_s`.
-    /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the driven runs of an earlier process.
+    /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the driven runs of an
+    /// earlier process.
     pub fn driven(message: impl Into<String>) -> Self {
         Self { driven: true, ..Self::new(message) }
     }

@@ -104,7 +104,8 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
         self.effect(ToolEffect::Write)
     }
 
-    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as [`FunctionTool::writes`].
+    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as
+    /// [`FunctionTool::writes`].
     pub fn dangerous(self) -> Self {
         self.effect(ToolEffect::Dangerous)
     }

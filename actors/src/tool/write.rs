@@ -1,7 +1,7 @@
 //! Tool `write`: writes a whole file of the project (TOOL-4).
 //!
-//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written (`path_policy.rs`),
-//! atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
+//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written
+//! (`path_policy.rs`), atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Events of a run or a session: streamed, or polled if a server's stream stays silent.
 //!
-//! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no bytes arrive for longer than two
-//! such intervals, something between client and server holds the stream back, such as a proxy that buffers responses.
+//! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no bytes arrive for
+//! longer than two such intervals, something between client and server holds the stream back, such as a proxy that
+//! buffers responses.
 
 use std::{sync::Arc, time::Duration};
 

@@ -36,7 +36,7 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether the owner can shut down, and between retries of a request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Connection to the runtime of a home. End it with [`RuntimeSession::leave`], even after an error.
+/// Connection to the runtime of a home. End it with [`RuntimeSession::close`], even after an error.
 pub(super) struct RuntimeSession<'a> {
     context: &'a Context<'a>,
     home: &'a Path,
@@ -66,28 +66,18 @@ impl<'a> RuntimeSession<'a> {
         home: &'a Path,
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
-        let interrupt = prepare(context, home);
-        let address = context.address(home);
-        let reached = tokio::select! {
-            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
-            () = interrupt.first() => return Err(interrupted_before_start()),
-        };
-        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
+        let session = Self::connect_or_own(context, home, build).await?;
+        session.print_owner_note();
+        Ok(session)
     }
 
-    /// Like [`RuntimeSession::enter`], but prints no note about another owner. For short operations.
+    /// Like [`RuntimeSession::connect`], but prints no note about another owner. For short operations.
     pub(super) async fn connect_quiet(
         context: &'a Context<'a>,
         home: &'a Path,
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
-        let interrupt = prepare(context, home);
-        let address = context.address(home);
-        let reached = tokio::select! {
-            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
-            () = interrupt.first() => return Err(interrupted_before_start()),
-        };
-        let session = Self { context, home, build: Box::new(build), owner: reached, interrupt };
+        let session = Self::connect_or_own(context, home, build).await?;
         if matches!(session.owner, HomeConnection::Own(_)) {
             session.print_owner_note();
         }
@@ -105,20 +95,23 @@ impl<'a> RuntimeSession<'a> {
             owner = Owner::open(build(), RecoveryPolicy::Nothing) => owner?,
             () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        let reached = HomeConnection::Own(owner);
-        Ok(Self::opened(context, home, Box::new(build), reached, interrupt))
+        let session = Self { context, home, build: Box::new(build), owner: HomeConnection::Own(owner), interrupt };
+        session.print_owner_note();
+        Ok(session)
     }
 
-    fn opened(
+    async fn connect_or_own(
         context: &'a Context<'a>,
         home: &'a Path,
-        build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
-        reached: HomeConnection,
-        interrupt: Interrupt,
-    ) -> Self {
-        let session = Self { context, home, build, owner: reached, interrupt };
-        session.print_owner_note();
-        session
+        build: impl Fn() -> RuntimeBuilder + 'a,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let address = context.address(home);
+        let owner = tokio::select! {
+            reached = HomeConnection::connect_or_own(&address, &build) => reached?,
+            () = interrupt.first() => return Err(interrupted_before_start()),
+        };
+        Ok(Self { context, home, build: Box::new(build), owner, interrupt })
     }
 
     /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.

@@ -1,9 +1,9 @@
 //! Writes lines into the cells of the screen.
 //!
-//! Everything that is drawn passes through [`CellWriter::put`], because texts of models, tools and files are not trusted. It
-//! removes control characters, marks that change the reading direction, and characters whose width a terminal may
-//! measure differently. Invariant: a line never takes more columns than it is given. Elsewhere: the content of the
-//! screen.
+//! Everything that is drawn passes through [`CellWriter::put`], because texts of models, tools and files are not
+//! trusted. It removes control characters, marks that change the reading direction, and characters whose width a
+//! terminal may measure differently. Invariant: a line never takes more columns than it is given. Elsewhere: the
+//! content of the screen.
 
 use ratatui::{
     buffer::Buffer,

@@ -71,8 +71,8 @@ impl SqliteStore {
     /// Opens the database at `path`; creates or migrates it if necessary (DUR-5).
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned for a
-    /// database of another program. [`StoreError::Io`] if the disk fails.
+    /// [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned
+    /// for a database of another program. [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
         migrate::check_to_write(&path, MIGRATIONS)?;

@@ -101,7 +101,7 @@ fn run_waits_for_disk_space_and_resumes() {
     threads.block_on(async {
         let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
         let owner = owner.build().await.unwrap();
-        let run = owner.traces().active_run(&trace).expect("it goes on");
+        let run = owner.traces().active_run(&trace).expect("the run is active");
         let outcome = tokio::time::timeout(TIMEOUT, run.wait()).await.expect("it ends").unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         owner.close().await;

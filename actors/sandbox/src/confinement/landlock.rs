@@ -1,7 +1,8 @@
 //! Confinement by Landlock, a Linux kernel feature with which an unprivileged process can restrict itself. It controls
 //! opening, creating, moving and removing files.
 //!
-//! Restrictions that the kernel does not support are omitted from the ruleset. [`unsupported_restriction`] reports the resulting gap.
+//! Restrictions that the kernel does not support are omitted from the ruleset. [`unsupported_restriction`] reports the
+//! resulting gap.
 
 use std::{
     fs::File,

@@ -30,8 +30,8 @@ impl ArtifactStore {
         self.delete_blobs(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
     }
 
-    /// Same as [`delete_blob`](Self::delete_blob) for several blobs. Returns the result for each. If the append fails, their
-    /// announcements remain.
+    /// Same as [`delete_blob`](Self::delete_blob) for several blobs. Returns the result for each. If the append fails,
+    /// their announcements remain.
     pub(in crate::artifact) async fn delete_blobs(
         &self,
         paths: &[String],

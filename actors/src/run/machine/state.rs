@@ -97,7 +97,8 @@ impl RunState {
         }
     }
 
-    /// Applies one event that happened at `at`. Messages are applied by [`Self::apply_message`], child results by `child_ended`.
+    /// Applies one event that happened at `at`. Messages are applied by [`Self::apply_message`], child results by
+    /// `child_ended`.
     pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
         if matches!(self.phase, Phase::Ended(_)) {
             return; // R1

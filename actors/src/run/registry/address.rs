@@ -74,8 +74,8 @@ impl RunAddress {
         self.actor().state = AddressState::Closed;
     }
 
-    /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped until [`open`](Self::open)
-    /// or [`close`](Self::close).
+    /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped until
+    /// [`open`](Self::open) or [`close`](Self::close).
     pub(crate) fn start_buffering(&self, clock_pause: Option<ClockPause>) {
         self.actor().state = AddressState::Passivated { buffered: Vec::new(), clock_pause };
     }

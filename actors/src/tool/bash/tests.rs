@@ -17,10 +17,10 @@ use crate::{
 
 #[path = "tests/confined.rs"]
 mod confined;
-#[path = "tests/leave.rs"]
-mod leave;
 #[path = "tests/left_over.rs"]
 mod left_over;
+#[path = "tests/permissions.rs"]
+mod permissions;
 
 /// A secret in the environment of the runtime that no command may see.
 const CANARY: &str = "canary-7f3a";

@@ -1,7 +1,8 @@
 //! Checks of every request: host name, origin, and token (SRV-1).
 //!
-//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `ServiceInfo` headers
-//! that the browser sends, nor read the token. Therefore these three are checked for every request, in this order.
+//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `Origin`
+//! headers that the browser sends, nor read the token. Therefore these three are checked for every request, in this
+//! order.
 
 use std::{net::SocketAddr, sync::Arc};
 

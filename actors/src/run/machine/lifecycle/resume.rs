@@ -89,8 +89,8 @@ impl Transition<'_, '_> {
         Some((usage, self.state.spec.model.prices.map(|prices| prices.cost(&usage))))
     }
 
-    /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation ran
-    /// in this process.
+    /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation
+    /// ran in this process.
     pub(crate) fn close_in_flight(&mut self, same_process: bool) {
         match self.state.phase {
             Phase::CallingModel => {

@@ -18,7 +18,8 @@ pub(in crate::run::machine) struct Conversation {
     pub(in crate::run::machine) system_sequence: Option<u64>,
     /// Size of the last prompt in tokens, by our own count.
     pub(in crate::run::machine) prompt_tokens: u64,
-    /// Context window in tokens: as configured, or smaller after the model has refused a prompt that should have fitted.
+    /// Context window in tokens: as configured, or smaller after the model has refused a prompt that should have
+    /// fitted.
     pub(in crate::run::machine) window: u64,
 }
 

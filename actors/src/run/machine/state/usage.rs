@@ -23,7 +23,8 @@ impl Default for Usage {
 pub(in crate::run::machine) struct Times {
     pub(in crate::run::machine) started_at: Option<Timestamp>,
     pub(in crate::run::machine) last_event_at: Option<Timestamp>,
-    /// Time that the run was active, in milliseconds: it was not queued, had a process, and did not wait for a user, for a slot or for its turn with a model (SUB-7). Measured with a monotonic clock and stored with each append.
+    /// Time that the run was active, in milliseconds: it was not queued, had a process, and did not wait for a user,
+    /// for a slot or for its turn with a model (SUB-7). Measured with a monotonic clock and stored with each append.
     pub(in crate::run::machine) used_ms: u64,
     /// Time that the run was not active, computed from its events: for runs of versions that did not store `used_ms`.
     pub(in crate::run::machine) idle_ms: u64,
