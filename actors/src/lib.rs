@@ -47,6 +47,8 @@ mod events;
 mod fair_queue;
 mod fault;
 mod front_matter;
+mod gateway;
+mod gateways;
 mod home_file;
 mod hook;
 mod journal;

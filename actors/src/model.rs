@@ -5,8 +5,6 @@
 //! (`gateway.rs`).
 
 pub(crate) mod breaker;
-pub(crate) mod gateway;
-pub(crate) mod gateways;
 pub(crate) mod limiter;
 pub(crate) mod limits;
 #[cfg(feature = "openai")]

@@ -65,8 +65,8 @@ pub use tree::Tree;
 use crate::{
     actor_base::closing,
     events::{EventStream, Scope},
+    gateways::StartGateway,
     journal::JournalTasks,
-    model::gateways::StartGateway,
     preset::KnownPreset,
     run::{RunOutcome, RunPhase},
     runtime::services::Services,

@@ -16,10 +16,10 @@ use soong_protocol::{
 };
 
 use crate::{
+    gateways::ModelGateways,
     hook::Hooks,
     mcp::McpServers,
     memory::MemoryFiles,
-    model::gateways::ModelGateways,
     project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
     redaction::Redactor,
     run::machine::{

@@ -26,9 +26,10 @@ use crate::{
     actor_tree::{ActorKind, ActorStatus, ActorTree},
     artifact::{ArtifactStore, ArtifactStoreSupervisorActor},
     events::EventBus,
+    gateway::Gateway,
+    gateways::StartGateway,
     journal::{JournalActor, JournalHandle},
     mcp::{self, McpServers},
-    model::{gateway::Gateway, gateways::StartGateway},
     run::{RunPhase, RunRegistry},
     session::{SessionServices, SessionSupervisorActor},
 };

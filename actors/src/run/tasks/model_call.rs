@@ -15,13 +15,10 @@ use crate::{
     budget::{Reservation, ReserveRequest},
     clock::now,
     events::LiveDelta,
+    gateway::{CallResult, CallSink},
+    gateways::ModelGateways,
     journal::JournalHandle,
-    model::{
-        Completion, DeltaSink, ModelRequest,
-        gateway::{CallResult, CallSink},
-        gateways::ModelGateways,
-        tokens::TokenDeviations,
-    },
+    model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations},
     redaction::StreamRedactor,
     run::{
         clock::ClockPause,

@@ -12,8 +12,8 @@ use ractor::ActorRef;
 use soong_protocol::{Config, ErrorInfo, Provider};
 use tokio::sync::oneshot;
 
-use super::{Model, gateway::Gateway};
 use crate::actor_base::closing;
+use crate::{gateway::Gateway, model::Model};
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;

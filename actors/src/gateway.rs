@@ -28,7 +28,7 @@ use self::{
     call::Call,
     shared::{GatewayShared, GatewayStatusSource},
 };
-use super::{Completion, DeltaSink, Model, ModelRequest};
+use crate::model::{Completion, DeltaSink, Model, ModelRequest};
 use crate::{
     actor_base::Mailbox,
     actor_tree::ActorStatus,
