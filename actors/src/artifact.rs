@@ -42,8 +42,7 @@ use soong_protocol::{
     Artifact, ArtifactName, ArtifactScope, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo, Provenance,
     SessionId, USER_PREFIX,
 };
-
-use crate::redaction::Redactor;
+use soong_text::Redactor;
 
 /// Name of the plan that a model maintains for itself. The plan is shown in full in every turn (ART-8).
 pub const PLAN: &str = "task_plan";

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use soong_protocol::{ErrorCode, ErrorInfo, RunId};
 use soong_storage::fault::{FaultPlan, FaultPoint};
-
-use crate::environment::Environment;
+use soong_text::Environment;
 
 /// Name of the environment variable that holds a plan.
 const FAULTS_VARIABLE: &str = "SOONG_FAULTS";

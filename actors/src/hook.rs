@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
 use soong_sandbox::{SpawnOptions, find_program};
-
-use crate::environment::Environment;
+use soong_text::Environment;
 
 /// Maximum size of a hook's answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -183,7 +182,7 @@ impl Hooks {
             .await
             .map_err(|error| format!("could not be started: {error}"))?;
         let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
-        let complaint = match crate::text::shorten(&stderr, MAX_STDERR_CHARS) {
+        let complaint = match soong_text::shorten(&stderr, MAX_STDERR_CHARS) {
             nothing if nothing.is_empty() => nothing,
             said => format!(": {said}"),
         };
@@ -206,7 +205,7 @@ impl Hooks {
 
 /// Returns the name of a hook in messages.
 fn hook_name(command: &str) -> String {
-    format!("hook `{}`", crate::text::shorten(command, 80))
+    format!("hook `{}`", soong_text::shorten(command, 80))
 }
 
 /// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.

@@ -17,6 +17,7 @@ use soong_storage::{
     store::{Ack, Append, StoreError},
     writer::{AppendCallback, QueuedAppend, WriterHandle, WriterStats},
 };
+use soong_text::Redactor;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -24,7 +25,6 @@ use crate::{
     actor_tree::ActorStatus,
     events::{EventBus, LiveDelta, StreamItem, UnrecordedRun},
     metrics::MetricsCounter,
-    redaction::Redactor,
 };
 
 /// Item of the publishing queue, in order.
@@ -112,7 +112,7 @@ impl JournalHandle {
     ///
     /// It is called in any case: if the writer ends, with [`StoreError::Closed`].
     pub(crate) fn append(&self, mut append: Append, done: AppendCallback) {
-        self.redactor.redact_append(&mut append);
+        self.redactor.redact_writes(&mut append.writes);
         let mut answer = CallbackGuard(Some(done));
         let done: AppendCallback = Box::new(move |outcome| {
             if let Some(done) = answer.0.take() {
@@ -127,7 +127,7 @@ impl JournalHandle {
 
     /// Queues an append and waits until it is durable or rejected.
     pub(crate) async fn append_and_wait(&self, mut append: Append) -> Result<Ack, StoreError> {
-        self.redactor.redact_append(&mut append);
+        self.redactor.redact_writes(&mut append.writes);
         let (answer, outcome) = oneshot::channel();
         let done: AppendCallback = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));

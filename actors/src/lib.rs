@@ -42,7 +42,6 @@ mod builtin_tools;
 mod clock;
 mod context;
 pub mod embedding;
-mod environment;
 mod events;
 mod fair_queue;
 mod fault;
@@ -64,7 +63,6 @@ pub mod offline;
 pub mod permission;
 pub mod preset;
 mod project_instructions;
-mod redaction;
 mod run;
 mod runtime;
 mod session;
@@ -74,18 +72,15 @@ mod suggestion;
 pub mod task_journal;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod text;
 pub mod tool;
 
 pub use actor_tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use backup::{BackupReport, MissingFile, backup};
-pub use environment::Environment;
 pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
-pub use redaction::Redactor;
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
     Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, NewSessionSpec, Permissions, Questions,
@@ -100,4 +95,5 @@ pub use soong_storage::{
     fault::{FaultComponent, FaultPlan, FaultPoint},
     store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
 };
+pub use soong_text::{Environment, Redactor};
 pub use {futures::future::BoxFuture, schemars, serde_json};

@@ -41,6 +41,7 @@ use std::{
 
 use ractor::{Actor, ActorCell, ActorId, ActorRef};
 use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig};
+use soong_text::Environment;
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify, watch},
     time::Instant,
@@ -59,7 +60,6 @@ pub use self::{
 use crate::{
     actor_base::{Mailbox, SINGLETON_ID, restart},
     actor_tree::{ActorKind, ActorStatus},
-    environment::Environment,
     permission::missing_mcp_tools,
     tool::{RegisteredTool, ToolRegistry},
 };

@@ -13,12 +13,12 @@ use std::{
 
 use dashmap::DashMap;
 use soong_protocol::ErrorCode;
+use soong_text::{fence_around, strip_invisible};
 
 use crate::{
     front_matter::FrontMatter,
     home_file,
     skill::{self, Skill, SkillOrigin, Skills},
-    text::{fence_around, strip_invisible},
     tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text},
 };
 

@@ -16,11 +16,11 @@ use std::{
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_text::{fence_around, strip_invisible};
 
 use crate::{
     front_matter::{FrontMatter, FrontMatterFault},
     home_file::{self, FolderFormat, HomeFileError},
-    text::{fence_around, strip_invisible},
 };
 
 /// Name of the folder, in the home and in a project.

@@ -51,12 +51,13 @@ use soong_protocol::{
     AccessRequest, ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId,
     ToolSpec, ToolsConfig, TraceId,
 };
+use soong_text::Environment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 #[cfg(test)]
 pub(crate) use project_path::tests as project_for_tests;
 
-use crate::{artifact::ArtifactService, environment::Environment, memory::MemoryFiles, skill::Skills};
+use crate::{artifact::ArtifactService, memory::MemoryFiles, skill::Skills};
 
 /// Configuration and services of the runtime that the built-in tools use.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
-
-use crate::redaction::Redactor;
+use soong_text::Redactor;
 
 /// Kind of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -12,11 +12,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use soong_text::Redactor;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{ActorTree, ActorView, RunEnd, view};
-use crate::redaction::Redactor;
 
 /// Minimum interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -5,8 +5,7 @@ use std::{borrow::Cow, path::PathBuf};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream::BoxStream};
 use soong_protocol::{ErrorCode, ErrorInfo};
-
-use crate::redaction::{ByteRedactor, Redactor};
+use soong_text::{ByteRedactor, Redactor};
 
 /// Maximum length of a generated summary, in characters.
 const SUMMARY_CHARS: usize = 200;
@@ -191,7 +190,7 @@ pub(crate) fn summary(text: &str) -> Option<String> {
             chars += 1;
         }
     }
-    (!line.is_empty()).then(|| crate::text::shorten(&line, SUMMARY_CHARS))
+    (!line.is_empty()).then(|| soong_text::shorten(&line, SUMMARY_CHARS))
 }
 
 #[cfg(test)]

@@ -15,14 +15,12 @@ use soong_storage::{
     sqlite::SqliteReader,
     store::StoreError,
 };
+use soong_text::Environment;
 
 #[cfg(feature = "docx")]
 use super::content;
 use super::{ArtifactOwner, Loaded, not_found};
-use crate::{
-    environment::Environment,
-    store_reader::{DATABASE, StoreReader},
-};
+use crate::store_reader::{DATABASE, StoreReader};
 
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.
 #[derive(Clone)]

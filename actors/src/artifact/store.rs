@@ -33,6 +33,7 @@ use soong_storage::{
     blob::{BlobStore, version_path},
     store::{Append, StoreError},
 };
+use soong_text::Redactor;
 
 use super::{
     ArtifactOwner, ArtifactReader, Content, IfExists, Loaded, Save,
@@ -42,7 +43,7 @@ use super::{
 };
 use crate::artifact::change::already_exists;
 use crate::artifact::change::{Change, EditRequest, Edited};
-use crate::{clock::now, journal::JournalHandle, redaction::Redactor, store_reader::StoreReader};
+use crate::{clock::now, journal::JournalHandle, store_reader::StoreReader};
 
 /// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of
 /// names.

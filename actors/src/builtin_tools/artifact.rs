@@ -52,7 +52,7 @@ pub(crate) fn edit_output(edited: &Edited) -> ToolOutput {
         output.push_str(&match layer {
             MatchLayer::Exact => "/>".to_owned(),
             MatchLayer::Normalized | MatchLayer::Fuzzy => {
-                format!("><replaced>{}</replaced></match>", escape(&crate::text::shorten(replaced, REPLACED_CHARS)))
+                format!("><replaced>{}</replaced></match>", escape(&soong_text::shorten(replaced, REPLACED_CHARS)))
             }
         });
     }

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
+use soong_text::strip_invisible;
 
 use crate::{
     memory::{MemoryFiles, matching, normalize_tags},
-    text::strip_invisible,
     tool::{
         Tool, ToolContext, ToolOutput, ToolResult, arguments,
         project_path::{OutputPage, blocking},

@@ -13,6 +13,7 @@ use rmcp::{
     service::{ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client},
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
+use soong_text::Environment;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,6 @@ use super::{
     task_tools::TaskTools,
     tool_list::{ListedTool, MAX_TOOLS, ToolPage, convert_tool, sanitize},
 };
-use crate::environment::Environment;
 
 /// Maximum number of pages of a tool list. A server with more is assumed to repeat pages.
 const MAX_PAGES: usize = 50;

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use soong_protocol::{ErrorInfo, McpConfig, ToolsConfig};
+use soong_text::Environment;
 
 use super::{Server, connection::Connection, tool, tool_list::ListedTool};
-use crate::environment::Environment;
 
 /// Result of testing a server.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -6,12 +6,10 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_text::strip_invisible;
 
 use super::tool_list::sanitize;
-use crate::{
-    text::strip_invisible,
-    tool::{ToolOutput, ToolResult},
-};
+use crate::tool::{ToolOutput, ToolResult};
 
 /// Maximum size of the output, in bytes. What the run shows of it is limited separately.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;

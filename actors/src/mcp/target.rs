@@ -14,8 +14,7 @@ use reqwest::{
     header::{HeaderName, HeaderValue},
 };
 use soong_protocol::{ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
-
-use crate::environment::Environment;
+use soong_text::Environment;
 
 /// How to reach a server, with all values looked up.
 pub(super) enum Target {

@@ -4,6 +4,7 @@ use reqwest::header::HeaderName;
 use rmcp::model::{CallToolResult, ServerResult};
 use serde_json::{Value, json};
 use soong_protocol::{Config, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
+use soong_text::Environment;
 
 use super::{
     Server,
@@ -12,7 +13,6 @@ use super::{
     tool::register_all,
     tool_list::{ListedTool, ToolPage, convert_tool, sanitize},
 };
-use crate::environment::Environment;
 
 fn config(table: &str) -> McpConfig {
     Config::parse("c", &format!("[mcp.s]\n{table}")).unwrap().mcp.remove("s").unwrap()

@@ -17,10 +17,10 @@ use std::{
 };
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
+use soong_text::Environment;
 use uuid::Uuid;
 
 use super::experience_file::{Changes, ExperienceFault, ExperienceText, is_id};
-use crate::environment::Environment;
 
 /// Maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;

@@ -5,9 +5,9 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use soong_protocol::{Experience, Tags};
+use soong_text::{find_json, on_one_line, shorten};
 
 use super::matching::normalize_tags;
-use crate::text::{find_json, on_one_line, shorten};
 
 /// Beginning of the system prompt of every such request.
 pub(crate) const TAGGER_PROMPT: &str =

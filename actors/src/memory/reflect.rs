@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ExperienceId, Message, Role, Tags};
+use soong_text::strip_invisible;
 
 use super::{
     experience_file::NewExperience,
     matching::{normalize_category, normalize_tags},
     recall::EXPERIENCES_HEADING,
 };
-use crate::text::strip_invisible;
 
 /// Beginning of the system prompt of every reflection run.
 pub(crate) const REFLECTION_PROMPT_START: &str =

@@ -8,9 +8,9 @@ use std::{
 use dashmap::DashMap;
 use soong_protocol::Config;
 use soong_storage::blob::path_segment;
+use soong_text::Environment;
 
 use super::MemoryFile;
-use crate::environment::Environment;
 
 /// User of requests that name none.
 const LOCAL: &str = "local";

@@ -31,6 +31,7 @@ use futures::future::BoxFuture;
 use reqwest::{Response, header::HeaderValue};
 use serde_json::{Map, Value};
 use soong_protocol::ModelConfig;
+use soong_text::{Environment, Redactor};
 
 pub use self::http::DEFAULT_BASE_URL;
 use self::{
@@ -41,7 +42,6 @@ use self::{
     request::{Dialect, RequestBody},
 };
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
-use crate::{environment::Environment, redaction::Redactor};
 
 /// Maximum number of dialect changes in one call: one per parameter that can differ.
 const MAX_DIALECT_CHANGES: usize = 3;

@@ -14,6 +14,7 @@ use std::{
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunSettings, ToolSpec, TraceId,
 };
+use soong_text::Redactor;
 
 use crate::{
     gateways::ModelGateways,
@@ -21,7 +22,6 @@ use crate::{
     mcp::McpServers,
     memory::MemoryFiles,
     project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
-    redaction::Redactor,
     run::machine::{
         inline::InlineLimits,
         output_schema::OutputSchema,

@@ -21,6 +21,7 @@ use futures::FutureExt;
 use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, TraceId, Write};
 use soong_storage::store::Append;
+use soong_text::Redactor;
 use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -34,7 +35,6 @@ use crate::{
     hook::{HookInput, HookResult},
     journal::JournalHandle,
     memory::{Changes, MemoryFiles},
-    redaction::Redactor,
     run::{
         machine::{
             effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},

@@ -11,6 +11,7 @@ use soong_protocol::{
     RunStatus, Session, SessionId, TraceId, Write,
 };
 use soong_storage::store::{Append, Reader, ResumePoint, StoreError};
+use soong_text::shorten;
 use tokio::sync::oneshot;
 
 use super::{
@@ -24,7 +25,6 @@ use crate::{
     permission::Grant,
     run::RunEntry,
     session::{SessionHistory, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
-    text::shorten,
 };
 
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).

@@ -8,10 +8,10 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use soong_protocol::{Config, ErrorInfo, Permission, Preset};
 use soong_storage::{fault::FaultPlan, sqlite::SqliteStore, store::Store};
+use soong_text::Environment;
 
 use super::recovery::RecoveryPolicy;
 use crate::{
-    environment::Environment,
     fault::{FaultHook, Faults, plan_from_env},
     model::Model,
     permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},

@@ -5,6 +5,7 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use futures::{Stream, future::join_all};
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
+use soong_text::find_json;
 use tokio::sync::oneshot;
 
 use super::{services::Services, text_stream::text_stream};
@@ -14,7 +15,6 @@ use crate::{
         ChildRequest, ChildSpec, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
         run_has_ended,
     },
-    text::find_json,
 };
 
 /// Handle with which a program controls a run. It identifies the run, not its actor, so it stays valid when the actor

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
+use soong_text::Environment;
 
-use crate::{environment::Environment, model::Model, offline::Offline};
+use crate::{model::Model, offline::Offline};
 
 /// Creates the model that a profile describes. If the key is missing, the error names its variable and the profile.
 pub(super) fn make_model(

@@ -4,7 +4,7 @@
 //! its first part, which could no longer be found.
 
 use super::{ToolOutput, ToolResult};
-use crate::redaction::Redactor;
+use soong_text::Redactor;
 
 impl ToolOutput {
     /// Removes the secrets from the texts.

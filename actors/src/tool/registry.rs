@@ -14,6 +14,7 @@ use std::{collections::HashMap, sync::Arc};
 use jsonschema::Validator;
 use serde_json::{Map, Value};
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use soong_text::unwrap_json_string;
 
 use crate::model::tokens::estimate_tokens;
 
@@ -21,7 +22,6 @@ use super::{
     Tool,
     coercion::{CoercedArguments, coerce},
 };
-use crate::text::unwrap_json_string;
 
 /// Maximum length of a tool name, in bytes; the limit of the model providers.
 const MAX_NAME_BYTES: usize = 64;

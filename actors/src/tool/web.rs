@@ -18,7 +18,7 @@ pub(super) mod policy;
 pub(super) mod search;
 mod tree;
 
-use crate::text::{on_one_line, shorten, strip_invisible};
+use soong_text::{on_one_line, shorten, strip_invisible};
 
 /// Line before all text that comes from the web.
 pub(super) const UNTRUSTED_NOTICE: &str =

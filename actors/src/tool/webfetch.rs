@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
+use soong_text::strip_invisible;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +31,6 @@ use super::{
         page, policy, single_line,
     },
 };
-use crate::text::strip_invisible;
 
 /// Maximum number of pages that are converted to text concurrently. The largest pages need about 100 MB each.
 const MAX_CONVERSIONS: usize = 2;

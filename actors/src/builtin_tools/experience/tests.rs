@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use soong_protocol::{Config, Timestamp};
+use soong_text::Environment;
 
 use super::*;
 use crate::{
-    Environment,
     memory::{Changes, NewExperience},
     tool::project_path::tests::TestProject,
 };

@@ -12,12 +12,10 @@ use std::{
 use chrono::DateTime;
 use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use serde_json::Value;
+use soong_text::Redactor;
 
 use super::request::Dialect;
-use crate::{
-    model::{Failure, ModelError},
-    redaction::Redactor,
-};
+use crate::model::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;

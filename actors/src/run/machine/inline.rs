@@ -1,8 +1,9 @@
 //! Limits of texts that a model reads in full, and how a longer text is shortened.
 
 use soong_protocol::ArtifactRef;
+use soong_text::shorten;
 
-use crate::{model::tokens::estimate_tokens, text::shorten};
+use crate::model::tokens::estimate_tokens;
 
 /// Maximum length of previews of arguments and outputs in events, in characters.
 const MAX_PREVIEW_CHARS: usize = 200;

@@ -9,6 +9,7 @@ use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
     ErrorInfo, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
 };
+use soong_text::{on_one_line, shorten};
 
 use crate::{
     actor_tree::RunEnd,
@@ -18,7 +19,6 @@ use crate::{
         inline::{head, reference_text},
         state::{RunState, phase::Phase},
     },
-    text::{on_one_line, shorten},
 };
 
 /// Maximum length of a summary in events, rows and collaborator lines, in characters.

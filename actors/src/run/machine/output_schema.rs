@@ -5,8 +5,9 @@
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_text::find_json;
 
-use crate::{memory::reflection_schema, text::find_json, tool::violations};
+use crate::{memory::reflection_schema, tool::violations};
 
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {

@@ -7,11 +7,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use soong_protocol::{
     ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
+use soong_text::Redactor;
 
 use crate::{
     hook::Hooks,
     model::tokens::TokenCounter,
-    redaction::Redactor,
     run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning_tool},
     skill::Skills,
     tool::ToolRegistry,

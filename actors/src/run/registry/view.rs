@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write};
+use soong_text::shorten;
 
 use crate::{
     actor_tree::{ActorView, BudgetShare, RunView, StatusSource},
     budget::BudgetAccount,
     run::{clock::RunClock, machine::outcome},
-    text::shorten,
 };
 
 /// Clock and budget of a run, for its status.

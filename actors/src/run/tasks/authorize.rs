@@ -16,11 +16,11 @@ use soong_protocol::{
 };
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
+use soong_text::Redactor;
 
 use crate::{
     clock::now,
     permission::{CommandVerdict, Permissions, UNCONFINED, exact_grants, fingerprint},
-    redaction::Redactor,
     run::machine::{effect::ToolCallTask, inline, spec::RunSpec},
     store_reader::StoreReader,
     tool::{Tool, ToolContext},

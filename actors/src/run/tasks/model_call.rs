@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
+use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -19,7 +20,6 @@ use crate::{
     gateways::ModelGateways,
     journal::JournalHandle,
     model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations},
-    redaction::StreamRedactor,
     run::{
         clock::ClockPause,
         machine::{

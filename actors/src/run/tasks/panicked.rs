@@ -3,8 +3,7 @@
 use std::any::Any;
 
 use soong_protocol::{ErrorCode, ErrorInfo};
-
-use crate::redaction::Redactor;
+use soong_text::Redactor;
 
 /// Logs a panic, and returns it as an error with the panic's message.
 pub(crate) fn panic_error(redactor: &Redactor, component: &str, panic: &(dyn Any + Send)) -> ErrorInfo {

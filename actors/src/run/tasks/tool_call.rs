@@ -7,6 +7,7 @@ use std::{
 };
 
 use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
+use soong_text::{Redactor, StreamRedactor};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     events::LiveDelta,
     hook::HookPoint,
     journal::JournalHandle,
-    redaction::{Redactor, StreamRedactor},
     run::{
         machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},

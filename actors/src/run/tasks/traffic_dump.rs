@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 use soong_protocol::{ErrorInfo, Provenance};
+use soong_text::Redactor;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     artifact::{ArtifactHandle, ArtifactOwner, ArtifactService, ArtifactStore, Save},
     model::{Completion, ModelRequest},
-    redaction::Redactor,
     run::machine::spec::RunSpec,
 };
 

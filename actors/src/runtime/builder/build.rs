@@ -15,13 +15,13 @@ use soong_storage::{
     sqlite::{SqliteReader, SqliteStore},
     store::{SessionDeletion, Store, StoreError},
 };
+use soong_text::{Environment, Redactor};
 use tokio::sync::oneshot;
 
 use super::RuntimeBuilder;
 use crate::{
     actor_base::{SINGLETON_ID, restart},
     actor_tree::ActorKind,
-    environment::Environment,
     gateways::{ModelFactory, ModelGateways, StartGateway},
     home_file,
     hook::Hooks,
@@ -30,7 +30,6 @@ use crate::{
     permission::{Permissions, unknown_tools},
     preset::{self, KnownPreset, PresetFiles},
     project_instructions::ProjectInstructionsCache,
-    redaction::Redactor,
     run::{PromptCache, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
     runtime::{
         Inner, Runtime, home,

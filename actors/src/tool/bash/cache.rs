@@ -10,8 +10,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-
-use crate::environment::Environment;
+use soong_text::Environment;
 
 /// Folder of the home that contains the caches.
 const CACHES_DIR: &str = "caches";

@@ -12,11 +12,9 @@ use std::{
 
 use globset::GlobBuilder;
 use soong_sandbox::SandboxPolicy;
+use soong_text::Environment;
 
-use crate::{
-    environment::Environment,
-    tool::{ToolEnvironment, path_policy::PathPolicy},
-};
+use crate::tool::{ToolEnvironment, path_policy::PathPolicy};
 
 /// Devices that commands can use.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];

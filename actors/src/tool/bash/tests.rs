@@ -8,12 +8,10 @@ use std::{
 
 use serde_json::json;
 use soong_protocol::{BashConfig, PackageCache, ToolsConfig};
+use soong_text::Environment;
 
 use super::*;
-use crate::{
-    Environment,
-    tool::{Progress, project_path::tests::TestProject},
-};
+use crate::tool::{Progress, project_path::tests::TestProject};
 
 #[path = "tests/confined.rs"]
 mod confined;

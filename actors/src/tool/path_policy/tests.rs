@@ -3,12 +3,10 @@
 use std::fs;
 
 use soong_protocol::ToolsConfig;
+use soong_text::Environment;
 
 use super::*;
-use crate::{
-    environment::Environment,
-    tool::{project_path::tests::TestProject, safe_fs::open_file},
-};
+use crate::tool::{project_path::tests::TestProject, safe_fs::open_file};
 
 #[test]
 fn path_outside_project_is_rejected() {

@@ -18,10 +18,10 @@ use reqwest::{
 };
 use serde::de::DeserializeOwned;
 use soong_protocol::{ErrorCode, ErrorInfo, SearchProvider, WebSearchConfig};
+use soong_text::{Environment, Redactor};
 use tokio::time::{Instant, timeout_at};
 
 use super::{USER_AGENT, client, policy, single_line};
-use crate::{environment::Environment, redaction::Redactor};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of a search.

@@ -2,15 +2,13 @@
 
 use serde_json::json;
 use soong_protocol::{NetworkPolicy, Scope, SearchProvider, ToolsConfig, WebSearchConfig};
+use soong_text::Environment;
 
 use super::*;
-use crate::{
-    environment::Environment,
-    tool::{
-        ToolRegistry,
-        project_path::tests::TestProject,
-        web::tests::server::{Server, page},
-    },
+use crate::tool::{
+    ToolRegistry,
+    project_path::tests::TestProject,
+    web::tests::server::{Server, page},
 };
 
 fn tool_environment(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {

@@ -4,11 +4,9 @@
 //! answers in a row the run ends.
 
 use soong_protocol::{EndReason, Message, RunStatus};
+use soong_text::is_json_object;
 
-use crate::{
-    run::machine::{ending::Termination, errors::calls_truncated},
-    text::is_json_object,
-};
+use crate::run::machine::{ending::Termination, errors::calls_truncated};
 
 /// Maximum number of answers in a row with a call that was cut off.
 const MAX_CONSECUTIVE: u32 = 2;

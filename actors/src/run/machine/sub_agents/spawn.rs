@@ -14,19 +14,17 @@ use soong_protocol::{
     AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
     Message, NewTrace, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd, Write,
 };
+use soong_text::{on_one_line, shorten};
 
-use crate::{
-    run::machine::{
-        child_spec::ChildSpec,
-        effect::{ChildEffect, Effect, ToolCallEffect},
-        input::ChildRequest,
-        outcome,
-        output_schema::OutputSchema,
-        state::phase::Phase,
-        tools::OneOrMany,
-        transition::Transition,
-    },
-    text::{on_one_line, shorten},
+use crate::run::machine::{
+    child_spec::ChildSpec,
+    effect::{ChildEffect, Effect, ToolCallEffect},
+    input::ChildRequest,
+    outcome,
+    output_schema::OutputSchema,
+    state::phase::Phase,
+    tools::OneOrMany,
+    transition::Transition,
 };
 
 /// Messages for all children, or a list for each child.

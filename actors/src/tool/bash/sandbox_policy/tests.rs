@@ -3,9 +3,9 @@
 use std::fs;
 
 use soong_protocol::ToolsConfig;
+use soong_text::Environment;
 
 use super::*;
-use crate::Environment;
 
 struct SandboxTest {
     _folder: tempfile::TempDir,

@@ -9,7 +9,7 @@ use super::Redactor;
 
 impl Redactor {
     /// Removes the secrets from a permission request. Its fingerprint was computed from the original text.
-    pub(crate) fn redact_permission(&self, asked: &mut Permission) {
+    pub fn redact_permission(&self, asked: &mut Permission) {
         self.redact(&mut asked.arguments);
         self.redact(&mut asked.demand.target);
         self.redact_optional(&mut asked.demand.note);

@@ -42,18 +42,18 @@ impl Environment {
     }
 
     /// Returns the variables in `names` that are set (TOOL-5).
-    pub(crate) fn select(&self, names: &[String]) -> BTreeMap<String, String> {
+    pub fn select(&self, names: &[String]) -> BTreeMap<String, String> {
         let named = |name: &String| Some((name.clone(), self.get(name)?.to_owned()));
         names.iter().filter_map(named).collect()
     }
 
     /// Returns all variables.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
-    pub(crate) fn expand_home(&self, path: &str) -> Option<PathBuf> {
+    pub fn expand_home(&self, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
             Some(rest) => self.get("HOME").map(|home| PathBuf::from(home).join(rest)),
             None => Some(PathBuf::from(path)),

@@ -1,4 +1,4 @@
-//! Redacts what is about to be stored: every text of an append.
+//! Redacts what is about to be stored: every text of the writes of an append.
 //!
 //! The last step before the journal. Text that is already redacted is unchanged. The contents of documents and
 //! artifacts are redacted when they are received; this module redacts only their descriptions.
@@ -6,14 +6,13 @@
 use std::{borrow::Cow, sync::Arc};
 
 use soong_protocol::{Artifact, Event, EventDraft, Message, NewSession, NewTrace, Run, RunSettings, Write};
-use soong_storage::store::Append;
 
 use super::Redactor;
 
 impl Redactor {
-    /// Removes the secrets from an append.
-    pub(crate) fn redact_append(&self, append: &mut Append) {
-        append.writes.iter_mut().for_each(|write| self.write(write));
+    /// Removes the secrets from the writes of an append.
+    pub fn redact_writes(&self, writes: &mut [Write]) {
+        writes.iter_mut().for_each(|write| self.write(write));
     }
 
     fn write(&self, write: &mut Write) {
@@ -61,7 +60,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from the task and the settings of a run.
-    pub(crate) fn redact_run(&self, run: &mut Run) {
+    pub fn redact_run(&self, run: &mut Run) {
         self.redact(&mut run.task);
         self.settings(&mut run.settings);
     }
@@ -101,7 +100,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from a message.
-    pub(crate) fn redact_message(&self, message: &mut Message) {
+    pub fn redact_message(&self, message: &mut Message) {
         self.redact(&mut message.content);
         self.redact(&mut message.description);
         self.redact_optional(&mut message.reasoning);
@@ -117,7 +116,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from an event.
-    pub(crate) fn redact_event(&self, event: Event) -> Event {
+    pub fn redact_event(&self, event: Event) -> Event {
         match self.text(&event.data_json()) {
             Cow::Owned(data) => Event::decode(event.kind(), &data),
             Cow::Borrowed(_) => event,

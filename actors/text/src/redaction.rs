@@ -14,11 +14,11 @@
 //! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
 //! the artifact store for texts).
 
-mod appends;
 mod partial;
 mod permission;
 mod prefix;
 mod stream;
+mod writes;
 
 use std::{
     borrow::Cow,
@@ -30,7 +30,7 @@ use std::{
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 use soong_protocol::{Config, ErrorInfo};
-pub(crate) use stream::{ByteRedactor, StreamRedactor};
+pub use stream::{ByteRedactor, StreamRedactor};
 
 use crate::environment::Environment;
 
@@ -96,8 +96,7 @@ impl Redactor {
     }
 
     /// Creates a redactor that replaces each of the keys with `[key]`.
-    #[cfg(any(feature = "openai", feature = "web-tools"))]
-    pub(crate) fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self::from_secrets(keys.into_iter().map(|key| (key, "[key]".to_owned())))
     }
 
@@ -159,7 +158,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from an optional text in place.
-    pub(crate) fn redact_optional(&self, text: &mut Option<String>) {
+    pub fn redact_optional(&self, text: &mut Option<String>) {
         if let Some(text) = text {
             self.redact(text);
         }
@@ -174,7 +173,7 @@ impl Redactor {
     }
 
     /// Removes the secrets from all strings of a JSON value, including field names.
-    pub(crate) fn redact_json(&self, value: &mut serde_json::Value) {
+    pub fn redact_json(&self, value: &mut serde_json::Value) {
         use serde_json::Value;
         match value {
             Value::String(text) => self.redact(text),

@@ -1,9 +1,18 @@
-//! Text functions: shortening, cleaning, fencing, and finding JSON.
+//! Text that enters or leaves the process: the environment variables, the redaction of secrets, and functions that
+//! shorten, clean and fence a text or find JSON in it.
+
+mod environment;
+mod redaction;
 
 use serde_json::Value;
 
+pub use self::{
+    environment::Environment,
+    redaction::{ByteRedactor, Redactor, StreamRedactor},
+};
+
 /// Shortens `text` to `max` characters, and appends `…` if anything was removed.
-pub(crate) fn shorten(text: &str, max: usize) -> String {
+pub fn shorten(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -11,13 +20,13 @@ pub(crate) fn shorten(text: &str, max: usize) -> String {
 }
 
 /// Returns the text on one line: each sequence of whitespace becomes one space.
-pub(crate) fn on_one_line(text: &str) -> String {
+pub fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
 /// forge text. Line feeds and tabs are kept.
-pub(crate) fn strip_invisible(text: &str) -> String {
+pub fn strip_invisible(text: &str) -> String {
     let is_dropped = |c: char| {
         // The last range contains the tag characters, which can encode invisible text.
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
@@ -26,14 +35,14 @@ pub(crate) fn strip_invisible(text: &str) -> String {
 }
 
 /// Returns a Markdown code fence of tildes that no line of the text can close.
-pub(crate) fn fence_around(text: &str) -> String {
+pub fn fence_around(text: &str) -> String {
     let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
 /// Finds a JSON value in an answer: the whole answer, or the content of the last code fence with valid JSON. Returns
 /// its text and the parsed value.
-pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
+pub fn find_json(answer: &str) -> Option<(&str, Value)> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
     let alone = answer.trim();
     if let Some(value) = read(alone) {
@@ -49,13 +58,13 @@ pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
 }
 
 /// Returns whether a text is one JSON object.
-pub(crate) fn is_json_object(text: &str) -> bool {
+pub fn is_json_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
 /// arguments of a tool call twice.
-pub(crate) fn unwrap_json_string(text: &str) -> Option<String> {
+pub fn unwrap_json_string(text: &str) -> Option<String> {
     serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
 }
 

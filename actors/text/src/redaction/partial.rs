@@ -26,7 +26,7 @@ fn first_part(form: &str) -> &str {
 
 impl Redactor {
     /// Removes the first parts of secrets that were cut off. Whole secrets must already be removed.
-    pub(crate) fn redact_partial(&self, text: &mut String) {
+    pub fn redact_partial(&self, text: &mut String) {
         let Some(known) = &self.index else { return };
         let Some(finder) = &known.partial_forms else { return };
         let (mut clean, mut done) = (String::new(), 0);

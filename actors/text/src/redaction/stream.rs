@@ -18,18 +18,19 @@ const MAX_HEADER_DISTANCE_BYTES: usize = 256;
 
 /// Redacts a text piece by piece.
 #[derive(Debug, Default)]
-pub(crate) struct StreamRedactor {
+pub struct StreamRedactor {
     redactor: Redactor,
     pending: String,
 }
 
 impl StreamRedactor {
-    pub(crate) fn new(redactor: &Redactor) -> Self {
+    /// Makes a redactor for one stream of text.
+    pub fn new(redactor: &Redactor) -> Self {
         Self { redactor: redactor.clone(), pending: String::new() }
     }
 
     /// Adds a piece and returns the text that can be shown now.
-    pub(crate) fn push(&mut self, piece: &str) -> String {
+    pub fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
         let clear = self.safe_end();
         // A secret that ends after the clear part also starts after it, so it is not split.
@@ -39,7 +40,7 @@ impl StreamRedactor {
     }
 
     /// Ends the text and returns the rest.
-    pub(crate) fn end(&mut self) -> String {
+    pub fn end(&mut self) -> String {
         let held = std::mem::take(&mut self.pending);
         self.redactor.text(&held).into_owned()
     }
@@ -99,19 +100,20 @@ impl StreamRedactor {
 
 /// Redacts bytes that should be text, piece by piece. Bytes that are not UTF-8 pass unchanged.
 #[derive(Debug)]
-pub(crate) struct ByteRedactor {
+pub struct ByteRedactor {
     stream: StreamRedactor,
     /// First bytes of a character whose remaining bytes have not arrived.
     partial_character: Vec<u8>,
 }
 
 impl ByteRedactor {
-    pub(crate) fn new(redactor: &Redactor) -> Self {
+    /// Makes a redactor for one stream of bytes.
+    pub fn new(redactor: &Redactor) -> Self {
         Self { stream: StreamRedactor::new(redactor), partial_character: Vec::new() }
     }
 
     /// Adds a piece and returns the bytes that can be passed on now.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
+    pub fn push(&mut self, piece: &[u8]) -> Bytes {
         self.partial_character.extend_from_slice(piece);
         let (bytes, mut done) = (std::mem::take(&mut self.partial_character), Vec::with_capacity(piece.len()));
         let mut chunks = bytes.utf8_chunks().peekable();
@@ -130,7 +132,7 @@ impl ByteRedactor {
     }
 
     /// Ends the text and returns the rest.
-    pub(crate) fn end(&mut self) -> Bytes {
+    pub fn end(&mut self) -> Bytes {
         let mut done = self.stream.end().into_bytes();
         done.append(&mut self.partial_character);
         done.into()
