@@ -33,7 +33,7 @@ pub(crate) use self::{
 
 /// Estimates the tokens of a text, for use without a tokenizer.
 pub(crate) fn count_estimate(text: &str) -> u64 {
-    crate::model::tokens::estimate_tokens(text)
+    soong_model::tokens::estimate_tokens(text)
 }
 
 /// A message of the main path with its number of tokens.

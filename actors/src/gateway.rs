@@ -21,6 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use soong_model::{Completion, DeltaSink, Model, ModelRequest};
 use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::{actor::GatewayActor, shared::GatewayMsg};
@@ -28,7 +29,7 @@ use self::{
     call::Call,
     shared::{GatewayShared, GatewayStatusSource},
 };
-use crate::model::{Completion, DeltaSink, Model, ModelRequest};
+
 use crate::{
     actor_base::Mailbox,
     actor_tree::ActorStatus,

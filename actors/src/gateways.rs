@@ -9,11 +9,12 @@ use std::{
 
 use dashmap::DashMap;
 use ractor::ActorRef;
+use soong_model::Model;
 use soong_protocol::{Config, ErrorInfo, Provider};
 use tokio::sync::oneshot;
 
 use crate::actor_base::closing;
-use crate::{gateway::Gateway, model::Model};
+use crate::gateway::Gateway;
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;

@@ -26,9 +26,8 @@ use std::time::Duration;
 use conversation::Conversation;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use soong_model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 use soong_protocol::{Delta, ToolCall, Usage};
-
-use crate::model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
 /// Text that marks an answer as the work of this model.
 const NOTICE: &str = "offline stand-in: rules, no language model";

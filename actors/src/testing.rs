@@ -20,9 +20,8 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
+use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 use soong_protocol::{Delta, ToolCall};
-
-use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 /// Response of a scripted model to one request.
 #[derive(Debug, Clone)]

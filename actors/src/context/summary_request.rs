@@ -3,6 +3,7 @@
 //! The request never exceeds the budget. If not everything fits, the oldest messages are omitted first, except the
 //! last summary, the first user request and the last one. The number of omitted messages is noted at their position.
 
+use soong_model::tokens::estimate_tokens;
 use soong_protocol::GoalTree;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     transcript::{MessageKind, Transcript, indent},
     truncate::truncate_tokens,
 };
-use crate::model::tokens::estimate_tokens;
 
 /// Beginning of the system prompt of every such request.
 pub(crate) const SUMMARY_PROMPT_START: &str =

@@ -1,6 +1,6 @@
 //! Truncates texts in the middle, with a note about the omitted length.
 
-use crate::model::tokens::estimate_tokens;
+use soong_model::tokens::estimate_tokens;
 
 /// Truncates a text to about `max` characters: three quarters from its beginning, the rest from its end.
 pub(super) fn truncate_middle(text: &str, max: usize) -> String {

@@ -8,6 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, ModelEvent, SessionId};
 use tokio::{
     sync::oneshot,
@@ -20,7 +21,6 @@ use super::{
     ledger::{Attempts, Blocked, RetryDecision, WaitReason},
     shared::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
 };
-use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 /// Time after which a call is shown as waiting; an unblocked call gets its permit sooner.
 const SHOW_WAIT_AFTER: Duration = Duration::from_millis(5);

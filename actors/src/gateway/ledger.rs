@@ -16,15 +16,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, RetryConfig};
-
-use super::pause::Pause;
-use crate::model::{
+use soong_model::{
     Completion, Failure, ModelError,
     breaker::{Breaker, Outage},
     limiter::{Limit, Limiter, Rate},
     retry,
 };
+use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, RetryConfig};
+
+use super::pause::Pause;
 
 /// Minimum limit for `Retry-After`, in milliseconds: a service that limits per minute may ask for a minute, even if
 /// `max_backoff_ms` is less.

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use soong_model::{Completion, ModelError, limits::AnswerLimits};
 use soong_protocol::{ErrorInfo, ModelConfig, Timestamp};
 use tokio::{sync::watch, time::Instant};
 
@@ -24,7 +25,6 @@ use crate::{
     actor_tree::{ActorView, GatewayView, StatusSource},
     clock,
     metrics::count,
-    model::{Completion, ModelError, limits::AnswerLimits},
 };
 use soong_protocol::SessionId;
 use tokio::sync::oneshot;

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use soong_model::ModelRequest;
 use soong_protocol::{ErrorCode, Message, Role};
 
 use crate::{
     context::{is_replacement, is_summary},
     memory::EXPERIENCES_HEADING,
-    model::ModelRequest,
 };
 
 /// Number of messages after a task at which the run is stopped. No task takes that many.

@@ -262,13 +262,11 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
+    use soong_model::ModelRequest;
     use soong_protocol::{GoalTree, Message, Role, Timestamp, ToolCall, TraceId};
 
     use super::{super::decide, *};
-    use crate::{
-        context::{SizedMessage, accept_summary, summary_message, summary_request},
-        model::ModelRequest,
-    };
+    use crate::context::{SizedMessage, accept_summary, summary_message, summary_request};
 
     fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> SizedMessage {
         let at = Timestamp::default();

@@ -4,10 +4,11 @@
 //! defined only here. Spans contain no text of users, models or tools. They cost nothing if no subscriber records them.
 //! Exporting them is left to the program.
 
+use soong_model::Completion;
 use soong_protocol::{ErrorInfo, Run};
 use tracing::{Span, debug_span, field::Empty, info_span};
 
-use crate::{model::Completion, run::machine::spec::RunSpec};
+use crate::run::machine::spec::RunSpec;
 
 /// Target of the spans that follow the conventions. Exporters select spans by it.
 pub(crate) const TARGET: &str = "soong::gen_ai";

@@ -6,6 +6,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, Event, Message, NewSession, NewTrace, Role, Run, RunEvent, RunId, RunMode, RunSettings,
     RunStatus, Session, SessionId, TraceId, Write,
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     actor_base::closing,
     clock::now,
-    model::params::check_params,
     permission::Grant,
     run::RunEntry,
     session::{SessionHistory, SessionSupervisorMsg, StartRequest, deleted_meanwhile},

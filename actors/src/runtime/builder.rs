@@ -6,6 +6,7 @@ mod build;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
+use soong_model::Model;
 use soong_protocol::{Config, ErrorInfo, Permission, Preset};
 use soong_storage::{fault::FaultPlan, sqlite::SqliteStore, store::Store};
 use soong_text::Environment;
@@ -13,7 +14,6 @@ use soong_text::Environment;
 use super::recovery::RecoveryPolicy;
 use crate::{
     fault::{FaultHook, Faults, plan_from_env},
-    model::Model,
     permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},
     task_journal::TaskPlace,
     tool::Tool,

@@ -4,10 +4,11 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use soong_model::TokenDeviation;
 use soong_protocol::{Config, ToolSpec};
 
 use super::{Runtime, metrics};
-use crate::{metrics::Metrics, model::TokenDeviation, preset::KnownPreset, run::RunEntry, skill::Skills};
+use crate::{metrics::Metrics, preset::KnownPreset, run::RunEntry, skill::Skills};
 
 /// Configuration, state and metrics of a runtime: see [`Runtime::info`].
 #[derive(Debug, Clone, Copy)]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use soong_model::Model;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
 use soong_text::Environment;
 
-use crate::{model::Model, offline::Offline};
+use crate::offline::Offline;
 
 /// Creates the model that a profile describes. If the key is missing, the error names its variable and the profile.
 pub(super) fn make_model(
@@ -33,7 +34,7 @@ pub(super) fn make_model(
                     settings.api_key_env
                 )));
             }
-            let model = crate::model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
+            let model = soong_model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
                 match ErrorInfo::from(&error) {
                     // An invalid address is a configuration error, not an error of the provider.
                     info if info.code == ErrorCode::ProviderError => {

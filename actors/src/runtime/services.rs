@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use soong_model::tokens::TokenDeviations;
 use soong_protocol::Config;
 
 use crate::{
@@ -10,7 +11,6 @@ use crate::{
     artifact::ArtifactStore,
     events::EventBus,
     journal::JournalHandle,
-    model::tokens::TokenDeviations,
     run::{Approvals, Finalizer, RunRegistry, RunResolver},
     session::SessionRegistry,
     store_reader::StoreReader,

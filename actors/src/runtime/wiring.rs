@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use soong_model::tokens::TokenDeviations;
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
 use soong_storage::{
     blob::BlobStore,
@@ -16,7 +17,6 @@ use crate::{
     events::EventBus,
     fault::Faults,
     journal::{JournalHandle, JournalTasks},
-    model::tokens::TokenDeviations,
     permission::Permissions,
     run::{
         Approvals, Authorizer, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices,

@@ -13,10 +13,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use jsonschema::Validator;
 use serde_json::{Map, Value};
+use soong_model::tokens::estimate_tokens;
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use soong_text::unwrap_json_string;
-
-use crate::model::tokens::estimate_tokens;
 
 use super::{
     Tool,

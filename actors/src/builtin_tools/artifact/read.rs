@@ -3,13 +3,11 @@
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use soong_model::tokens::estimate_tokens;
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
 use super::artifact_owner;
-use crate::{
-    model::tokens::estimate_tokens,
-    tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments},
-};
+use crate::tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments};
 
 /// Space that a page reserves for the line that says how to continue, in bytes.
 const FOOTER_BYTES: usize = 128;

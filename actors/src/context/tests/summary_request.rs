@@ -4,7 +4,7 @@ use super::{
     super::{summary::SECTIONS, summary_message, summary_request::*, truncate::*},
     *,
 };
-use crate::model::tokens::estimate_tokens;
+use soong_model::tokens::estimate_tokens;
 
 #[test]
 fn the_request_holds_sections_plan_and_conversation() {

@@ -1,10 +1,10 @@
 //! Tests of the ledger: its decisions by tables, its invariants by properties.
 
 use proptest::{collection::vec, prelude::*};
+use soong_model::limiter::WINDOW;
 use soong_protocol::Usage;
 
 use super::*;
-use crate::model::limiter::WINDOW;
 
 /// Window in which services count.
 const MINUTE: Duration = Duration::from_secs(60);

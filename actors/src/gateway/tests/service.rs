@@ -8,10 +8,9 @@ use std::{
 };
 
 use futures::future::{BoxFuture, FutureExt};
+use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 use soong_protocol::Usage;
 use tokio::time::Instant;
-
-use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// `Retry-After` if too many calls are in flight.

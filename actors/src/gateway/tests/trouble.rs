@@ -1,9 +1,9 @@
 //! Tests with services that always rate limit, that ask for a day, or that are down.
 
 use futures::future::{BoxFuture, FutureExt, join_all};
+use soong_model::{Failure, ModelError};
 
 use super::{service::said, *};
-use crate::model::{Failure, ModelError};
 
 /// A service whose outcome is given by the number of the call and the time since the service was created.
 struct ScriptedModel<F> {

@@ -1,9 +1,8 @@
 //! Limits of texts that a model reads in full, and how a longer text is shortened.
 
+use soong_model::tokens::estimate_tokens;
 use soong_protocol::ArtifactRef;
 use soong_text::shorten;
-
-use crate::model::tokens::estimate_tokens;
 
 /// Maximum length of previews of arguments and outputs in events, in characters.
 const MAX_PREVIEW_CHARS: usize = 200;

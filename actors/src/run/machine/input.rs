@@ -1,5 +1,6 @@
 //! The inputs of the run state machine.
 
+use soong_model::Completion;
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
     ModelEvent, Permission, PermissionDecision, QuestionId, RunSettings, Tags, Timestamp, Usage,
@@ -9,7 +10,6 @@ use crate::{
     budget::LimitStatus,
     hook::HookResult,
     memory::Changes,
-    model::Completion,
     run::machine::{child_spec::ChildSpec, ending::Termination},
 };
 

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use soong_model::tokens::TokenCounter;
 use soong_protocol::{
     ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
@@ -11,7 +12,6 @@ use soong_text::Redactor;
 
 use crate::{
     hook::Hooks,
-    model::tokens::TokenCounter,
     run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning_tool},
     skill::Skills,
     tool::ToolRegistry,

@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use soong_model::Completion;
 use soong_protocol::{
     ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageEvent, ModelEvent,
     Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
@@ -21,7 +22,6 @@ use soong_protocol::{
 
 use crate::{
     budget::{self, BudgetAccount, LimitStatus},
-    model::Completion,
     run::machine::{
         effect::{ChildEffect, Effect, Step},
         ending::Termination,

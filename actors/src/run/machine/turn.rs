@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use soong_model::Completion;
 use soong_protocol::{
     ContextEvent, Covers, EndReason, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, RunStatus, Usage,
 };
@@ -20,7 +21,6 @@ use crate::{
         self, SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction, prune,
         saves_too_little, summary_message, summary_request,
     },
-    model::Completion,
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect, SummaryCall},
         ending::Termination,

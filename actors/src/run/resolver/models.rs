@@ -1,13 +1,11 @@
 //! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
 //! recall.
 
+use soong_model::tokens::TokenCounter;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceConfig, Prices, Provider, Run};
 
 use super::RunResolver;
-use crate::{
-    model::tokens::TokenCounter,
-    run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec},
-};
+use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec};
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";

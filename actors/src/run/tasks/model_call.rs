@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use soong_model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
@@ -19,7 +20,6 @@ use crate::{
     gateway::{CallResult, CallSink},
     gateways::ModelGateways,
     journal::JournalHandle,
-    model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations},
     run::{
         clock::ClockPause,
         machine::{

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorInfo, Provenance};
 use soong_text::Redactor;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     artifact::{ArtifactHandle, ArtifactOwner, ArtifactService, ArtifactStore, Save},
-    model::{Completion, ModelRequest},
     run::machine::spec::RunSpec,
 };
 

@@ -14,7 +14,7 @@ use soong_protocol::{Delta, Message, ModelConfig, Role, Timestamp, ToolCall, Too
 
 use self::scripted::{Reply, ScriptedServer, delta};
 use super::OpenAi;
-use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use crate::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 
 const KEY: &str = "sk-very-secret-0123456789";
 

@@ -4,7 +4,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use soong_protocol::ModelConfig;
 use soong_text::Environment;
 
-use crate::model::{Failure, ModelError};
+use crate::{Failure, ModelError};
 
 /// Headers that carry a key. If one of them is set, no `Authorization` with the profile's key is sent.
 const KEY_HEADERS: [&str; 3] = ["authorization", "api-key", "x-api-key"];

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use soong_protocol::{Delta, ToolCall, Usage};
 
 use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece};
-use crate::model::{
+use crate::{
     Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
 };

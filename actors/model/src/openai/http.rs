@@ -27,7 +27,7 @@ use reqwest::{Response, Url, redirect};
 use serde::{Serialize, de::IgnoredAny};
 
 use super::{failure::ServiceInfo, headers::Headers};
-use crate::model::{Failure, ModelError};
+use crate::{Failure, ModelError};
 
 /// Base URL of OpenAI's own service, the default.
 pub const DEFAULT_BASE_URL: &str = OPENAI_API_BASE;

@@ -18,36 +18,42 @@ use std::{
 const MAX_TOKENS_PER_CALL: u64 = 1 << 40;
 /// How long a call counts. Services count calls when they arrive, not when they are sent; the second beyond the
 /// minute covers that difference and costs 1.6 % of the rate.
-pub(crate) const WINDOW: Duration = Duration::from_secs(61);
+pub const WINDOW: Duration = Duration::from_secs(61);
 
 /// A limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub enum Limit {
+    /// Requests per minute.
     Requests,
+    /// Tokens per minute.
     Tokens,
 }
 
 /// Why a call does not fit at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LimitReached {
-    pub(crate) limit: Limit,
+pub struct LimitReached {
+    /// The limit.
+    pub limit: Limit,
     /// The earliest time at which the call fits, unless tokens are given back sooner.
-    pub(crate) until: Duration,
+    pub until: Duration,
 }
 
 /// Usage of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Rate {
-    pub(crate) requests: u64,
-    /// 0 if there is no limit; the same applies to tokens.
-    pub(crate) max_requests: u64,
-    pub(crate) tokens: u64,
-    pub(crate) max_tokens: u64,
+pub struct Rate {
+    /// Requests of the last window.
+    pub requests: u64,
+    /// Maximum number of requests per window. 0: no limit.
+    pub max_requests: u64,
+    /// Tokens of the last window.
+    pub tokens: u64,
+    /// Maximum number of tokens per window. 0: no limit.
+    pub max_tokens: u64,
 }
 
 /// Counts the calls of the last window, both sent and reserved.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub struct Limiter {
     /// 0 if there is no limit; the same applies to tokens.
     max_requests: u64,
     max_tokens: u64,
@@ -61,7 +67,7 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     /// Creates a limiter. 0 means no limit.
-    pub(crate) fn new(requests_per_minute: u64, tokens_per_minute: u64) -> Self {
+    pub fn new(requests_per_minute: u64, tokens_per_minute: u64) -> Self {
         Self {
             max_requests: requests_per_minute,
             max_tokens: tokens_per_minute,
@@ -75,7 +81,7 @@ impl Limiter {
     ///
     /// A call larger than the whole limit is admitted when nothing else counts, so that it runs alone instead of
     /// never.
-    pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), LimitReached> {
+    pub fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), LimitReached> {
         if !self.has_limits() {
             return Ok(());
         }
@@ -92,21 +98,21 @@ impl Limiter {
     }
 
     /// Starts a call: its window starts now.
-    pub(crate) fn begin(&mut self, id: u64, now: Duration) {
+    pub fn begin(&mut self, id: u64, now: Duration) {
         if let Some(tokens) = self.reserved.remove(&id) {
             self.begun.insert((now, id), tokens);
         }
     }
 
     /// Releases the reservation of a call that was never made.
-    pub(crate) fn give_back(&mut self, id: u64) {
+    pub fn give_back(&mut self, id: u64) {
         if let Some(tokens) = self.reserved.remove(&id) {
             self.tokens -= tokens;
         }
     }
 
     /// Sets the tokens that a call used, which began at `begun`. Calls that have left the window are ignored.
-    pub(crate) fn settle(&mut self, id: u64, begun: Duration, used: u64) {
+    pub fn settle(&mut self, id: u64, begun: Duration, used: u64) {
         let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
         if self.max_tokens > 0 {
             let used = used.min(MAX_TOKENS_PER_CALL);
@@ -119,7 +125,7 @@ impl Limiter {
     }
 
     /// Returns the current usage.
-    pub(crate) fn rate(&self, now: Duration) -> Rate {
+    pub fn rate(&self, now: Duration) -> Rate {
         let begun = || self.begun.iter().rev().take_while(|((at, _), _)| *at + WINDOW > now).map(|(_, tokens)| *tokens);
         let (sent, sent_tokens) = begun().fold((0, 0), |(calls, sum), tokens| (calls + 1, sum + tokens));
         let held_tokens: u64 = self.reserved.values().sum();

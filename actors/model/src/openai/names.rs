@@ -14,7 +14,7 @@ use std::{
 use soong_protocol::ToolCall;
 use soong_text::{is_json_object, unwrap_json_string};
 
-use crate::model::ModelRequest;
+use crate::ModelRequest;
 
 /// Maximum length of a name, in bytes.
 const MAX_BYTES: usize = 64;

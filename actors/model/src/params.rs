@@ -29,7 +29,7 @@ const RESERVED_PARAMS: [&str; 16] = [
 const MAX_BYTES: usize = 8_192;
 
 /// Rejects parameters that the caller cannot set, and parameters that are too large.
-pub(crate) fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
+pub fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
     let refuse = |why: String| Err(ErrorInfo::new(ErrorCode::ValidationError, format!("llm_params: {why}")));
     if let Some(ours) = params.keys().find(|key| RESERVED_PARAMS.contains(&key.as_str())) {
         let instead = match ours.as_str() {

@@ -10,28 +10,29 @@ use super::{Completion, Failure, ModelError};
 
 /// Limits of one answer. No limit is zero, because the configuration rejects that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AnswerLimits {
+pub struct AnswerLimits {
     /// Maximum total size of the arguments of all tool calls, in bytes.
-    pub(crate) argument_bytes: usize,
+    pub argument_bytes: usize,
     /// Maximum total size of the text, the reasoning and the arguments of all tool calls, in bytes.
-    pub(crate) answer_bytes: usize,
+    pub answer_bytes: usize,
     /// Maximum number of tool calls.
-    pub(crate) tool_calls: usize,
+    pub tool_calls: usize,
 }
 
 /// Size of an answer, or of the part received so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AnswerSize {
+pub struct AnswerSize {
     /// Size of the arguments of all tool calls, in bytes.
-    pub(crate) argument_bytes: usize,
+    pub argument_bytes: usize,
     /// Size of the text and the reasoning, in bytes.
-    pub(crate) text_bytes: usize,
-    pub(crate) tool_calls: usize,
+    pub text_bytes: usize,
+    /// Number of tool calls.
+    pub tool_calls: usize,
 }
 
 impl AnswerLimits {
     /// Returns the limits that a model profile configures.
-    pub(crate) fn of(config: &ModelConfig) -> Self {
+    pub fn of(config: &ModelConfig) -> Self {
         Self {
             argument_bytes: config.max_argument_bytes,
             answer_bytes: config.max_answer_bytes,
@@ -40,7 +41,7 @@ impl AnswerLimits {
     }
 
     /// Rejects a size that exceeds a limit. The error names the setting of that limit.
-    pub(crate) fn check(&self, size: AnswerSize) -> Result<(), ModelError> {
+    pub fn check(&self, size: AnswerSize) -> Result<(), ModelError> {
         let what = if size.tool_calls > self.tool_calls {
             format!("more than {} tool calls (model.max_tool_calls)", self.tool_calls)
         } else if size.argument_bytes > self.argument_bytes {
@@ -53,7 +54,8 @@ impl AnswerLimits {
         Err(ModelError::new(Failure::AnswerTooLarge, format!("the model's answer contains {what}")))
     }
 
-    pub(crate) fn check_completion(&self, completion: &Completion) -> Result<(), ModelError> {
+    /// Rejects a completion that exceeds a limit. See [`Self::check`].
+    pub fn check_completion(&self, completion: &Completion) -> Result<(), ModelError> {
         self.check(AnswerSize {
             argument_bytes: completion.tool_calls.iter().map(|call| call.arguments.len()).sum(),
             text_bytes: completion.text.len() + completion.reasoning.as_ref().map_or(0, String::len),

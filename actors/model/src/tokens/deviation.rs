@@ -13,11 +13,11 @@ pub struct TokenDeviation {
 
 /// Deviations of all models, by name.
 #[derive(Debug, Default)]
-pub(crate) struct TokenDeviations(Mutex<BTreeMap<String, TokenDeviation>>);
+pub struct TokenDeviations(Mutex<BTreeMap<String, TokenDeviation>>);
 
 impl TokenDeviations {
     /// Records one request: the local count and the reported count. A reported count of 0 means none was reported.
-    pub(crate) fn record(&self, model: &str, counted: u64, reported: u64) {
+    pub fn record(&self, model: &str, counted: u64, reported: u64) {
         if reported == 0 {
             return;
         }
@@ -34,7 +34,7 @@ impl TokenDeviations {
     }
 
     /// Returns the deviations of all models.
-    pub(crate) fn all(&self) -> BTreeMap<String, TokenDeviation> {
+    pub fn all(&self) -> BTreeMap<String, TokenDeviation> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 
 use super::names::ToolNames;
-use crate::model::ModelRequest;
+use crate::ModelRequest;
 
 /// Parameters that a model rejects or expects under another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,7 +14,7 @@ mod vocabulary;
 use soong_protocol::Message;
 
 pub use self::deviation::TokenDeviation;
-pub(crate) use self::{deviation::TokenDeviations, estimate::estimate_tokens};
+pub use self::{deviation::TokenDeviations, estimate::estimate_tokens};
 
 /// Tokens of a message in addition to its texts: role and separators, as OpenAI counts them.
 const MESSAGE_TOKENS: u64 = 4;
@@ -23,7 +23,7 @@ const CALL_TOKENS: u64 = 4;
 
 /// Token counter for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenCounter {
+pub enum TokenCounter {
     /// Counts with the vocabulary `o200k_base`. Estimates until the vocabulary is loaded.
     #[cfg(feature = "tokenizer")]
     O200k,
@@ -33,7 +33,7 @@ pub(crate) enum TokenCounter {
 
 impl TokenCounter {
     /// Returns the counter for a model name. Does not load a vocabulary.
-    pub(crate) fn for_model(name: &str) -> Self {
+    pub fn for_model(name: &str) -> Self {
         match name {
             #[cfg(feature = "tokenizer")]
             name if uses_o200k(name) => Self::O200k,
@@ -45,7 +45,7 @@ impl TokenCounter {
     ///
     /// The vocabulary occupies about 46 MiB until the process exits, so this is called only when a prompt fills more
     /// than a quarter of the context window.
-    pub(crate) fn load_soon(self) {
+    pub fn load_soon(self) {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::load_soon(),
@@ -54,7 +54,7 @@ impl TokenCounter {
     }
 
     /// Counts the tokens of a message, including its overhead. Reasoning is not counted, because it is never sent.
-    pub(crate) fn count(self, message: &Message) -> u64 {
+    pub fn count(self, message: &Message) -> u64 {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
         };
@@ -62,7 +62,7 @@ impl TokenCounter {
     }
 
     /// Counts the tokens of a text.
-    pub(crate) fn count_text(self, text: &str) -> u64 {
+    pub fn count_text(self, text: &str) -> u64 {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::count(text).unwrap_or_else(|| estimate_tokens(text)),
@@ -71,7 +71,7 @@ impl TokenCounter {
     }
 
     /// Returns whether counts are made with a loaded vocabulary. `false`: they are estimated.
-    pub(crate) fn is_exact(self) -> bool {
+    pub fn is_exact(self) -> bool {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::is_loaded(),

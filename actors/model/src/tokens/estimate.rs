@@ -23,7 +23,7 @@ enum Run {
 }
 
 /// Estimates the number of tokens of a text. 0 for an empty text.
-pub(crate) fn estimate_tokens(text: &str) -> u64 {
+pub fn estimate_tokens(text: &str) -> u64 {
     let mut run = Run::Start;
     let mut weight = 0;
     for c in text.chars() {

@@ -14,7 +14,7 @@ use super::{
     failure::{ErrorBody, ServiceInfo},
     wire::Chunk,
 };
-use crate::model::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
+use crate::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
 
 /// Maximum time to wait for the usage after the finish reason. After that, the answer is returned without it.
 const USAGE_GRACE: Duration = Duration::from_secs(2);

@@ -10,16 +10,17 @@
 use std::time::Duration;
 
 /// Number of consecutive failures after which the provider counts as down.
-pub(crate) const FAILURE_THRESHOLD: u32 = 5;
+pub const FAILURE_THRESHOLD: u32 = 5;
 
 /// Status of a provider that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Outage {
-    pub(crate) since: Duration,
+pub struct Outage {
+    /// Time of the first failure.
+    pub since: Duration,
     /// Failures in a row.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// When the provider is tried again. `None` while a probe is in flight.
-    pub(crate) until: Option<Duration>,
+    pub until: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ enum State {
 
 /// Holds calls back from a provider that is down.
 #[derive(Debug)]
-pub(crate) struct Breaker {
+pub struct Breaker {
     first_pause: Duration,
     max_pause: Duration,
     state: State,
@@ -43,13 +44,13 @@ pub(crate) struct Breaker {
 
 impl Breaker {
     /// Creates a closed breaker. Pauses double from `first_pause` up to `longest_pause`.
-    pub(crate) fn new(first_pause: Duration, longest_pause: Duration) -> Self {
+    pub fn new(first_pause: Duration, longest_pause: Duration) -> Self {
         let first_pause = first_pause.min(longest_pause);
         Self { first_pause, max_pause: longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
     }
 
     /// Returns why no call may pass at the moment, or `None` if calls may pass.
-    pub(crate) fn outage(&self, now: Duration) -> Option<Outage> {
+    pub fn outage(&self, now: Duration) -> Option<Outage> {
         let until = match self.state {
             State::Closed => return None,
             State::Open { until, .. } if until <= now => return None,
@@ -60,14 +61,14 @@ impl Breaker {
     }
 
     /// Records that a call was admitted. After a pause, this call is the probe.
-    pub(crate) fn admit(&mut self, id: u64) {
+    pub fn admit(&mut self, id: u64) {
         if let State::Open { pause, .. } = self.state {
             self.state = State::HalfOpen { probe: id, pause };
         }
     }
 
     /// Whether an admitted call may begin: the provider may have failed since it was admitted.
-    pub(crate) fn may_begin(&self, id: u64) -> bool {
+    pub fn may_begin(&self, id: u64) -> bool {
         match self.state {
             State::Closed => true,
             State::Open { .. } => false,
@@ -76,7 +77,7 @@ impl Breaker {
     }
 
     /// Records a failure that indicates that the provider is down.
-    pub(crate) fn record_failure(&mut self, id: u64, now: Duration) {
+    pub fn record_failure(&mut self, id: u64, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
             self.since = now;
@@ -91,14 +92,14 @@ impl Breaker {
     }
 
     /// Records that the provider answered, with any content.
-    pub(crate) fn record_answer(&mut self) {
+    pub fn record_answer(&mut self) {
         self.failures = 0;
         self.state = State::Closed;
     }
 
     /// Records that a call ended without information about the provider. If it was the probe, the next call becomes
     /// the probe.
-    pub(crate) fn record_unknown(&mut self, id: u64, now: Duration) {
+    pub fn record_unknown(&mut self, id: u64, now: Duration) {
         if let State::HalfOpen { probe, pause } = self.state
             && probe == id
         {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use soong_text::Redactor;
 
 use super::request::Dialect;
-use crate::model::{Failure, ModelError};
+use crate::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;

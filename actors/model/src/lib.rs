@@ -2,16 +2,16 @@
 //!
 //! Independent of actors: a provider receives a request, streams deltas, and returns one completion. A provider makes
 //! one attempt and is cancelled by dropping its future. Retries, limits and cancellation are handled by the gateway
-//! (`gateway.rs`).
+//! (module `gateway` of `soong`).
 
-pub(crate) mod breaker;
-pub(crate) mod limiter;
-pub(crate) mod limits;
+pub mod breaker;
+pub mod limiter;
+pub mod limits;
 #[cfg(feature = "openai")]
 pub mod openai;
-pub(crate) mod params;
+pub mod params;
 pub mod retry;
-pub(crate) mod tokens;
+pub mod tokens;
 
 use std::sync::Arc;
 
