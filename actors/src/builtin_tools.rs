@@ -2,44 +2,64 @@
 
 pub(crate) mod artifact;
 mod experience;
+mod run_tools;
 mod skill;
 
 use std::sync::Arc;
 
-use crate::tool::{
-    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, glob, grep, list_files, read, run_tools,
-    write,
-};
 #[cfg(feature = "web-tools")]
 use crate::tool::{web_search, webfetch};
+use crate::{
+    memory::MemoryFiles,
+    skill::Skills,
+    tool::{PathPolicy, RegisterError, ToolEnvironment, ToolRegistry},
+};
 
-impl ToolRegistry {
-    /// Makes a registry of the built-in tools.
-    pub fn with_builtins(tool_environment: &ToolEnvironment) -> Result<Self, RegisterError> {
-        let mut registry = Self::new();
-        let roots = Arc::new(PathPolicy::new(tool_environment));
-        for spec in run_tools::specs() {
-            registry.register_spec(spec)?;
+/// Makes a registry of the built-in tools.
+///
+/// The tool `skill` loads `skills`; `get_experience` searches `memory`, and is not offered without it.
+pub fn registry(
+    tool_environment: &ToolEnvironment,
+    skills: &Arc<Skills>,
+    memory: Option<Arc<MemoryFiles>>,
+) -> Result<ToolRegistry, RegisterError> {
+    let mut registry = ToolRegistry::new();
+    let roots = Arc::new(PathPolicy::new(tool_environment));
+    for spec in run_tools::specs() {
+        registry.register_spec(spec)?;
+    }
+    registry.register_project_tools(tool_environment, &roots)?;
+    #[cfg(feature = "web-tools")]
+    registry.register(Arc::new(webfetch::WebFetch::new(tool_environment)))?;
+    #[cfg(feature = "web-tools")]
+    registry.register(Arc::new(web_search::WebSearch::new(tool_environment)))?;
+    registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(skills), roots)))?;
+    registry.register(Arc::new(experience::GetExperience::new(memory)))?;
+    registry.register(Arc::new(artifact::CreateArtifact::new()))?;
+    registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
+    registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
+    registry.register(Arc::new(artifact::ReadArtifact::new()))?;
+    registry.register(Arc::new(artifact::ListArtifacts::new()))?;
+    Ok(registry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_tools_are_registered_in_order() {
+        let registry = registry(&ToolEnvironment::default(), &Arc::default(), None).unwrap();
+        let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
+        let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
+        let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
+        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
+        let web = &[web, &["skill", "get_experience"]].concat()[..];
+        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
+        for name in names {
+            let entry = registry.get(name).unwrap();
+            assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
+            assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
         }
-        let roots = || Arc::clone(&roots);
-        registry.register(Arc::new(read::ReadTool::new(roots())))?;
-        registry.register(Arc::new(list_files::ListFiles::new(roots())))?;
-        registry.register(Arc::new(glob::Glob::new(roots())))?;
-        registry.register(Arc::new(grep::Grep::new(roots())))?;
-        registry.register(Arc::new(write::Write::new(roots())))?;
-        registry.register(Arc::new(edit::Edit::new(roots())))?;
-        registry.register(Arc::new(bash::Bash::new(tool_environment, roots())))?;
-        #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(webfetch::WebFetch::new(tool_environment)))?;
-        #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(web_search::WebSearch::new(tool_environment)))?;
-        registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&tool_environment.skills), roots())))?;
-        registry.register(Arc::new(experience::GetExperience::new(tool_environment.memory.clone())))?;
-        registry.register(Arc::new(artifact::CreateArtifact::new()))?;
-        registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
-        registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
-        registry.register(Arc::new(artifact::ReadArtifact::new()))?;
-        registry.register(Arc::new(artifact::ListArtifacts::new()))?;
-        Ok(registry)
     }
 }

@@ -38,7 +38,7 @@ mod actor_tree;
 pub mod artifact;
 mod backup;
 mod budget;
-mod builtin_tools;
+pub mod builtin_tools;
 mod clock;
 mod context;
 pub mod embedding;

@@ -16,10 +16,10 @@ pub(crate) mod kernel_files;
 pub mod list_files;
 mod path_policy;
 pub(crate) mod project_path;
+mod project_tools;
 pub mod read;
 mod redaction;
 mod registry;
-pub(crate) mod run_tools;
 mod safe_fs;
 mod schema;
 mod walk;
@@ -57,9 +57,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[cfg(test)]
 pub(crate) use project_path::tests as project_for_tests;
 
-use crate::{artifact::ArtifactService, memory::MemoryFiles, skill::Skills};
+use crate::artifact::ArtifactService;
 
-/// Configuration and services of the runtime that the built-in tools use.
+/// Configuration of the runtime that the built-in tools use.
 #[derive(Debug, Clone, Default)]
 pub struct ToolEnvironment {
     /// Limits of tools.
@@ -70,10 +70,6 @@ pub struct ToolEnvironment {
     pub environment: Environment,
     /// Home directory of the runtime. No tool can access its files, even if the home is inside a project.
     pub home: Option<PathBuf>,
-    /// The skills that the tool `skill` loads.
-    pub skills: Arc<Skills>,
-    /// Experiences that the tool `get_experience` searches; `None` if the runtime has no memory.
-    pub memory: Option<Arc<MemoryFiles>>,
 }
 
 /// Reports what a running call is doing. Reports are shown live and are not stored.

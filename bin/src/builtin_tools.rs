@@ -1,5 +1,7 @@
 //! Built-in tools of this binary.
 
+use std::sync::Arc;
+
 use soong::{
     protocol::ToolSpec,
     tool::{ToolEnvironment, ToolRegistry},
@@ -15,5 +17,5 @@ pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
 /// Returns the registry of the built-in tools.
 pub(crate) fn registry(tool_environment: &ToolEnvironment) -> Result<ToolRegistry, Failure> {
     let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool is invalid: {error}"), "");
-    ToolRegistry::with_builtins(tool_environment).map_err(broken)
+    soong::builtin_tools::registry(tool_environment, &Arc::default(), None).map_err(broken)
 }

@@ -411,7 +411,7 @@ impl Tool for Placeless {
         async move {
             let context = ToolContext { artifact_service: None, ..context };
             seen.lock().unwrap().push(context.artifacts().err().unwrap().code);
-            let registry = ToolRegistry::with_builtins(&Default::default()).unwrap();
+            let registry = soong::builtin_tools::registry(&Default::default(), &Default::default(), None).unwrap();
             for (name, arguments) in [
                 ("create_artifact", json!({"name": "doc", "content": "x"})),
                 ("read_artifact", json!({"name": "doc"})),

@@ -7,7 +7,7 @@ use soong_protocol::{GoalStatus, GoalTree, Message, Role, Timestamp, TraceId};
 use world::{Ended, MAX_TURNS, Streamed, TestSession, add};
 
 use super::*;
-use crate::tool::{ToolRegistry, read::TestProject};
+use crate::{builtin_tools, tool::read::TestProject};
 
 fn called<'a>(ended: &'a Ended, name: &'a str) -> impl Iterator<Item = &'a ToolCall> {
     ended.messages.iter().flat_map(|message| &message.tool_calls).filter(move |call| call.name == name)
@@ -209,7 +209,11 @@ async fn run_ends_if_all_tools_fail() {
         let mut request = ModelRequest {
             system: vec!["You orchestrate.".into()],
             messages: vec![],
-            tools: ToolRegistry::with_builtins(&Default::default()).unwrap().specs().cloned().collect(),
+            tools: builtin_tools::registry(&Default::default(), &Default::default(), None)
+                .unwrap()
+                .specs()
+                .cloned()
+                .collect(),
             ..ModelRequest::default()
         };
         add(&mut request, Role::User, "Do it".to_owned());

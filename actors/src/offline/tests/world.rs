@@ -8,7 +8,10 @@ use serde_json::json;
 use soong_protocol::{GoalStatus, GoalTree, Message, Preset, Role, Timestamp, TraceId, builtin_presets};
 
 use super::super::*;
-use crate::tool::{ToolRegistry, read::TestProject};
+use crate::{
+    builtin_tools,
+    tool::{ToolRegistry, read::TestProject},
+};
 
 pub(super) const MAX_TURNS: usize = 25;
 
@@ -40,7 +43,7 @@ impl DeltaSink for Streamed {
 
 impl TestSession {
     pub(super) fn new(project: TestProject) -> Self {
-        let registry = ToolRegistry::with_builtins(&Default::default()).unwrap();
+        let registry = builtin_tools::registry(&Default::default(), &Default::default(), None).unwrap();
         Self {
             project,
             registry,

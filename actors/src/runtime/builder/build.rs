@@ -22,6 +22,7 @@ use super::RuntimeBuilder;
 use crate::{
     actor_base::{SINGLETON_ID, restart},
     actor_tree::ActorKind,
+    builtin_tools,
     gateways::{ModelFactory, ModelGateways, StartGateway},
     home_file,
     hook::Hooks,
@@ -195,12 +196,10 @@ impl RuntimeBuilder {
             permissions: config.permissions.clone(),
             environment: environment.clone(),
             home: Some(home.to_owned()),
-            skills: Arc::clone(&skills),
-            memory: Some(Arc::clone(&memory)),
         };
         let mut tools = match self.excludes_builtin_tools {
             true => ToolRegistry::default(),
-            false => ToolRegistry::with_builtins(&tool_environment).map_err(broken)?,
+            false => builtin_tools::registry(&tool_environment, &skills, Some(Arc::clone(&memory))).map_err(broken)?,
         };
         for tool in &self.tools {
             let name = tool.spec().name.clone();

@@ -9,6 +9,7 @@ use crate::tool::{
     ToolRegistry,
     project_path::tests::TestProject,
     web::tests::server::{Server, page},
+    webfetch::WebFetch,
 };
 
 fn tool_environment(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
@@ -85,7 +86,10 @@ fn permission_for_service_host_follows_settings() {
 #[test]
 fn arguments_are_validated_by_schema() {
     let base = Some("http://127.0.0.1:8888/".to_owned());
-    let registry = ToolRegistry::with_builtins(&tool_environment(base, NetworkPolicy::Ask, &[])).unwrap();
+    let tool_environment = tool_environment(base, NetworkPolicy::Ask, &[]);
+    let mut registry = ToolRegistry::new();
+    registry.register(Arc::new(WebSearch::new(&tool_environment))).unwrap();
+    registry.register(Arc::new(WebFetch::new(&tool_environment))).unwrap();
     for (tool, raw, fits) in [
         ("web_search", r#"{"query": "q"}"#, true),
         ("web_search", r#"{"query": "q", "limit": 20}"#, true),
