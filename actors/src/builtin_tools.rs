@@ -7,13 +7,11 @@ mod skill;
 
 use std::sync::Arc;
 
+use soong_tool::{PathPolicy, RegisterError, ToolEnvironment, ToolRegistry};
 #[cfg(feature = "web-tools")]
-use crate::tool::{web_search, webfetch};
-use crate::{
-    memory::MemoryFiles,
-    skill::Skills,
-    tool::{PathPolicy, RegisterError, ToolEnvironment, ToolRegistry},
-};
+use soong_web::{web_search, webfetch};
+
+use crate::{memory::MemoryFiles, skill::Skills};
 
 /// Makes a registry of the built-in tools.
 ///

@@ -6,7 +6,7 @@
 //!
 //! Pure: no clock, no I/O, no actor. The function that counts tokens is an argument.
 //!
-//! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens (`model/tokens.rs`), the
+//! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens (`soong_model::tokens`), the
 //! system prompt.
 
 mod compaction;

@@ -58,6 +58,7 @@ pub mod mcp;
 mod mcp;
 pub mod memory;
 mod metrics;
+pub mod model;
 pub mod offline;
 pub mod permission;
 pub mod preset;
@@ -87,7 +88,6 @@ pub use runtime::{
     Traces, Tree, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
-pub use soong_model as model;
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_sandbox as process;
 pub use soong_storage::{

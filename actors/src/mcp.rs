@@ -42,6 +42,7 @@ use std::{
 use ractor::{Actor, ActorCell, ActorId, ActorRef};
 use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig};
 use soong_text::Environment;
+use soong_tool::{RegisteredTool, ToolRegistry};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify, watch},
     time::Instant,
@@ -61,7 +62,6 @@ use crate::{
     actor_base::{Mailbox, SINGLETON_ID, restart},
     actor_tree::{ActorKind, ActorStatus},
     permission::missing_mcp_tools,
-    tool::{RegisteredTool, ToolRegistry},
 };
 
 /// State of a server.

@@ -3,15 +3,11 @@
 //! Permissions granted for a session are kept in memory, until the process that owns the home exits. Elsewhere: which
 //! access of a call requires permission (the tools), permission requests and their decisions (`run/approvals.rs`).
 
-mod command;
 mod grant;
 mod names;
 
 use std::{path::Path, sync::Arc};
 
-use command::{CommandPattern, Rules};
-
-pub(crate) use command::{CommandVerdict, session_scope};
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
 pub use grant::{Grant, GrantError};
@@ -24,6 +20,7 @@ use soong_protocol::{
     AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, RunSettings,
     Scope, SessionId,
 };
+use soong_tool::command::{CommandPattern, CommandVerdict, Rules};
 
 /// The tool that runs commands.
 const BASH: &str = "bash";
@@ -189,7 +186,7 @@ impl Permissions {
             session: &scopes,
             denied: &denied.chain(&denied_programs).collect::<Vec<_>>(),
         };
-        command::decide(&demand.target, &project.to_string_lossy(), rules)
+        soong_tool::command::decide(&demand.target, &project.to_string_lossy(), rules)
     }
 
     /// Whether a permission granted for the session covers a call.

@@ -14,12 +14,12 @@ use std::{
 use dashmap::DashMap;
 use soong_protocol::ErrorCode;
 use soong_text::{fence_around, strip_invisible};
+use soong_tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text};
 
 use crate::{
     front_matter::FrontMatter,
     home_file,
     skill::{self, Skill, SkillOrigin, Skills},
-    tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text},
 };
 
 /// Files for project notes; the first usable one is read.

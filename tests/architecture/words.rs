@@ -33,15 +33,16 @@ const ALLOWED: [&str; 2] = ["told apart", "going on the"];
 
 /// Files with descriptions that models read, which are written for them.
 const FOR_MODELS: [&str; 4] = [
-    "actors/src/tool/edit.rs",
-    "actors/src/tool/web_search.rs",
+    "actors/tool/src/edit.rs",
+    "actors/web/src/web_search.rs",
     "actors/src/builtin_tools/experience.rs",
-    "actors/src/tool/schema.rs",
+    "actors/tool/src/schema.rs",
 ];
 
 /// Folders and files whose strings are mainly prompts, tool descriptions and tool results.
-const PROMPTS: [&str; 13] = [
-    "actors/src/tool",
+const PROMPTS: [&str; 14] = [
+    "actors/tool/src",
+    "actors/web/src",
     "actors/src/builtin_tools",
     "actors/src/context",
     "actors/src/memory",

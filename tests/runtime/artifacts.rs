@@ -21,7 +21,7 @@ use soong::{
         fault::{Fault, FaultPlan, FaultStore},
         store::StoreError,
     },
-    tool::{Tool, ToolContext, ToolOutput, ToolRegistry, ToolResult},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
 use crate::support::{

@@ -2,7 +2,7 @@
 //! sessions share it.
 //!
 //! The gateway alone, with hundreds of calls, crashes and interrupted calls, is tested in
-//! `actors/src/model/gateway/tests.rs`. Here, it serves whole runs.
+//! `actors/src/gateway/tests.rs`. Here, it serves whole runs.
 
 use std::{
     collections::VecDeque,

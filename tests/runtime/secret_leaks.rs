@@ -2,7 +2,7 @@
 //! sent or returned data (SAFE-1, issue 7).
 //!
 //! Every component that produces text in these tests discloses all secrets, on every path into the store. Then
-//! everything is searched. Elsewhere: how a text is redacted (`actors/src/redaction/tests.rs`), and the output of the
+//! everything is searched. Elsewhere: how a text is redacted (`actors/text/src/redaction/tests.rs`), and the output of the
 //! command line.
 
 mod leaks;

@@ -1,82 +1,16 @@
 //! Changes to a text, and how they are applied. No I/O; the clock is read only to limit the search.
 //!
-//! Elsewhere: how a changed text is stored (`store/edit.rs`), finding the passage that a change names (`matcher.rs`).
+//! Elsewhere: how a changed text is stored (`store/edit.rs`), finding the passage that a change names (`soong_match`).
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use soong_protocol::{
-    Artifact, ArtifactSnapshot, ArtifactSource, EffectId, ErrorCode, ErrorInfo, MatchLayer, Provenance, Splice,
-    UpdateType,
-};
+use soong_protocol::{Artifact, ErrorCode, ErrorInfo, MatchLayer, Splice, UpdateType};
+use soong_tool::artifact::{Change, Edited, is_text};
 
-use super::{content::is_text, matcher, not_found};
+use super::not_found;
 
 /// Maximum duration of the search for the text to be replaced (ART-7).
 const MATCH_LIMIT: Duration = Duration::from_millis(500);
-
-/// A change to a text.
-#[derive(Debug, Clone)]
-pub enum Change {
-    /// Creates the artifact. Fails with `artifact_exists` if it exists.
-    Create {
-        /// The whole text.
-        content: String,
-        /// MIME type of a text.
-        content_type: String,
-        /// Title for users. Empty: the name.
-        title: String,
-    },
-    /// Replaces the passage that matches `old` (ART-7).
-    Update {
-        /// The passage to find.
-        old: String,
-        /// Its replacement.
-        new: String,
-    },
-    /// Replaces the whole text.
-    Rewrite {
-        /// The whole text.
-        content: String,
-    },
-}
-
-/// A request to edit a text.
-#[derive(Debug, Clone)]
-pub struct EditRequest {
-    /// Name of the artifact, with the prefix `user:` for the user scope.
-    pub key: String,
-    /// The change.
-    pub change: Change,
-    /// Kind of producer.
-    pub source: ArtifactSource,
-    /// Run, call and trace that produced the edit.
-    pub provenance: Provenance,
-    /// The tool call that makes the edit; `None` for clients. A repeated request with the same effect returns the first
-    /// result.
-    pub effect: Option<EffectId>,
-}
-
-/// The result of an edit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Edited {
-    /// The artifact after the edit.
-    pub artifact: Artifact,
-    /// Type of the change.
-    pub update_type: UpdateType,
-    /// Layer of the matcher that found the replaced passage; absent if the whole text was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layer: Option<MatchLayer>,
-    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent if the whole text was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub similarity: Option<f64>,
-    /// Passage that was replaced; absent if the whole text was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaced: Option<String>,
-    /// Content after the edit. `None` if the edit was recorded earlier and others followed.
-    #[serde(skip)]
-    pub snapshot: Option<ArtifactSnapshot>,
-}
 
 /// The result of applying a change to a text.
 pub(super) struct Applied {
@@ -124,7 +58,7 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
         (Change::Rewrite { content }, Some(before)) => Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite)),
         (Change::Update { old, new }, Some(before)) => {
             let start = Instant::now();
-            let found = matcher::find(before, old, &mut || start.elapsed() > MATCH_LIMIT)
+            let found = soong_match::find(before, old, &mut || start.elapsed() > MATCH_LIMIT)
                 .map_err(|error| ErrorInfo::new(error.code(), format!("{key:?}: {error}")))?;
             let splice =
                 Splice { start: found.range.start as u64, removed: found.range.len() as u64, inserted: new.clone() };

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{Artifact, ArtifactScope, ErrorCode, ErrorInfo, SessionId};
+use soong_tool::artifact::content;
 
-use super::{ArtifactReader, content};
+use super::ArtifactReader;
 
 /// An artifact with its current text.
 #[derive(Debug)]

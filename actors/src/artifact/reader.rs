@@ -16,10 +16,9 @@ use soong_storage::{
     store::StoreError,
 };
 use soong_text::Environment;
+use soong_tool::artifact::{ArtifactOwner, Loaded};
 
-#[cfg(feature = "docx")]
-use super::content;
-use super::{ArtifactOwner, Loaded, not_found};
+use super::not_found;
 use crate::store_reader::{DATABASE, StoreReader};
 
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.
@@ -91,11 +90,11 @@ impl ArtifactReader {
         };
         let loaded = self.find(place, key, Some(last.version)).await?;
         let title = loaded.artifact.title.clone();
-        let is_markdown = content::is_markdown(&loaded.content_type);
+        let is_markdown = soong_docx::is_markdown(&loaded.content_type);
         let text = loaded.text().await?;
         let written = tokio::task::spawn_blocking(move || {
-            let text = if is_markdown { text } else { content::fenced(&text) };
-            super::docx(&title, &text)
+            let text = if is_markdown { text } else { soong_docx::fenced(&text) };
+            soong_docx::docx(&title, &text)
         });
         let written = written.await;
         written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?

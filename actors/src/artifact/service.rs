@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, Loaded, Save};
+use soong_tool::artifact::{EditRequest, Edited};
 use tokio_util::task::TaskTracker;
 
-use super::{ArtifactOwner, ArtifactService, ArtifactStore, Cleanup, CleanupReport, Loaded, Save};
-use crate::artifact::change::{EditRequest, Edited};
+use super::{ArtifactStore, Cleanup, CleanupReport};
 
 /// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed even if the caller
 /// drops its future.

@@ -34,15 +34,19 @@ use soong_storage::{
     store::{Append, StoreError},
 };
 use soong_text::Redactor;
+use soong_tool::artifact::{
+    ArtifactOwner, Content, IfExists, Loaded, Save,
+    content::{self, is_text},
+};
+use soong_tool::artifact::{Change, EditRequest, Edited};
 
 use super::{
-    ArtifactOwner, ArtifactReader, Content, IfExists, Loaded, Save,
-    content::{self, is_text},
+    ArtifactReader,
     inventory::Inventories,
     working_set::{DocumentAccess, WorkingSets},
 };
 use crate::artifact::change::already_exists;
-use crate::artifact::change::{Change, EditRequest, Edited};
+
 use crate::{clock::now, journal::JournalHandle, store_reader::StoreReader};
 
 /// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of

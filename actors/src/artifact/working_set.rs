@@ -18,11 +18,12 @@ use ractor::{ActorId, ActorRef};
 use soong_protocol::{Artifact, ArtifactScope, ErrorInfo, SessionId};
 use tokio::sync::oneshot;
 
-use super::{ArtifactReader, change::Edited, document::Document, inventory::Inventories};
+use super::{ArtifactReader, document::Document, inventory::Inventories};
 use crate::{
     actor_base::{Mailbox, closing},
     journal::JournalHandle,
 };
+use soong_tool::artifact::Edited;
 
 /// Maximum number of attempts of a request if the set or its supervisor crashes; more than the permitted restarts.
 const MAX_ATTEMPTS: usize = 8;

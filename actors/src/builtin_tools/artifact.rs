@@ -9,12 +9,9 @@ mod write;
 pub(crate) use list::ListArtifacts;
 pub(crate) use read::ReadArtifact;
 use soong_protocol::MatchLayer;
+use soong_tool::artifact::{ArtifactOwner, Edited};
+use soong_tool::{ToolContext, ToolOutput};
 pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
-
-use crate::{
-    artifact::{ArtifactOwner, Edited},
-    tool::{ToolContext, ToolOutput},
-};
 
 /// Maximum length of the replaced text that a result repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;

@@ -11,15 +11,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
 use soong_text::strip_invisible;
-
-use crate::{
-    memory::{MemoryFiles, matching, normalize_tags},
-    tool::{
-        Tool, ToolContext, ToolOutput, ToolResult, arguments,
-        project_path::{OutputPage, blocking},
-        schema_of,
-    },
+use soong_tool::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    project_path::{OutputPage, blocking},
+    schema_of,
 };
+
+use crate::memory::{MemoryFiles, matching, normalize_tags};
 
 /// Maximum number of experiences that are shown.
 const MAX_SHOWN: usize = 20;

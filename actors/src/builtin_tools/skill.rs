@@ -10,12 +10,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::ToolSpec;
+use soong_tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project_path::blocking, schema_of};
 
-use crate::{
-    project_instructions::ProjectInstructions,
-    skill::Skills,
-    tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project_path::blocking, schema_of},
-};
+use crate::{project_instructions::ProjectInstructions, skill::Skills};
 
 /// The tool `skill`.
 pub(super) struct LoadSkill {

@@ -17,11 +17,11 @@ use rmcp::{
     service::{NotificationContext, RequestContext},
 };
 use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_tool::Progress;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{stdio::MAX_LINE_BYTES, tool_list::sanitize};
-use crate::tool::Progress;
 
 /// Protocol version to request: the newest one that starts with `initialize`, which all servers support.
 const PROTOCOL: ProtocolVersion = ProtocolVersion::V_2025_11_25;

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_tool::RegisteredTool;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     message::McpServerMsg,
     tool,
 };
-use crate::{actor_base::Mailbox, tool::RegisteredTool};
+use crate::actor_base::Mailbox;
 
 /// The task and its handles.
 pub(super) struct ConnectionTask {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ractor::{ActorCell, ActorId, SpawnErr};
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
 use soong_text::Environment;
+use soong_tool::ToolRegistry;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{actor_tree::ActorTree, tool::ToolRegistry};
+use crate::actor_tree::ActorTree;
 
 /// The built-in tools, and the names of the configured servers, none of which is available.
 pub(crate) struct McpServers {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{client::ServerClient, connection::ConnectionError};
-use crate::tool::RegisteredTool;
+use soong_tool::RegisteredTool;
 
 /// Mailbox of the actor of an MCP server.
 pub(super) enum McpServerMsg {

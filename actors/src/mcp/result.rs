@@ -7,9 +7,9 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_text::strip_invisible;
+use soong_tool::{ToolOutput, ToolResult};
 
 use super::tool_list::sanitize;
-use crate::tool::{ToolOutput, ToolResult};
 
 /// Maximum size of the output, in bytes. What the run shows of it is limited separately.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;

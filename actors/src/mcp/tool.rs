@@ -14,6 +14,7 @@ use rmcp::{
 };
 use serde_json::Value;
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
+use soong_tool::{RegisterError, RegisteredTool, Tool, ToolContext, ToolResult};
 
 use super::{
     Server,
@@ -21,7 +22,6 @@ use super::{
     result,
     tool_list::ListedTool,
 };
-use crate::tool::{RegisterError, RegisteredTool, Tool, ToolContext, ToolResult};
 
 /// A tool of an MCP server.
 struct McpTool {

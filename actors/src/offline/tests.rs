@@ -4,10 +4,11 @@ mod world;
 
 use serde_json::json;
 use soong_protocol::{GoalStatus, GoalTree, Message, Role, Timestamp, TraceId};
+use soong_tool::testing::TestProject;
 use world::{Ended, MAX_TURNS, Streamed, TestSession, add};
 
 use super::*;
-use crate::{builtin_tools, tool::read::TestProject};
+use crate::builtin_tools;
 
 fn called<'a>(ended: &'a Ended, name: &'a str) -> impl Iterator<Item = &'a ToolCall> {
     ended.messages.iter().flat_map(|message| &message.tool_calls).filter(move |call| call.name == name)

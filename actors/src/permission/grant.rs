@@ -14,11 +14,9 @@ use std::{
 };
 
 use soong_protocol::{AccessRequest, McpConfig, Scope};
+use soong_tool::command::{CommandPattern, exact_patterns};
 
-use super::{
-    BASH,
-    command::{CommandPattern, exact_patterns},
-};
+use super::BASH;
 use crate::suggestion;
 
 /// Scope of a grant for unconfined calls.

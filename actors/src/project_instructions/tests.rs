@@ -3,10 +3,9 @@
 use std::fs;
 
 use super::*;
-use crate::{
-    skill::Skills,
-    tool::{ToolEnvironment, project_for_tests::TestProject},
-};
+use soong_tool::{ToolEnvironment, testing::TestProject};
+
+use crate::skill::Skills;
 
 fn read(project: &TestProject) -> ProjectInstructions {
     ProjectInstructions::read(&PathPolicy::new(&ToolEnvironment::default()), &project.path())

@@ -15,6 +15,7 @@ use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunSettings, ToolSpec, TraceId,
 };
 use soong_text::Redactor;
+use soong_tool::ToolRegistry;
 
 use crate::{
     gateways::ModelGateways,
@@ -28,7 +29,6 @@ use crate::{
         spec::{AuxiliaryModel, Catalog, OfferedTools, ParentLink, RunIdentity, RunLimits, RunSpec},
     },
     skill::{self, Skill, Skills},
-    tool::ToolRegistry,
 };
 
 /// Computes the [`RunSpec`] of runs.

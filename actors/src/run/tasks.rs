@@ -22,6 +22,8 @@ use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, TraceId, Write};
 use soong_storage::store::Append;
 use soong_text::Redactor;
+use soong_tool::ToolOutput;
+use soong_tool::artifact::ArtifactOwner;
 use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -31,7 +33,7 @@ use tracing::Instrument;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
-    artifact::{ArtifactOwner, ArtifactStore},
+    artifact::ArtifactStore,
     hook::{HookInput, HookResult},
     journal::JournalHandle,
     memory::{Changes, MemoryFiles},
@@ -57,7 +59,6 @@ use crate::{
         },
     },
     store_reader::StoreReader,
-    tool::ToolOutput,
 };
 
 /// The handles that the tasks of runs use.

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use soong_protocol::{Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorInfo, SessionId};
+use soong_tool::artifact::{
+    ArtifactOwner, ArtifactService, Change, Content, EditRequest, Edited, IfExists, Loaded, Save,
+};
 
 use super::Runtime;
-use crate::artifact::{
-    ArtifactHandle, ArtifactOwner, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited,
-    IfExists, Loaded, Save, not_found,
-};
+use crate::artifact::{ArtifactHandle, Cleanup, CleanupReport, not_found};
 
 /// Artifacts of a home: see [`Runtime::artifacts`].
 #[derive(Debug, Clone, Copy)]

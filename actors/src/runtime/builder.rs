@@ -10,13 +10,13 @@ use soong_model::Model;
 use soong_protocol::{Config, ErrorInfo, Permission, Preset};
 use soong_storage::{fault::FaultPlan, sqlite::SqliteStore, store::Store};
 use soong_text::Environment;
+use soong_tool::Tool;
 
 use super::recovery::RecoveryPolicy;
 use crate::{
     fault::{FaultHook, Faults, plan_from_env},
     permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},
     task_journal::TaskPlace,
-    tool::Tool,
 };
 
 /// Builder of a [`Runtime`](crate::Runtime).

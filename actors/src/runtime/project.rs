@@ -1,13 +1,12 @@
 //! Project folders of new sessions: how they are resolved, and which ones are rejected.
 //!
-//! Elsewhere: what tools can reach in them (`tool/path_policy.rs`).
+//! Elsewhere: what tools can reach in them (`soong_tool::PathPolicy`).
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo};
-
-use crate::tool::kernel_files;
+use soong_tool::kernel_files;
 
 /// Resolves a project directory: follows symlinks once; for a file, returns its parent (RT-2).
 pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {

@@ -11,11 +11,11 @@ use soong_protocol::{
     UpdateType, Write,
 };
 use soong_storage::blob::version_path;
+use soong_tool::artifact::content::{self, is_text};
 
 use crate::{
     artifact::{
         ArtifactStore,
-        content::{self, is_text},
         reader::{file_is_missing, unreadable},
         store::{saved_event, store_error},
     },

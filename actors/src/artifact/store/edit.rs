@@ -10,12 +10,15 @@ use soong_protocol::{
     Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, EffectId, ErrorCode, ErrorInfo, Provenance,
     SessionId, TraceId,
 };
+use soong_tool::artifact::{
+    Change, Content, EditRequest, Edited, IfExists, Save,
+    content::{self},
+};
 
 use crate::{
     artifact::{
-        ArtifactStore, Content, IfExists, Save,
-        change::{Applied, Change, EditRequest, Edited, already_exists, apply},
-        content::{self},
+        ArtifactStore,
+        change::{Applied, already_exists, apply},
         document::Document,
         not_found,
         store::{Precondition, PutRequest},

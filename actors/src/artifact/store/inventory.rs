@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use soong_protocol::{ArtifactScope, ErrorInfo, SessionId};
+use soong_tool::artifact::ArtifactOwner;
 
 use crate::artifact::{
-    ArtifactOwner, ArtifactStore, PLAN,
+    ArtifactStore, PLAN,
     inventory::{MAX_LINES, render},
 };
 

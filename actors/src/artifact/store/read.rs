@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{Artifact, ArtifactScope, ErrorInfo};
+use soong_tool::artifact::content;
 
-use crate::artifact::{ArtifactStore, content, document::Document};
+use crate::artifact::{ArtifactStore, document::Document};
 
 impl ArtifactStore {
     /// Returns an artifact of a scope by name or id, or `None` if it does not exist.

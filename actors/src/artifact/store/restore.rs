@@ -13,11 +13,9 @@ use soong_protocol::{
     RunId, SessionId, Splice, TraceId, UpdateType, Write,
 };
 use soong_storage::store::ChangedDocument;
+use soong_tool::artifact::{Edited, content};
 
-use crate::{
-    artifact::{ArtifactStore, change::Edited, content},
-    clock::now,
-};
+use crate::{artifact::ArtifactStore, clock::now};
 
 /// Edits that restore documents to an earlier state.
 #[derive(Debug, Default)]

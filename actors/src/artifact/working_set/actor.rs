@@ -23,6 +23,7 @@ use soong_storage::{
     store::{Append, StoreError},
     writer::AppendCallback,
 };
+use soong_tool::artifact::Edited;
 use tokio::sync::oneshot;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -31,7 +32,6 @@ use crate::{
     actor_base::Mailbox,
     actor_tree::ActorStatus,
     artifact::{
-        change::Edited,
         document::Document,
         working_set::{ArtifactStoreSupervisorMsg, DocumentAccess, idle},
     },

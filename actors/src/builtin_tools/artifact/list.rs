@@ -3,9 +3,9 @@
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
 use soong_protocol::ToolSpec;
+use soong_tool::{Tool, ToolContext, ToolOutput, ToolResult};
 
 use super::artifact_owner;
-use crate::tool::{Tool, ToolContext, ToolOutput, ToolResult};
 
 /// The tool `list_artifacts`.
 pub(crate) struct ListArtifacts(ToolSpec);

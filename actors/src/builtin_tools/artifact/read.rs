@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_model::tokens::estimate_tokens;
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use soong_tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments};
 
 use super::artifact_owner;
-use crate::tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments};
 
 /// Space that a page reserves for the line that says how to continue, in bytes.
 const FOOTER_BYTES: usize = 128;

@@ -4,12 +4,11 @@ use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
+use soong_tool::artifact::{Change, EditRequest};
+use soong_tool::{Tool, ToolContext, ToolResult, arguments};
 
 use super::{artifact_owner, edit_output};
-use crate::{
-    artifact::{Change, EditRequest, PLAN},
-    tool::{Tool, ToolContext, ToolResult, arguments},
-};
+use crate::artifact::PLAN;
 
 /// Description of artifact names in the tool schemas.
 const NAME_DESCRIPTION: &str = "such as report; user:NAME is seen from all sessions of the user.";

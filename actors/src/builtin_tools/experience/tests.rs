@@ -3,12 +3,10 @@
 use serde_json::json;
 use soong_protocol::{Config, Timestamp};
 use soong_text::Environment;
+use soong_tool::testing::TestProject;
 
 use super::*;
-use crate::{
-    memory::{Changes, NewExperience},
-    tool::project_path::tests::TestProject,
-};
+use crate::memory::{Changes, NewExperience};
 
 #[tokio::test]
 async fn experiences_are_found_by_tags() {

@@ -4,9 +4,9 @@ use std::fs;
 
 use serde_json::json;
 use soong_protocol::ErrorCode;
+use soong_tool::testing::TestProject;
 
 use super::*;
-use crate::tool::project_path::tests::TestProject;
 
 #[tokio::test]
 async fn skill_is_loaded_by_name() {

@@ -6,12 +6,10 @@ use std::{collections::BTreeMap, sync::Mutex};
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::json;
 use soong_protocol::{GoalStatus, GoalTree, Message, Preset, Role, Timestamp, TraceId, builtin_presets};
+use soong_tool::{ToolRegistry, testing::TestProject};
 
 use super::super::*;
-use crate::{
-    builtin_tools,
-    tool::{ToolRegistry, read::TestProject},
-};
+use crate::builtin_tools;
 
 pub(super) const MAX_TURNS: usize = 25;
 

@@ -71,7 +71,7 @@ pub(crate) enum MemoryInput {
 #[derive(Debug)]
 pub(crate) enum ToolInput {
     /// The call ended.
-    Ended { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
+    Ended { id: String, result: Box<soong_tool::ToolResult>, duration_ms: u64 },
     /// Hooks allow a call that the run answers itself.
     HooksPassed { id: String },
     /// The settings of the sub-trace that the call continues were read.

@@ -6,8 +6,9 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_text::find_json;
+use soong_tool::violations;
 
-use crate::{memory::reflection_schema, tool::violations};
+use crate::memory::reflection_schema;
 
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {

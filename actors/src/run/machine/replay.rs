@@ -15,14 +15,12 @@ use soong_protocol::{
     ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, PermissionDecision, QuestionId,
     RunId, Stats, SubAgentEvent, Timestamp, TraceId,
 };
+use soong_tool::ToolOutput;
 
-use crate::{
-    run::machine::{
-        rewind::RewindPlan,
-        spec::RunSpec,
-        state::{RunState, phase::Phase},
-    },
-    tool::ToolOutput,
+use crate::run::machine::{
+    rewind::RewindPlan,
+    spec::RunSpec,
+    state::{RunState, phase::Phase},
 };
 
 /// The stored rows from which a run is rebuilt.

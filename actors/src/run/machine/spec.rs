@@ -9,12 +9,12 @@ use soong_protocol::{
     ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 use soong_text::Redactor;
+use soong_tool::ToolRegistry;
 
 use crate::{
     hook::Hooks,
     run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning_tool},
     skill::Skills,
-    tool::ToolRegistry,
 };
 
 /// The fixed settings of a run, resolved from its row and the configuration.

@@ -17,13 +17,14 @@ use soong_protocol::{
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
 use soong_text::Redactor;
+use soong_tool::command::CommandVerdict;
+use soong_tool::{Tool, ToolContext};
 
 use crate::{
     clock::now,
-    permission::{CommandVerdict, Permissions, UNCONFINED, exact_grants, fingerprint},
+    permission::{Permissions, UNCONFINED, exact_grants, fingerprint},
     run::machine::{effect::ToolCallTask, inline, spec::RunSpec},
     store_reader::StoreReader,
-    tool::{Tool, ToolContext},
 };
 
 /// Name of the tool that reads files.

@@ -11,6 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
+use soong_tool::ToolResult;
 
 use crate::{
     actor_base::Lifetime,
@@ -23,7 +24,6 @@ use crate::{
         },
         registry::{RunRegistry, entry::RunEntry},
     },
-    tool::ToolResult,
 };
 
 fn run_input(spec: &RunSpec, event: HookPoint) -> HookInput {

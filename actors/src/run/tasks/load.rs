@@ -9,16 +9,16 @@ use soong_protocol::{
     RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
+use soong_tool::ToolOutput;
+use soong_tool::artifact::Edited;
 
 use crate::{
-    artifact::Edited,
     run::machine::{
         replay::{StoredRun, added_sequences},
         rewind::RewindPlan,
         tools::is_spawning_tool,
     },
     store_reader::StoreReader,
-    tool::ToolOutput,
 };
 
 /// Reads the settings of the last run of a sub-trace.

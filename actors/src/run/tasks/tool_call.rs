@@ -8,6 +8,7 @@ use std::{
 
 use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
 use soong_text::{Redactor, StreamRedactor};
+use soong_tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -27,7 +28,6 @@ use crate::{
         },
     },
     store_reader::StoreReader,
-    tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
 /// The outcome of an attempt to run a call.

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
+use soong_tool::{ToolContext, ToolOutput};
 
 use crate::{
-    artifact::{ArtifactOwner, ArtifactService, ArtifactStore, Save},
+    artifact::ArtifactStore,
     run::machine::{
         inline::{InlineLimits, head, preview, reference_text},
         spec::RunSpec,
     },
-    tool::{ToolContext, ToolOutput},
 };
 
 /// Minimum size of an output that is stored because of its size, in bytes. A reference would be longer than a smaller

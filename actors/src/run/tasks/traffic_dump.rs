@@ -8,10 +8,11 @@ use serde_json::json;
 use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorInfo, Provenance};
 use soong_text::Redactor;
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    artifact::{ArtifactHandle, ArtifactOwner, ArtifactService, ArtifactStore, Save},
+    artifact::{ArtifactHandle, ArtifactStore},
     run::machine::spec::RunSpec,
 };
 

@@ -16,6 +16,7 @@ use soong_storage::{
     store::{SessionDeletion, Store, StoreError},
 };
 use soong_text::{Environment, Redactor};
+use soong_tool::{PathPolicy, ToolEnvironment, ToolRegistry};
 use tokio::sync::oneshot;
 
 use super::RuntimeBuilder;
@@ -44,7 +45,6 @@ use crate::{
     session::{SessionServices, SessionSupervisorMsg},
     skill::Skills,
     store_reader::DATABASE,
-    tool::{PathPolicy, ToolEnvironment, ToolRegistry},
 };
 
 impl RuntimeBuilder {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use soong_protocol::ArtifactRef;
-
-use crate::tool::ToolOutput;
+use soong_tool::ToolOutput;
 
 /// The documents that a run has edited, and whether the edits are stored.
 #[derive(Default)]

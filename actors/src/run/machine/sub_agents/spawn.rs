@@ -69,7 +69,7 @@ impl Transition<'_, '_> {
         arguments: Value,
         before: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
-        let request: AgentArguments = crate::tool::arguments(arguments)?;
+        let request: AgentArguments = soong_tool::arguments(arguments)?;
         let (mode, tasks) = match request.task {
             OneOrMany::One(task) => (ChildMode::Delegate, vec![task]),
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
@@ -115,7 +115,7 @@ impl Transition<'_, '_> {
         arguments: Value,
         before: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
-        let request: EvaluateArguments = crate::tool::arguments(arguments)?;
+        let request: EvaluateArguments = soong_tool::arguments(arguments)?;
         if let (Some(id), None) = (&request.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), ChildMode::Evaluate);
         }

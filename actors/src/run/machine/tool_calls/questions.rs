@@ -13,18 +13,16 @@ use soong_protocol::{
     Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, QuestionId, RunEvent, SubAgentEvent,
     ToolCall,
 };
+use soong_tool::{ToolOutput, ToolResult};
 
-use crate::{
-    run::machine::{
-        outcome::one_line,
-        state::{
-            RunState,
-            calls::{CallState, OpenCall},
-            phase::Phase,
-        },
-        transition::Transition,
+use crate::run::machine::{
+    outcome::one_line,
+    state::{
+        RunState,
+        calls::{CallState, OpenCall},
+        phase::Phase,
     },
-    tool::{ToolOutput, ToolResult},
+    transition::Transition,
 };
 
 /// Value of `for` in a `waiting` event if the run waits for an answer, or for an answer and a permission.
@@ -78,7 +76,7 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Records the question of a tool call. The call stays open until the question is answered.
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
-        let request: AskArguments = crate::tool::arguments(arguments)?;
+        let request: AskArguments = soong_tool::arguments(arguments)?;
         if request.question.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
         }

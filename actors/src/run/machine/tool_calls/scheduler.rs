@@ -12,6 +12,7 @@ use soong_protocol::{
     ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, PermissionId, Role, RunSettings,
     RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
+use soong_tool::{ToolOutput, ToolResult, redacted, with_note};
 
 use crate::{
     hook::HookPoint,
@@ -27,7 +28,6 @@ use crate::{
         tools::{OneOrMany, is_internal_tool},
         transition::Transition,
     },
-    tool::{ToolOutput, ToolResult, redacted, with_note},
 };
 
 #[derive(Deserialize)]
@@ -387,7 +387,7 @@ impl Transition<'_, '_> {
     }
 
     fn run_goal(&mut self, arguments: Value) -> ToolResult {
-        let request: GoalArguments = crate::tool::arguments(arguments)?;
+        let request: GoalArguments = soong_tool::arguments(arguments)?;
         let to_error = |error: soong_protocol::GoalError| {
             let code = match error {
                 soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,

@@ -1,8 +1,0 @@
-//! Tests of the parts of the web tools, against servers on this machine only.
-
-mod address;
-mod client;
-mod media;
-mod page;
-mod policy;
-pub(in crate::tool) mod server;

@@ -1,0 +1,265 @@
+//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, and the registry (TOOL-1).
+//!
+//! Independent of the actors: a tool states which access a call requires, receives a context and arguments that fit its
+//! schema, and returns a result. The run decides which calls run in parallel (TOOL-3). The permission policy decides
+//! whether a call may run (PERM-1).
+
+pub mod artifact;
+pub mod bash;
+mod coercion;
+pub mod command;
+mod diff;
+pub mod edit;
+mod function;
+pub mod glob;
+pub mod grep;
+mod guarded;
+pub mod kernel_files;
+pub mod list_files;
+mod path_policy;
+pub mod project_path;
+mod project_tools;
+pub mod read;
+mod redaction;
+mod registry;
+mod safe_fs;
+mod schema;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod walk;
+pub mod write;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub use coercion::with_note;
+pub use function::{FunctionTool, ToolError, function};
+use futures::future::BoxFuture;
+pub use path_policy::PathPolicy;
+pub use redaction::redacted;
+pub use registry::violations;
+pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
+pub use safe_fs::{list_dir_names, read_text};
+pub use schema::schema_of;
+use serde_json::Value;
+use soong_protocol::{
+    AccessRequest, ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId,
+    ToolSpec, ToolsConfig, TraceId,
+};
+use soong_text::Environment;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::artifact::ArtifactService;
+
+/// Configuration of the runtime that the built-in tools use.
+#[derive(Debug, Clone, Default)]
+pub struct ToolEnvironment {
+    /// Limits of tools.
+    pub tools: ToolsConfig,
+    /// Permission configuration.
+    pub permissions: PermissionsConfig,
+    /// Source of the environment variables that commands and services receive.
+    pub environment: Environment,
+    /// Home directory of the runtime. No tool can access its files, even if the home is inside a project.
+    pub home: Option<PathBuf>,
+}
+
+/// Reports what a running call is doing. Reports are shown live and are not stored.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<dyn Fn(String) + Send + Sync>>);
+
+impl Progress {
+    /// Makes a reporter that passes each text to the given function.
+    pub fn new(on_progress: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(on_progress)))
+    }
+
+    /// Reports a text. A report also counts as a sign of life (RUN-7).
+    pub fn report(&self, text: impl Into<String>) {
+        if let Some(on_progress) = &self.0 {
+            on_progress(text.into());
+        }
+    }
+}
+
+/// Context of a tool call: everything that the tool can read and use during the call.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The session.
+    pub session_id: SessionId,
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The run.
+    pub run_id: RunId,
+    /// User that owns the run.
+    pub uid: Arc<str>,
+    /// Turn that requested the call, from 1. Run, turn and call together identify the effect (DUR-4).
+    pub turn: u32,
+    /// Sequence number of the message that requested the call.
+    pub message_sequence: Option<u64>,
+    /// The call.
+    pub tool_call_id: String,
+    /// The focused goal.
+    pub goal_id: Option<GoalId>,
+    /// The session's project directory; absolute, symlinks resolved.
+    pub project_dir: Arc<Path>,
+    /// Maximum output that a model reads in full, in bytes. A larger output is stored as an artifact, unless the tool
+    /// pages its output.
+    pub output_limit_bytes: usize,
+    /// The same limit in estimated tokens.
+    pub output_limit_tokens: u64,
+    /// Triggered when the run is cancelled. The future of the tool is dropped as well, so only blocking code needs to
+    /// check it.
+    pub cancel: CancellationToken,
+    /// Access that was granted to the call; `None` if it required no permission.
+    pub granted_access: Option<AccessRequest>,
+    /// Reports what the call is doing.
+    pub progress: Progress,
+    /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
+    /// the call is reported after they have finished.
+    pub cleanup_tasks: TaskTracker,
+    /// Service that saves and loads artifacts; `None` if none is configured. See [`Self::artifacts`].
+    pub artifact_service: Option<Arc<dyn ArtifactService>>,
+}
+
+impl ToolContext {
+    /// Returns the service that saves and loads artifacts, or `config_error` if none is configured.
+    pub fn artifacts(&self) -> Result<&Arc<dyn ArtifactService>, ErrorInfo> {
+        self.artifact_service.as_ref().ok_or_else(|| {
+            let message = "no artifact service is configured: this tool cannot save or load artifacts";
+            ErrorInfo::new(ErrorCode::ConfigError, message)
+        })
+    }
+}
+
+/// Successful result of a tool call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    /// Short title for users.
+    pub title: String,
+    /// Output for the model.
+    pub output: String,
+    /// Text about the output that is kept for later turns, stored in addition to the output. See
+    /// [`Self::include_output_only_once`].
+    pub long_term_memory: Option<String>,
+    /// Whether the model reads `output` only in the next turn, and from then on `long_term_memory`, or the title if
+    /// that is `None` (ART-9).
+    pub include_output_only_once: bool,
+    /// Whether `output` is stored as an artifact even if it is short. The model then reads its first and last part
+    /// (ART-9).
+    pub store_output: bool,
+    /// Artifact that the call stored.
+    pub artifact_ref: Option<ArtifactRef>,
+    /// Content of the artifact after the call has written it (ART-10).
+    pub artifact_snapshot: Option<ArtifactSnapshot>,
+    /// Names of the artifacts that the call wrote, with their versions.
+    pub artifact_delta: BTreeMap<String, u64>,
+}
+
+impl ToolOutput {
+    /// Makes an output that consists of text only.
+    pub fn text(title: impl Into<String>, output: impl Into<String>) -> Self {
+        Self { title: title.into(), output: output.into(), ..Self::default() }
+    }
+}
+
+impl From<String> for ToolOutput {
+    fn from(output: String) -> Self {
+        Self { output, ..Self::default() }
+    }
+}
+
+impl From<&str> for ToolOutput {
+    fn from(output: &str) -> Self {
+        output.to_owned().into()
+    }
+}
+
+impl From<Value> for ToolOutput {
+    fn from(output: Value) -> Self {
+        output.to_string().into()
+    }
+}
+
+/// Result of a tool call. The model reads the error and can correct its call.
+pub type ToolResult = Result<ToolOutput, ErrorInfo>;
+
+/// A capability that a model can call.
+pub trait Tool: Send + Sync + 'static {
+    /// Returns the description of the tool. It never changes.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Returns what the tool lacks in order to work, such as a setting. A tool that lacks something is not offered to
+    /// models. The result never changes.
+    fn missing_requirement(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the access for which a call requires permission (PERM-1); `None` if it requires none. The run asks
+    /// before the call, and again after permission was granted. If the result has changed by then, the call does not
+    /// run.
+    ///
+    /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
+    /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
+    /// for anything else.
+    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+        let _ = (context, arguments);
+        let spec = self.spec();
+        Ok(spec.requires_permission().then(|| AccessRequest::whole_tool(spec.title.clone())))
+    }
+
+    /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the
+    /// call opens none or would fail. The path prefixes of hooks are matched against it.
+    fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
+        let _ = (context, arguments);
+        None
+    }
+
+    /// Returns the change that a call would make, as a unified diff, for the approver; `None` if it changes no text or
+    /// would fail. May read files and block.
+    fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
+        let _ = (context, arguments);
+        None
+    }
+
+    /// Runs one call. `arguments` fit the schema. The future may be dropped at any await point.
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult>;
+}
+
+impl<T: Tool + ?Sized> Tool for Arc<T> {
+    fn spec(&self) -> &ToolSpec {
+        (**self).spec()
+    }
+
+    fn missing_requirement(&self) -> Option<String> {
+        (**self).missing_requirement()
+    }
+
+    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+        (**self).required_access(context, arguments)
+    }
+
+    fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
+        (**self).resolved_path(context, arguments)
+    }
+
+    fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
+        (**self).preview(context, arguments)
+    }
+
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        (**self).call(context, arguments)
+    }
+}
+
+/// Deserializes arguments into the type of a tool.
+///
+/// The arguments have already been checked against the schema. A mismatch that the schema cannot express, such as a
+/// negative number for a `u64`, is rejected with a `validation_error`, so that the model can correct it.
+pub fn arguments<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorInfo> {
+    serde_json::from_value(value)
+        .map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, format!("the arguments do not fit: {error}")))
+}

@@ -1,0 +1,164 @@
+//! Tests of opening and writing below a root: special files, swapped paths, interrupted writes.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Instant,
+};
+
+use super::*;
+use crate::{path_policy::PathPolicy, project_path::check_cancelled, testing::TestProject};
+
+/// Number of attempts to swap a path between its resolution and its opening.
+const RACES: usize = 10_000;
+
+fn modes(overwrite: bool) -> WriteMode {
+    WriteMode { overwrite, create_dirs: true }
+}
+
+fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> Result<bool, ErrorInfo> {
+    let resolved = PathPolicy::default().resolve_new(&project.path(), path)?;
+    write_file(&resolved, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
+}
+
+#[test]
+fn file_is_replaced_only_with_overwrite() {
+    let project = TestProject::new(&[("a", "old")]);
+    let held = |name: &str| fs::read_to_string(project.path().join(name)).unwrap();
+    assert_eq!(write(&project, "a", "new", false).unwrap_err().code, ErrorCode::PathConflict);
+    assert_eq!(held("a"), "old");
+    assert!(!write(&project, "a", "new", true).unwrap());
+    assert!(write(&project, "x/y/z", "made", false).unwrap());
+    assert_eq!((held("a"), held("x/y/z")), ("new".to_owned(), "made".to_owned()));
+    assert_eq!(write(&project, "x", "over a folder", true).unwrap_err().code, ErrorCode::PathConflict);
+    let names: Vec<_> = fs::read_dir(project.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "no draft is left: {names:?}");
+}
+
+#[test]
+fn replaced_file_keeps_mode_and_breaks_hard_links() {
+    use std::os::unix::fs::PermissionsExt;
+    let project = TestProject::new(&[("run.sh", "old")]);
+    let path = project.path().join("run.sh");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+    fs::hard_link(&path, project.path().join("twin")).unwrap();
+    write(&project, "run.sh", "new", true).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
+    assert_eq!(fs::read_to_string(project.path().join("twin")).unwrap(), "old", "the other name may lie outside");
+}
+
+#[test]
+fn cancelled_write_changes_nothing() {
+    let project = TestProject::new(&[("a", "old")]);
+    let (resolved, cancel) =
+        (PathPolicy::default().resolve_existing(&project.path(), "a").unwrap(), CancellationToken::new());
+    cancel.cancel();
+    assert!(check_cancelled(&cancel).is_err());
+    assert!(write_file(&resolved, b"new", modes(true), &cancel, |_| true).is_err());
+    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| false).is_err());
+    assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "old");
+    assert_eq!(fs::read_dir(project.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn special_files_are_rejected_without_blocking() {
+    let project = TestProject::new(&[]);
+    let make = |program: &str, arguments: &[&str]| {
+        let made = std::process::Command::new(program).args(arguments).current_dir(project.path()).status();
+        made.is_ok_and(|status| status.success())
+    };
+    let mut tried = Vec::new();
+    for (name, made) in [
+        ("pipe", make("mkfifo", &["pipe"])),
+        ("zero", make("mknod", &["zero", "c", "1", "5"])),
+        ("folder", make("mkdir", &["folder"])),
+    ] {
+        if made {
+            let start = Instant::now();
+            let resolved = PathPolicy::default().resolve_existing(&project.path(), name).unwrap();
+            assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
+            assert_eq!(write(&project, name, "x", true).unwrap_err().code, ErrorCode::PathConflict, "{name}");
+            assert!(start.elapsed().as_secs() < 5, "{name} was waited for");
+            tried.push(name);
+        }
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(project.path().join("socket")).unwrap();
+    let place = PathPolicy::default().resolve_existing(&project.path(), "socket").unwrap();
+    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
+    assert!(tried.contains(&"folder"));
+}
+
+/// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
+fn with_swapping<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
+    let (own, link, resolved) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
+    fs::rename(&resolved, &own).unwrap();
+    std::os::unix::fs::symlink(outside, &link).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(SeqCst) {
+                for from in [&own, &link] {
+                    fs::rename(from, &resolved).unwrap();
+                    fs::rename(&resolved, from).unwrap();
+                }
+            }
+        });
+        let result = work();
+        done.store(true, SeqCst);
+        result
+    })
+}
+
+#[test]
+fn path_swapped_after_check_gives_no_access_outside() {
+    use std::io::Read;
+    let outside = TestProject::new(&[("file", "SECRET"), ("folder/file", "SECRET")]);
+    for (swapped, target) in [("file", "file"), ("folder", "folder")] {
+        let project = TestProject::new(&[("file", "own"), ("folder/file", "own")]);
+        let path = if swapped == "file" { "file" } else { "folder/file" };
+        // Resolved once while the path is valid, as a check before the swap would have seen it.
+        let roots = PathPolicy::default();
+        let known = roots.resolve_existing(&project.path(), path).unwrap();
+        let (mut read, mut written, mut refused) = (0, 0, 0);
+        with_swapping(&project, swapped, &outside.path().join(target), || {
+            for round in 0..RACES {
+                let resolved = match round % 2 {
+                    0 => known.clone(),
+                    _ => roots.resolve_existing(&project.path(), path).unwrap_or_else(|_| known.clone()),
+                };
+                let mut text = String::new();
+                match open_file(&resolved) {
+                    Ok((mut file, _)) => {
+                        file.read_to_string(&mut text).unwrap();
+                        assert_ne!(text, "SECRET", "round {round} of {swapped}");
+                        read += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+                if round % 4 == 0 {
+                    let mode = WriteMode { overwrite: true, create_dirs: false };
+                    let done = write_file(&resolved, b"own", mode, &CancellationToken::new(), |_| true);
+                    written += usize::from(done.is_ok());
+                }
+            }
+        });
+        assert!(read > 0 && refused > 0, "{swapped}: {read} read, {refused} refused, {written} written");
+        let held = |path: &str| fs::read_to_string(outside.path().join(path)).unwrap();
+        assert_eq!((held("file"), held("folder/file")), ("SECRET".to_owned(), "SECRET".to_owned()));
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 2, "nothing was put there");
+        assert_eq!(fs::read_dir(outside.path().join("folder")).unwrap().count(), 1, "nothing was put there");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn root_replaced_by_symlink_is_not_opened() {
+    let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
+    let root = project.path().join("above/root");
+    let resolved = PathPolicy::default().resolve_existing(&root, "a").unwrap();
+    fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
+    std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
+    assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::PathConflict);
+    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
+    assert_eq!(fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(), "other");
+}
