@@ -6,12 +6,12 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
+use soong::protocol::api::{ArtifactView, Artifacts, Versions};
 use soong::{
     Environment,
     artifact::{ArtifactOwner, ArtifactReader, Cleanup, CleanupReport},
     protocol::{Artifact, ArtifactVersion, SessionId},
 };
-use soong_server::http::{ArtifactView, Artifacts, Versions};
 
 use crate::{
     client::{Client, Download, artifact_path, path_segment},
@@ -86,7 +86,7 @@ impl ArtifactSource {
             Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, None).await?;
-                Ok(ArtifactView::of(loaded, reader.versions_of(place, name).await?).await?)
+                Ok(soong_server::http::artifact_view(loaded, reader.versions_of(place, name).await?).await?)
             }
         }
     }

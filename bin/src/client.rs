@@ -29,19 +29,17 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub(crate) use remote::Remote;
 use serde::{Serialize, de::DeserializeOwned};
+use soong::protocol::api::{
+    Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
+    Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
+};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, Runtime,
     protocol::{Decision, Permission, PermissionId, Question, RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
 
-use soong_server::{
-    http::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
-        Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
-    },
-    socket,
-};
+use soong_server::socket;
 
 /// Characters that are not escaped in a path.
 const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');

@@ -13,11 +13,11 @@ use std::{
 };
 
 use serde::{Serialize, Serializer};
+use soong::protocol::api::TraceView;
 use soong::{
     MessagePath,
     protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
 };
-use soong_server::http::TraceView;
 
 use crate::{
     exit::Failure,

@@ -8,10 +8,11 @@
 use std::{sync::Once, time::Duration};
 
 use axum::Extension;
+use soong::protocol::api::Ready;
 use soong::{ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder};
 use soong_server::{
     ControlSocket,
-    http::{self, Api, Caller, Ready, ShutdownGate},
+    http::{self, Api, Caller, ShutdownGate},
 };
 use tokio::time::Instant;
 

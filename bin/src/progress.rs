@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use soong::protocol::api::Accepted;
 use soong::{
     ActorView, StreamItem,
     protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent},
 };
-use soong_server::http::Accepted;
+
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
     time::Instant,

@@ -11,13 +11,13 @@ use std::{
 };
 
 use serde::Serialize;
+use soong::protocol::api::{PermissionQuery, QuestionQuery};
 use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
         ChainLink, Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
     },
 };
-use soong_server::http::{PermissionQuery, QuestionQuery};
 
 use crate::{
     client::Client,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use soong::protocol::api::RunView;
 use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
-use soong_server::http::RunView;
 
 use crate::{
     context::Context,

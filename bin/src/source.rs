@@ -2,6 +2,9 @@
 //!
 //! Both return the same records. Elsewhere: printing them.
 
+use soong::protocol::api::{
+    Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView,
+};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
     artifact::ArtifactOwner,
@@ -10,9 +13,7 @@ use soong::{
         SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
     },
 };
-use soong_server::http::{
-    Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView,
-};
+
 use soong_storage::store::Reader;
 
 use crate::{

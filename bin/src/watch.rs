@@ -6,11 +6,12 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use soong::protocol::api::Accepted;
 use soong::{
     ErrorCode, StreamItem,
     protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
 };
-use soong_server::http::Accepted;
+
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{

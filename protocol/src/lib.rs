@@ -5,6 +5,7 @@
 //! depend only on their arguments.
 
 mod agent;
+pub mod api;
 mod artifact;
 mod budget;
 mod child_mode;

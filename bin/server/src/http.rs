@@ -39,8 +39,7 @@ use std::{
     time::Duration,
 };
 
-pub use accepted::Accepted;
-pub use artifact::{ArtifactView, Artifacts, EditBody, EditView, Versions};
+pub use artifact::artifact_view;
 use axum::{
     Json, Router,
     extract::DefaultBodyLimit,
@@ -49,20 +48,12 @@ use axum::{
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
 pub use drain::finish_body;
-pub use error::{ApiError, ErrorBody, validation_error};
+pub use error::{ApiError, validation_error};
 use event_cache::EventCache;
-pub use health::Ready;
 pub use memory::SkillView;
-pub use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 pub use preset::PresetView;
-pub use question::{AnswerBody, QuestionQuery, Questions};
-pub use run::{RunView, SettingUpdate, StartBody};
-pub use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
-pub use stream::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL};
 use tokio_util::task::TaskTracker;
-pub use trace::{Messages, TracePage, TraceView};
-pub use upload::{Stored, Uploaded};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use watch::BEARER_PROTOCOL;

@@ -22,6 +22,7 @@ use guard::Guard;
 use http_body_util::BodyExt;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use soong::protocol::api::ErrorBody;
 use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
 use token::Tokens;
 use tokio::{
@@ -39,7 +40,7 @@ use tower_http::{
     timeout::RequestBodyTimeoutLayer,
 };
 
-use crate::http::{ApiError, ErrorBody, finish_body};
+use crate::http::{ApiError, finish_body};
 
 /// Time limit for the head of a request of a client with a known token, including the idle time before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,12 +16,13 @@ use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
+use soong::protocol::api::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Cleanup, CleanupReport},
     protocol::{Session, SessionId},
 };
-use soong_server::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
+
 use tokio::sync::oneshot;
 
 use super::{Client, JSON, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, unresponsive};

@@ -8,11 +8,12 @@ use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http_body_util::BodyExt;
+use soong::protocol::api::{EventPage, KEEP_ALIVE_INTERVAL};
 use soong::{
     ErrorCode, ErrorInfo, StreamItem,
     protocol::{TraceId, TraceStatus},
 };
-use soong_server::http::{EventPage, KEEP_ALIVE_INTERVAL};
+
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{

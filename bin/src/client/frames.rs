@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use serde::de::DeserializeOwned;
+use soong::protocol::api::{Accepted, ERROR_FRAME, ErrorBody};
 use soong::{ErrorCode, ErrorInfo, StreamItem, UnrecordedRun};
-use soong_server::http::{Accepted, ERROR_FRAME, ErrorBody};
 
 /// Content of a frame.
 #[derive(Debug)]

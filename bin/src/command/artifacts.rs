@@ -10,6 +10,7 @@ use std::{cell::Cell, io::Write, path::Path};
 
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
+use soong::protocol::api::{Artifacts, EditBody, Versions};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Cleanup, is_text},
@@ -35,7 +36,7 @@ use crate::{
     terminal::Hue,
     text,
 };
-use soong_server::http::{self, EditBody, LOCAL, Versions};
+use soong_server::http::{self, LOCAL};
 
 /// Executes the subcommands that only read.
 pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
@@ -167,7 +168,7 @@ async fn execute_change(
                 .request(async |client| {
                     // The text is not read: it may be the part that is missing.
                     let versions: Versions = client.get(&versions).await?;
-                    let all: http::Artifacts = client.get(list.trim_end_matches('/')).await?;
+                    let all: Artifacts = client.get(list.trim_end_matches('/')).await?;
                     client.delete(&session, name).await?;
                     let is_it = |one: &Artifact| one.key() == *name || one.artifact_id.as_str() == name;
                     Ok((all.artifacts.into_iter().find(is_it), versions.versions))

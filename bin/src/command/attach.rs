@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use soong::protocol::api::{NewSessionBody, StartBody, Stored};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::is_text,
     protocol::{ArtifactsConfig, SessionId},
 };
-use soong_server::http::{NewSessionBody, StartBody, Stored};
 
 use crate::{
     client::Client,

@@ -1,7 +1,7 @@
 //! `soong chat`: a conversation in one session, one run per message.
 
 use soong::protocol::RunMode;
-use soong_server::http::{ForkBody, StartBody};
+use soong::protocol::api::{ForkBody, StartBody};
 
 use super::{
     host::builder,

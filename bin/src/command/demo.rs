@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use soong::protocol::api::StartBody;
 use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::TaskPlace};
-use soong_server::http::StartBody;
 
 use super::{
     host::builder,

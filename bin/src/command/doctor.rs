@@ -19,8 +19,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
+use soong::protocol::api::Ready;
 use soong::{Config, ErrorCode, preset::KnownPreset};
-use soong_server::http::Ready;
 
 use super::block_on_current_thread;
 use crate::{

@@ -6,11 +6,11 @@ use std::{
 };
 
 use serde_json::Value;
+use soong::protocol::api::{Accepted, SettingUpdate, StartBody};
 use soong::{
     ErrorCode,
     protocol::{Budget, Session, TraceStatus},
 };
-use soong_server::http::{Accepted, SettingUpdate, StartBody};
 
 use super::{
     attach::Attachments,

@@ -3,11 +3,12 @@
 
 use std::{path::Path, time::Duration};
 
+use soong::protocol::api::{Accepted, StartBody};
 use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{RunMode, Session, SessionId},
 };
-use soong_server::http::{Accepted, StartBody};
+
 use tokio::time::Instant;
 
 use crate::{

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 pub(super) use branch::{describe_head, refused};
 use serde_json::json;
+use soong::protocol::api::ForkBody;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 
 use super::{
@@ -28,7 +29,6 @@ use crate::{
     terminal::Hue,
     text,
 };
-use soong_server::http::ForkBody;
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
     if matches!(options, cli::Sessions::List) && context.print_if_unused(&[(); 0])? {

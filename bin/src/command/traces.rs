@@ -1,10 +1,10 @@
 //! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
 
+use soong::protocol::api::{StartBody, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, StreamItem,
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
-use soong_server::http::{StartBody, TraceView};
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{

@@ -2,11 +2,12 @@
 //! disk.
 
 use serde_json::{Value, json};
+use soong::protocol::api::Ready;
 use soong::{
     ActorKind, ActorView,
     protocol::{Run, Session, Timestamp, Usd},
 };
-use soong_server::{http::Ready, socket};
+use soong_server::socket;
 
 use crate::{
     context::Context,

@@ -5,11 +5,12 @@
 
 use std::{path::Path, time::Duration};
 
+use soong::protocol::api::{ArtifactView, Artifacts, Ready};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath,
     protocol::{Decision, RunId},
 };
-use soong_server::http::{ArtifactView, Artifacts, Ready};
+
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

@@ -12,11 +12,11 @@ mod team;
 mod timeline;
 
 pub(crate) use facts::used_fraction;
+use soong::protocol::api::{RunView, TraceView};
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
 use crate::{styled_line::StyledLine, terminal::Hue, text};
-use soong_server::http::{RunView, TraceView};
 
 /// A pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

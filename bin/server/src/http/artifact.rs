@@ -11,11 +11,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use soong::protocol::api::Stored;
+use soong::protocol::api::{ArtifactView, Artifacts, EditBody, EditView, Uploaded, Versions};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Cleanup, CleanupReport, Loaded, is_text},
-    protocol::{Artifact, ArtifactVersion, MatchLayer, SessionId},
+    protocol::{ArtifactVersion, SessionId},
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -24,7 +26,7 @@ use super::{
     cleanup::ArtifactCleanupBody,
     error::{ApiError, validation_error},
     request::{self, Path, Query},
-    upload::{self, Stored, upload_content},
+    upload::{self, upload_content},
 };
 
 /// MIME type of a request body without a `Content-Type`.
@@ -36,72 +38,21 @@ const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessing
 /// Characters that are percent-encoded in an extended header parameter (RFC 5987).
 const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// List of artifacts.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Artifacts {
-    /// The artifacts, sorted by name.
-    pub artifacts: Vec<Artifact>,
-}
-
-/// An artifact with its current content.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct ArtifactView {
-    /// The artifact's current record.
-    pub artifact: Artifact,
-    /// Current content; absent if it is not text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
-    /// Stored versions, oldest first.
-    pub versions: Vec<ArtifactVersion>,
-}
-
-impl ArtifactView {
-    /// Builds the view of a loaded artifact. The content is read only if it is text.
-    ///
-    /// # Errors
-    /// `storage_error`.
-    pub async fn of(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Result<Self, ErrorInfo> {
-        let artifact = loaded.artifact.clone();
-        let content = match is_text(&loaded.content_type) {
-            true => match loaded.text().await {
-                Ok(text) => Some(text),
-                Err(error) if error.code == ErrorCode::UnsupportedMedia => None,
-                Err(error) => return Err(error),
-            },
-            false => None,
-        };
-        Ok(Self { artifact, content, versions })
-    }
-}
-
-/// Stored versions of an artifact.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Versions {
-    /// Stored versions, oldest first.
-    pub versions: Vec<ArtifactVersion>,
-}
-
-/// Edit of an artifact's text.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EditBody {
-    /// The passage to replace.
-    pub old: String,
-    /// The text that replaces it.
-    pub new: String,
-}
-
-/// Result of an edit.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct EditView {
-    /// Current version of the artifact after the edit.
-    pub version: u64,
-    /// How the passage was matched. Absent if the whole text was replaced.
-    pub layer: Option<MatchLayer>,
-    /// Similarity of the replaced passage to the requested one, from 0 to 1. Absent if the whole text was replaced.
-    pub similarity: Option<f64>,
-    /// The passage that was replaced. Absent if the whole text was replaced.
-    pub replaced: Option<String>,
+/// Builds the view of a loaded artifact. The content is read only if it is text.
+///
+/// # Errors
+/// `storage_error`.
+pub async fn artifact_view(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Result<ArtifactView, ErrorInfo> {
+    let artifact = loaded.artifact.clone();
+    let content = match is_text(&loaded.content_type) {
+        true => match loaded.text().await {
+            Ok(text) => Some(text),
+            Err(error) if error.code == ErrorCode::UnsupportedMedia => None,
+            Err(error) => return Err(error),
+        },
+        false => None,
+    };
+    Ok(ArtifactView { artifact, content, versions })
 }
 
 /// Query of the content route.
@@ -147,7 +98,7 @@ pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) ->
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
     let versions = access.runtime().artifacts().versions(&place, &name).await?;
-    Ok(Json(ArtifactView::of(loaded, versions).await?))
+    Ok(Json(artifact_view(loaded, versions).await?))
 }
 
 /// Reads the current content of an artifact, or that of a stored version, as bytes.
@@ -244,7 +195,7 @@ pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) 
 #[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
     params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
-    responses((status = CREATED, body = upload::Uploaded)))]
+    responses((status = CREATED, body = Uploaded)))]
 pub(super) async fn upload(
     access: Access,
     Path((session, name)): ArtifactPath,

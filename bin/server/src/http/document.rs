@@ -3,6 +3,7 @@
 mod generators;
 
 use serde_json::Value;
+use soong::protocol::api::ErrorBody;
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
@@ -12,7 +13,7 @@ use utoipa::{
     },
 };
 
-use super::{ErrorBody, artifact::UPLOAD};
+use super::artifact::UPLOAD;
 
 const ABOUT: &str = "\
 Starts, watches and controls runs of agents, and reads their records.

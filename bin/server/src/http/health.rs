@@ -1,7 +1,8 @@
 //! Routes of health checks: liveness and readiness of the owner.
 
 use axum::{Json, extract::State};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use soong::protocol::api::Ready;
 use soong::{ErrorCode, ErrorInfo};
 use utoipa::ToSchema;
 
@@ -14,37 +15,6 @@ const DEFAULT_PROFILE: &str = "default";
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Live {
     status: String,
-}
-
-/// Readiness of the owner of the home.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Ready {
-    /// `ready`, or `failed`.
-    pub status: String,
-    /// Process id.
-    pub pid: u32,
-    /// Version of the server.
-    pub version: String,
-    /// Model profiles that cannot be used until the process is restarted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failed_profiles: Vec<String>,
-    /// Why no runs are accepted. Read from the error, not from the body.
-    #[serde(skip)]
-    pub failure: Option<ErrorInfo>,
-}
-
-impl Ready {
-    fn new(failed_profiles: Vec<String>) -> Self {
-        let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION").to_owned());
-        Self { status: "ready".to_owned(), pid, version, failed_profiles, failure: None }
-    }
-
-    /// Extracts the readiness from an error that reports why no runs are accepted; `None` for any other error.
-    pub fn of_failure(error: &ErrorInfo) -> Option<Self> {
-        let is_failure = matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::StorageError);
-        let owner = is_failure.then(|| Self::deserialize(&error.details).ok())??;
-        Some(Self { failure: Some(error.clone()), ..owner })
-    }
 }
 
 /// Checks that the process responds. Requires no token.
@@ -67,7 +37,13 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiErro
         None => api.runtime.info().check_storage().await.err(),
         failure => failure,
     };
-    let ready = Ready::new(failed.into_keys().collect());
+    let ready = Ready {
+        status: "ready".to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        failed_profiles: failed.into_keys().collect(),
+        failure: None,
+    };
     match failure {
         None => Ok(Json(ready)),
         Some(failure) => {

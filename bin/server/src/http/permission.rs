@@ -1,49 +1,17 @@
 //! Permissions, and the decisions about them (PERM-1).
 
 use axum::{Json, http::HeaderMap};
-use serde::{Deserialize, Serialize};
+use soong::protocol::api::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 use soong::{
     ErrorCode, ErrorInfo, PermissionFilter,
-    protocol::{Decision, Permission, PermissionId, PermissionStatus, SessionId},
+    protocol::{Permission, PermissionId, PermissionStatus},
 };
-use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::{Access, Caller, LOCAL},
     error::ApiError,
     request::{self, Path, Query},
 };
-
-/// Filters for permissions. Without filters, all permissions are returned.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PermissionQuery {
-    /// Permissions with this status; `pending`: those that wait for a decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<PermissionStatus>,
-    /// Permissions of this session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
-}
-
-/// List of permissions.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Permissions {
-    /// The permissions, oldest first.
-    pub permissions: Vec<Permission>,
-}
-
-/// A decision.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DecisionBody {
-    /// The decision.
-    pub decision: Decision,
-    /// Reason that is returned to the model if the call is denied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
 
 /// Lists the permissions that tool calls have requested, oldest first.
 #[utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
@@ -89,8 +57,6 @@ pub(super) async fn decide(
     Ok(Json(deciding.await.map_err(lost)??))
 }
 
-/// Header in which the clients of the binary send their name.
-pub const CLIENT_HEADER: &str = "soong-client";
 /// Client names that can be recorded with a decision: the prompt of a run, `soong permissions`, the monitor.
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 

@@ -1,49 +1,17 @@
 //! Routes of questions to users, and their answers (SUB-9).
 
 use axum::Json;
-use serde::{Deserialize, Serialize};
+use soong::protocol::api::{AnswerBody, QuestionQuery, Questions};
 use soong::{
     ErrorCode, ErrorInfo, QuestionFilter,
-    protocol::{Question, QuestionId, QuestionStatus, SessionId},
+    protocol::{Question, QuestionId, QuestionStatus},
 };
-use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
     error::ApiError,
     request::{self, Path, Query},
 };
-
-/// Filters for questions. Without filters, all questions are returned.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct QuestionQuery {
-    /// Questions with this status; `pending`: those that wait for an answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<QuestionStatus>,
-    /// Questions of this session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
-}
-
-/// List of questions.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Questions {
-    /// The questions, oldest first.
-    pub questions: Vec<Question>,
-    /// With `session_id`: whether the session waits only for input or permission.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_parked: Option<bool>,
-}
-
-/// An answer.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AnswerBody {
-    /// The answer.
-    pub answer: String,
-}
 
 /// Lists the questions of agents, oldest first.
 #[utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),

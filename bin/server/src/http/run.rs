@@ -1,161 +1,30 @@
 //! Routes of runs: start, continue, reflect, stop, cancel, read, and add children.
 
-use std::path::PathBuf;
 
 use axum::{
     Json,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use soong::protocol::api::Accepted;
+use soong::protocol::api::{IfBusy, RunView, SettingUpdate, StartBody};
 use soong::{
     ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting,
     protocol::{
-        ArtifactRef, Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunMode, SessionId, StatsPair,
-        ToolCall, Trace, TraceId,
+        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, SessionId, Trace, TraceId,
     },
 };
 use utoipa::ToSchema;
 
 use super::{
-    accepted::Accepted,
+    accepted::accepted,
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
     request::{self, Path},
     stream::{stream_after_start, wants_stream},
 };
-
-/// Options of a new run. All are optional.
-///
-/// A further run of a session takes these settings from the session's last run if they are omitted: `mode`,
-/// `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`, `auto_execute_tools`,
-/// `system_prompt`, `skills`, `enable_memory`, and each limit of `budget`. `null` resets a setting to the server's
-/// configuration. An `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops
-/// its `agent_type`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StartBody {
-    /// The prompt. Without it, the last message of `messages` is the prompt, if that has the role `user`. Without
-    /// both, the conversation resumes where it stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<String>,
-    /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`, the results of
-    /// the tool calls that the last run left to its caller.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<GivenMessage>,
-    /// Continue after this message of the main path, given by its sequence number. Default: the end of the
-    /// conversation. An earlier message rewinds the conversation, its goals and its documents first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after_sequence: Option<u64>,
-    /// Mode of the run: which kind of agent leads it.
-    #[schema(value_type = Option<RunMode>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub mode: SettingUpdate<RunMode>,
-    /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
-    /// Preset of the run.
-    #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub agent_type: SettingUpdate<String>,
-    /// Model profile, or a model name of the default profile.
-    #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub model: SettingUpdate<String>,
-    /// Sampling temperature, 0 to 2.
-    #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub temperature: SettingUpdate<f64>,
-    /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
-    #[schema(value_type = Option<Map<String, Value>>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub llm_params: SettingUpdate<Map<String, Value>>,
-    /// Maximum number of turns.
-    #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub max_iterations: SettingUpdate<u32>,
-    /// Tools that the run and all runs below it may use. Default: all configured tools.
-    #[schema(value_type = Option<Vec<String>>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub tools: SettingUpdate<Vec<String>>,
-    /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
-    /// the first tool calls, and its record holds them as `tool_calls`.
-    #[schema(value_type = Option<bool>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub auto_execute_tools: SettingUpdate<bool>,
-    /// System prompt that replaces the preset's.
-    #[schema(value_type = Option<String>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub system_prompt: SettingUpdate<String>,
-    /// Skills to include in the system prompt. Default: the preset's.
-    #[schema(value_type = Option<Vec<String>>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub skills: SettingUpdate<Vec<String>>,
-    /// JSON schema that the answer must match.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected_output_schema: Option<Value>,
-    /// Budget of the run and all runs below it (BUD-1).
-    #[schema(value_type = Option<Budget>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub budget: SettingUpdate<Budget>,
-    /// Maximum run time, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
-    /// Name of a new session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// User that owns the run. Only the caller's own id is accepted. Default: the caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// Project folder of a new session, on the server's machine.
-    #[schema(value_type = Option<String>)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub project_dir: Option<PathBuf>,
-    /// Allows the home folder of the server's user, or a folder above it, as the project of a new session.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_home_project: bool,
-    /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE` (PERM-1).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<String>,
-    /// Tool calls denied to the run, to all runs below it and to later runs of its session. Overrides every other
-    /// permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// No approver is available: calls that require permission are denied immediately.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unattended: bool,
-    /// Whether a new conversation receives the experiences of earlier runs.
-    #[schema(value_type = Option<bool>)]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
-    pub enable_memory: SettingUpdate<bool>,
-    /// If set, the run only reflects on the session, with these options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reflects: Option<Reflection>,
-    /// Behavior if another run of the session is active. Default: `queue`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub if_busy: Option<IfBusy>,
-}
-
-/// A setting that a client can omit (`None`), reset (`Some(None)`) or set.
-pub type SettingUpdate<T> = Option<Option<T>>;
-
-/// Deserializes a setting that is present; `null` resets it.
-fn deserialize_setting<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<SettingUpdate<T>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
-
-/// How a run is started if its session is busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum IfBusy {
-    /// The run waits in the session's queue.
-    Queue,
-    /// The run is rejected with `session_active`.
-    Reject,
-}
 
 /// Options of a reflection.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -164,27 +33,6 @@ pub(crate) struct ReflectBody {
     /// Topic to focus on.
     #[serde(default)]
     pub focus: Option<String>,
-}
-
-/// A run, with its outcome once it has ended.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[schema(as = RunWithOutcome)]
-pub struct RunView {
-    /// The stored run.
-    #[serde(flatten)]
-    pub run: Run,
-    /// The answer. Absent until the run has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<String>,
-    /// Tool calls that the run leaves to its caller.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
-    /// Artifacts that the run stored. Absent until the run has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifacts: Option<Vec<ArtifactRef>>,
-    /// Usage of the run. Absent until the run has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stats: Option<StatsPair>,
 }
 
 /// Starts a run in a new or an existing session.
@@ -265,13 +113,13 @@ async fn start_run(access: &Access, mut request: StartBody) -> Result<(StatusCod
     let runtime = access.runtime().clone();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
-        let run = runtime.start(RunRequest::from(request)).await?;
+        let run = runtime.start(run_request(request)).await?;
         drop(gate_guard);
         Ok::<_, ErrorInfo>(run)
     });
     let task_failed = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
     let run = starting.await.map_err(task_failed)??;
-    Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if run.was_queued() { "queued" } else { "started" }))))
+    Ok((StatusCode::ACCEPTED, Json(accepted(&run, if run.was_queued() { "queued" } else { "started" }))))
 }
 
 /// Returns the settings that a client sets, and collects the ones that it resets.
@@ -288,46 +136,44 @@ impl SettingReader<'_> {
     }
 }
 
-impl From<StartBody> for RunRequest {
-    fn from(mut request: StartBody) -> Self {
-        // In OpenAI's format, the last message is the prompt.
-        let has_prompt = request.messages.last().is_some_and(|message| message.role == Role::User);
-        if request.prompt.is_none() && has_prompt {
-            request.prompt = request.messages.pop().map(|message| message.content);
-        }
-        let mut reset = Vec::new();
-        let mut settings = SettingReader { reset: &mut reset };
-        Self {
-            message: request.prompt,
-            messages: request.messages,
-            after_sequence: request.after_sequence,
-            session_id: request.session_id,
-            mode: settings.value(request.mode, RunSetting::Mode),
-            agent_type: settings.value(request.agent_type, RunSetting::Preset),
-            model: settings.value(request.model, RunSetting::Model),
-            temperature: settings.value(request.temperature, RunSetting::Temperature),
-            llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
-            auto_execute_tools: settings.value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
-            max_iterations: settings.value(request.max_iterations, RunSetting::MaxIterations),
-            tools: settings.value(request.tools, RunSetting::Tools),
-            system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
-            skills: settings.value(request.skills, RunSetting::Skills),
-            expected_output_schema: request.expected_output_schema,
-            budget: settings.value(request.budget, RunSetting::Budget).unwrap_or_default(),
-            timeout_ms: request.timeout_ms,
-            name: request.name,
-            uid: request.uid,
-            project_dir: request.project_dir,
-            allow_home_project: request.allow_home_project,
-            allow: request.allow,
-            deny: request.deny,
-            unattended: request.unattended,
-            enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
-            reflection: request.reflects,
-            reject_if_busy: request.if_busy == Some(IfBusy::Reject),
-            reset_settings: reset,
-            ..Self::default()
-        }
+/// Translates the body of a start. In OpenAI's format, the last message is the prompt.
+fn run_request(mut request: StartBody) -> RunRequest {
+    let has_prompt = request.messages.last().is_some_and(|message| message.role == Role::User);
+    if request.prompt.is_none() && has_prompt {
+        request.prompt = request.messages.pop().map(|message| message.content);
+    }
+    let mut reset = Vec::new();
+    let mut settings = SettingReader { reset: &mut reset };
+    RunRequest {
+        message: request.prompt,
+        messages: request.messages,
+        after_sequence: request.after_sequence,
+        session_id: request.session_id,
+        mode: settings.value(request.mode, RunSetting::Mode),
+        agent_type: settings.value(request.agent_type, RunSetting::Preset),
+        model: settings.value(request.model, RunSetting::Model),
+        temperature: settings.value(request.temperature, RunSetting::Temperature),
+        llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
+        auto_execute_tools: settings.value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
+        max_iterations: settings.value(request.max_iterations, RunSetting::MaxIterations),
+        tools: settings.value(request.tools, RunSetting::Tools),
+        system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
+        skills: settings.value(request.skills, RunSetting::Skills),
+        expected_output_schema: request.expected_output_schema,
+        budget: settings.value(request.budget, RunSetting::Budget).unwrap_or_default(),
+        timeout_ms: request.timeout_ms,
+        name: request.name,
+        uid: request.uid,
+        project_dir: request.project_dir,
+        allow_home_project: request.allow_home_project,
+        allow: request.allow,
+        deny: request.deny,
+        unattended: request.unattended,
+        enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
+        reflection: request.reflects,
+        reject_if_busy: request.if_busy == Some(IfBusy::Reject),
+        reset_settings: reset,
+        ..RunRequest::default()
     }
 }
 
@@ -354,12 +200,12 @@ pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(Sta
 
 /// Cancels a run, and responds once the request is durable. The run ends in the background, as its events show.
 async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let accepted = Accepted::of(&run, "cancelling");
+    let cancelling = accepted(&run, "cancelling");
     // Runs in a separate task, so that it continues if the client disconnects.
     let ending = run.clone();
     tokio::spawn(async move { ending.cancel().await });
     run.request_cancel().await?;
-    Ok((StatusCode::ACCEPTED, Json(accepted)))
+    Ok((StatusCode::ACCEPTED, Json(cancelling)))
 }
 
 /// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
@@ -448,7 +294,7 @@ pub(super) async fn spawn(
         ErrorInfo::new(ErrorCode::InternalError, format!("it is unknown whether the children were started: {error}"))
     };
     let children = spawning.await.map_err(task_failed)??;
-    let children = children.iter().map(|child| Accepted::of(child, "started")).collect();
+    let children = children.iter().map(|child| accepted(child, "started")).collect();
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
 }
 

@@ -1,14 +1,14 @@
 //! Routes of sessions: list, read, create, fork, move the head, delete.
 
-use std::path::PathBuf;
 
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
+use soong::protocol::api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{
     Fork, HeadSwitched, NewSessionSpec, SessionFilter,
-    protocol::{Session, SessionId},
+    protocol::SessionId,
 };
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::{
     caller::Access,
@@ -48,22 +48,6 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
     }
 }
 
-/// A page of sessions, newest first.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct SessionPage {
-    /// The sessions, newest first.
-    pub sessions: Vec<Session>,
-    /// Cursor of the next page; absent on the last page.
-    pub next_cursor: Option<String>,
-}
-
-/// A session.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct SessionView {
-    /// The session.
-    pub session: Session,
-}
-
 /// Lists sessions, newest first.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(PageQuery),
     responses((status = OK, body = SessionPage)))]
@@ -81,28 +65,6 @@ pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Js
     Ok(Json(SessionView { session: access.session(&id).await? }))
 }
 
-/// A session to create before its first run.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewSessionBody {
-    /// Id of the session: 1 to 128 letters, digits, `_`, `-` or `.`. Default: generated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
-    /// Folder that the session's runs work in, on the server's machine. Default: the server's folder.
-    #[schema(value_type = Option<String>)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub project_dir: Option<PathBuf>,
-    /// Allows the home folder of the server's user, or a folder above it, as the project.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_home_project: bool,
-    /// Display name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// User that owns the session. Only the caller's own id is accepted. Default: the caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-}
-
 /// Creates a session without a run, so that files can be uploaded first.
 #[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
     responses((status = CREATED, body = SessionView)))]
@@ -115,21 +77,6 @@ pub(super) async fn create(
     let uid = Some(access.uid(uid.as_deref())?);
     let body = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
     Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().sessions().create(body).await? })))
-}
-
-/// Options of a fork.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ForkBody {
-    /// Sequence number of the last message to copy. Default: the head.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub at_sequence: Option<u64>,
-    /// Id of the copy. Default: generated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
-    /// Display name of the copy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
 }
 
 /// Copies a session with its conversation, goals and documents as of a message.
@@ -145,27 +92,6 @@ pub(super) async fn fork(
     let ForkBody { at_sequence, session_id, name } = body;
     let session = access.runtime().sessions().fork(&id, Fork { at: at_sequence, session_id, name }).await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
-}
-
-/// The message from which a conversation continues.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HeadBody {
-    /// Sequence number of the message that becomes the head.
-    pub sequence: u64,
-}
-
-/// Head of a conversation after a switch.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct HeadView {
-    /// Sequence number of the new head.
-    pub sequence: u64,
-    /// Sequence number of the previous head.
-    pub from_sequence: u64,
-    /// Documents that were restored to their content at that message.
-    pub restored: Vec<String>,
-    /// Documents that were not restored, because another writer has changed them since.
-    pub left: Vec<String>,
 }
 
 /// Moves the head of a conversation to another message, on its main path or off it. Starts no run.

@@ -15,29 +15,27 @@ use axum::{
 };
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
+use soong::protocol::api::{Accepted, ErrorBody};
+use soong::protocol::api::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL};
 use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem, UnrecordedRun,
-    protocol::{EventRecord, Trace, TraceId},
+    protocol::{Trace, TraceId},
 };
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::{
     Api,
-    accepted::Accepted,
     caller::{Access, TokenWatch},
-    error::{ApiError, ErrorBody, validation_error},
+    error::{ApiError, validation_error},
     event_cache::EventCache,
     request::{Path, Query},
     session::limit,
 };
 
-/// Interval between keep-alive messages on a stream.
-pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Retries of a failed read from the store: the delay before a retry, and the number of consecutive failures at which
 /// the stream ends. The client can then resume the stream with its cursor.
 pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
-/// SSE event name of the frame that reports why a stream ends.
-pub const ERROR_FRAME: &str = "error";
+
 /// Number of events on a page: the default, and the maximum.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
@@ -61,16 +59,6 @@ pub(crate) struct EventQuery {
     /// Last known event, on the timeline of the session. Used with `tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_session_seq: Option<u64>,
-}
-
-/// A page of events, in order.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct EventPage {
-    /// The events, oldest first.
-    pub events: Vec<EventRecord>,
-    /// Identifies the store. A cursor is valid only for its own store.
-    #[serde(default)]
-    pub store_id: String,
 }
 
 impl EventQuery {

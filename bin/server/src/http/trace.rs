@@ -2,9 +2,10 @@
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
+use soong::protocol::api::{Messages, TracePage, TraceView};
 use soong::{
     MessagePath, TraceFilter,
-    protocol::{GoalId, GoalTree, Message, RunMode, SessionId, Trace, TraceId, TraceStatus},
+    protocol::{GoalId, RunMode, SessionId, TraceId, TraceStatus},
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -45,26 +46,6 @@ pub(crate) struct TraceQuery {
     pub cursor: Option<String>,
 }
 
-/// A page of traces, newest first.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct TracePage {
-    /// The traces, newest first.
-    pub traces: Vec<Trace>,
-    /// Cursor of the next page; absent on the last page.
-    pub next_cursor: Option<String>,
-}
-
-/// A trace with its goals and sub-traces.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct TraceView {
-    /// The trace.
-    pub trace: Trace,
-    /// Goals of the trace.
-    pub goal_tree: GoalTree,
-    /// Traces of the child runs, in the order of their start.
-    pub sub_traces: Vec<Trace>,
-}
-
 /// Lists traces, newest first.
 #[utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
     responses((status = OK, body = TracePage)))]
@@ -101,16 +82,15 @@ async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result
 #[utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
     responses((status = OK, body = TraceView)))]
 pub(super) async fn show(access: Access, Path(id): Path<TraceId>) -> Result<Json<TraceView>, ApiError> {
-    Ok(Json(TraceView::read(&access, &id).await?))
+    Ok(Json(read_trace(&access, &id).await?))
 }
 
-impl TraceView {
-    pub(super) async fn read(access: &Access, id: &TraceId) -> Result<Self, ApiError> {
-        let trace = access.trace(id).await?;
-        let goal_tree = access.runtime().traces().goal_tree(id).await?;
-        let sub_traces = access.runtime().traces().sub_traces(id).await?;
-        Ok(Self { trace, goal_tree, sub_traces })
-    }
+/// Reads a trace with its goals and its sub-traces.
+pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceView, ApiError> {
+    let trace = access.trace(id).await?;
+    let goal_tree = access.runtime().traces().goal_tree(id).await?;
+    let sub_traces = access.runtime().traces().sub_traces(id).await?;
+    Ok(TraceView { trace, goal_tree, sub_traces })
 }
 
 /// Selects the messages of a trace.
@@ -133,13 +113,6 @@ pub(crate) struct MessageQuery {
     pub mode: PathName,
     /// Only messages of this goal.
     pub goal_id: Option<GoalId>,
-}
-
-/// List of messages.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Messages {
-    /// The messages, oldest first.
-    pub messages: Vec<Message>,
 }
 
 /// Reads the messages of a trace.

@@ -25,13 +25,11 @@ use futures::{
     stream::{BoxStream, once},
 };
 use http_body_util::Limited;
-use serde::{Deserialize, Serialize};
+use soong::protocol::api::{Stored, Uploaded};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Content},
-    protocol::{Artifact, ArtifactId},
 };
-use utoipa::ToSchema;
 
 use super::{
     caller::Access,
@@ -45,44 +43,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const CLIENT_DISCONNECTED: &str = "the client disconnected";
 /// Maximum number of buffered pieces of a file.
 const MAX_BUFFERED_PIECES: usize = 4;
-
-/// A stored version.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Stored {
-    /// Name of the artifact.
-    pub name: String,
-    /// Id of the artifact.
-    pub artifact_id: ArtifactId,
-    /// The stored version.
-    pub version: u64,
-    /// Size in bytes.
-    pub size: u64,
-    /// MIME type.
-    pub content_type: String,
-}
-
-impl From<Artifact> for Stored {
-    fn from(artifact: Artifact) -> Self {
-        Self {
-            name: artifact.key(),
-            artifact_id: artifact.artifact_id,
-            version: artifact.current_version,
-            size: artifact.size,
-            content_type: artifact.content_type,
-        }
-    }
-}
-
-/// The stored files. The fields of the first one are also at the top level, as in the response to a PUT, because most
-/// uploads are one file.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct Uploaded {
-    /// The first artifact.
-    #[serde(flatten)]
-    pub first: Stored,
-    /// All artifacts, in the order of the request.
-    pub artifacts: Vec<Stored>,
-}
 
 /// A body that is being received. A rejected body is read for up to ten more seconds: a client that is cut off while
 /// it sends would never see the response.

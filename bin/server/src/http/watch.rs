@@ -14,6 +14,7 @@ use axum::{
 use futures::{FutureExt, SinkExt};
 use serde::Serialize;
 use serde_json::json;
+use soong::protocol::api::{ErrorBody, KEEP_ALIVE_INTERVAL, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem,
     protocol::{GoalTree, Trace, TraceId},
@@ -22,10 +23,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::{
     caller::{Access, TokenWatch},
-    error::{ApiError, ErrorBody, validation_error},
+    error::{ApiError, validation_error},
     request::{Path, Query},
-    stream::{EventQuery, KEEP_ALIVE_INTERVAL, READ_RETRY},
-    trace::TraceView,
+    stream::{EventQuery, READ_RETRY},
+    trace::read_trace,
     tree::TreeFilter,
 };
 
@@ -110,7 +111,7 @@ struct Connected<'a> {
 /// cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
-    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody)))]
 pub(super) async fn trace(
     access: Access,
     token_watch: TokenWatch,
@@ -133,7 +134,7 @@ pub(super) async fn trace(
 /// actors, the ids of those that are `gone`, and how the runs among them `ended`. Both report how many changes were
 /// `dropped` because the client was slow; after dropped changes, a new snapshot follows.
 #[utoipa::path(get, path = "/api/tree/watch", tag = "tree",
-    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody)))]
 pub(super) async fn tree(
     access: Access,
     token_watch: TokenWatch,
@@ -250,7 +251,7 @@ async fn follow_trace(
     id: &TraceId,
     query: &EventQuery,
 ) -> Result<(), Option<CloseReason>> {
-    let view = match TraceView::read(access, id).await {
+    let view = match read_trace(access, id).await {
         Ok(view) => view,
         Err(error) => {
             let info = error.into_info();

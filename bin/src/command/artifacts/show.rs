@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde_json::json;
+use soong::protocol::api::{ArtifactView, EditView, Stored};
 use soong::{
     artifact::{BusySession, CleanupReport},
     protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
 };
-use soong_server::http::{ArtifactView, EditView, Stored};
 
 use super::Context;
 use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, format, print, terminal::Hue, text};

@@ -1,7 +1,7 @@
 //! `soong sessions fork` and `switch`: continue from another message, in a copy or in the session itself.
 
 use soong::ErrorCode;
-use soong_server::http::{ForkBody, HeadView};
+use soong::protocol::api::{ForkBody, HeadView};
 
 use super::{Context, builder};
 use crate::{

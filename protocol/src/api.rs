@@ -1,0 +1,21 @@
+//! Bodies, queries and headers of the HTTP interface, as server and clients share them.
+
+mod artifact;
+mod error;
+mod health;
+mod permission;
+mod question;
+mod run;
+mod session;
+mod trace;
+
+pub use self::{
+    artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Uploaded, Versions},
+    error::{ErrorBody, ErrorDetail},
+    health::Ready,
+    permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
+    question::{AnswerBody, QuestionQuery, Questions},
+    run::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
+    session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView},
+    trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
+};

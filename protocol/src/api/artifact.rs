@@ -1,0 +1,99 @@
+//! Artifacts, their versions, edits and uploads.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Artifact, ArtifactId, ArtifactVersion, MatchLayer};
+
+/// List of artifacts.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Artifacts {
+    /// The artifacts, sorted by name.
+    pub artifacts: Vec<Artifact>,
+}
+
+/// An artifact with its current content.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ArtifactView {
+    /// The artifact's current record.
+    pub artifact: Artifact,
+    /// Current content; absent if it is not text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Stored versions, oldest first.
+    pub versions: Vec<ArtifactVersion>,
+}
+
+/// Stored versions of an artifact.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Versions {
+    /// Stored versions, oldest first.
+    pub versions: Vec<ArtifactVersion>,
+}
+
+/// Edit of an artifact's text.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EditBody {
+    /// The passage to replace.
+    pub old: String,
+    /// The text that replaces it.
+    pub new: String,
+}
+
+/// Result of an edit.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EditView {
+    /// Current version of the artifact after the edit.
+    pub version: u64,
+    /// How the passage was matched. Absent if the whole text was replaced.
+    pub layer: Option<MatchLayer>,
+    /// Similarity of the replaced passage to the requested one, from 0 to 1. Absent if the whole text was replaced.
+    pub similarity: Option<f64>,
+    /// The passage that was replaced. Absent if the whole text was replaced.
+    pub replaced: Option<String>,
+}
+
+/// A stored version.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Stored {
+    /// Name of the artifact.
+    pub name: String,
+    /// Id of the artifact.
+    pub artifact_id: ArtifactId,
+    /// The stored version.
+    pub version: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// MIME type.
+    pub content_type: String,
+}
+
+impl From<Artifact> for Stored {
+    fn from(artifact: Artifact) -> Self {
+        Self {
+            name: artifact.key(),
+            artifact_id: artifact.artifact_id,
+            version: artifact.current_version,
+            size: artifact.size,
+            content_type: artifact.content_type,
+        }
+    }
+}
+
+/// The stored files. The fields of the first one are also at the top level, as in the response to a PUT, because most
+/// uploads are one file.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Uploaded {
+    /// The first artifact.
+    #[serde(flatten)]
+    pub first: Stored,
+    /// All artifacts, in the order of the request.
+    pub artifacts: Vec<Stored>,
+}

@@ -1,0 +1,87 @@
+//! Sessions, forks, and the head of a conversation.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Session;
+
+/// A page of sessions, newest first.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionPage {
+    /// The sessions, newest first.
+    pub sessions: Vec<Session>,
+    /// Cursor of the next page; absent on the last page.
+    pub next_cursor: Option<String>,
+}
+
+/// A session.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionView {
+    /// The session.
+    pub session: Session,
+}
+
+/// A session to create before its first run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewSessionBody {
+    /// Id of the session: 1 to 128 letters, digits, `_`, `-` or `.`. Default: generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Folder that the session's runs work in, on the server's machine. Default: the server's folder.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_dir: Option<PathBuf>,
+    /// Allows the home folder of the server's user, or a folder above it, as the project.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_home_project: bool,
+    /// Display name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// User that owns the session. Only the caller's own id is accepted. Default: the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// Options of a fork.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ForkBody {
+    /// Sequence number of the last message to copy. Default: the head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_sequence: Option<u64>,
+    /// Id of the copy. Default: generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Display name of the copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The message from which a conversation continues.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HeadBody {
+    /// Sequence number of the message that becomes the head.
+    pub sequence: u64,
+}
+
+/// Head of a conversation after a switch.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeadView {
+    /// Sequence number of the new head.
+    pub sequence: u64,
+    /// Sequence number of the previous head.
+    pub from_sequence: u64,
+    /// Documents that were restored to their content at that message.
+    pub restored: Vec<String>,
+    /// Documents that were not restored, because another writer has changed them since.
+    pub left: Vec<String>,
+}
