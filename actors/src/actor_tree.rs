@@ -3,10 +3,9 @@
 //! Each actor has a [`ActorStatus`] that the actor and its senders update with atomics and short locks; the tree
 //! keeps them all. Reading the whole tree sends no message to any actor.
 //!
-//! Elsewhere: the shape that clients see (`actor_tree/view.rs`), notification of changes (`actor_tree/watch.rs`),
+//! Elsewhere: the shape that clients see (`soong_protocol::tree`), notification of changes (`actor_tree/watch.rs`),
 //! and display.
 
-mod view;
 mod watch;
 
 use std::sync::{
@@ -16,11 +15,19 @@ use std::sync::{
 
 use dashmap::DashMap;
 use soong_protocol::Timestamp;
-pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
+pub use soong_protocol::tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent};
+use soong_text::Redactor;
+pub use watch::TreeWatch;
 pub(crate) use watch::Watchers;
-pub use watch::{TreeEvent, TreeWatch};
 
 use crate::clock::now;
+
+/// Removes secrets from a view and its descendants.
+pub(crate) fn redact_view(view: &mut ActorView, redactor: &Redactor) {
+    redactor.redact(&mut view.activity);
+    redactor.redact_optional(&mut view.last_error);
+    view.children.iter_mut().for_each(|child| redact_view(child, redactor));
+}
 
 /// The part of an actor's status that changes during its life.
 #[derive(Debug, Clone)]

@@ -18,11 +18,11 @@ mod store;
 mod supervisor;
 mod working_set;
 
-pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use reader::ArtifactReader;
 pub(crate) use service::ArtifactHandle;
 #[cfg(feature = "docx")]
 pub use soong_docx::docx;
+pub use soong_protocol::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub(crate) use store::ArtifactStore;
 pub(crate) use store::copy::registration_writes;
 pub(crate) use store::restore::RestorePlan;

@@ -5,7 +5,6 @@
 //! subscriber reads from the store again. So a slow subscriber uses bounded memory, loses no event and does not block
 //! others; only deltas are dropped for it.
 
-mod item;
 mod stream;
 
 use std::sync::{
@@ -14,9 +13,9 @@ use std::sync::{
 };
 
 use dashmap::DashMap;
-pub use item::{LiveDelta, StreamItem, UnrecordedRun};
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId};
+pub use soong_protocol::{LiveDelta, StreamItem, UnrecordedRun};
 pub use stream::EventStream;
 use tokio::sync::mpsc;
 

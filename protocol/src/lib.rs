@@ -9,6 +9,7 @@ pub mod api;
 mod artifact;
 mod budget;
 mod child_mode;
+mod cleanup;
 mod collaborator;
 mod config;
 mod error;
@@ -24,10 +25,12 @@ mod permission;
 mod question;
 mod run;
 mod session;
+mod stream;
 mod sub_agent;
 mod time;
 mod tool;
 mod trace;
+pub mod tree;
 mod usage;
 mod write;
 
@@ -39,6 +42,7 @@ pub use artifact::{
 };
 pub use budget::{Budget, BudgetDimension};
 pub use child_mode::ChildMode;
+pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, BashConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
@@ -62,6 +66,7 @@ pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionD
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
+pub use stream::{LiveDelta, StreamItem, UnrecordedRun};
 pub use sub_agent::ChildResult;
 pub use time::Timestamp;
 pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};

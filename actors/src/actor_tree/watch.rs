@@ -11,12 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
 use soong_text::Redactor;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{ActorTree, ActorView, RunEnd, view};
+use super::{ActorTree, ActorView, RunEnd, TreeEvent, redact_view, view};
 
 /// Minimum interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -25,34 +24,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const MIN_INTERVAL_RATIO: u32 = 100;
 /// Number of changes buffered per watcher. A slower watcher receives a snapshot again.
 const MAX_BUFFERED_CHANGES: usize = 32;
-
-/// Update for a watcher of the tree.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "event", content = "data")]
-pub enum TreeEvent {
-    /// Snapshot of the whole tree. Replaces everything sent before.
-    #[serde(rename = "tree_snapshot")]
-    Snapshot {
-        /// The root with all its descendants.
-        tree: Box<ActorView>,
-        /// Number of changes that this watcher has missed so far.
-        dropped: u64,
-    },
-    /// Changes since the previous update.
-    #[serde(rename = "tree_changed")]
-    Changed {
-        /// New or changed actors, without their children. `parent` is the supervisor.
-        changed: Arc<[ActorView]>,
-        /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and started again.
-        gone: Arc<[String]>,
-        /// Ends of the removed runs. A removed run without an entry has not ended: its runtime stopped executing it.
-        /// The ends of runs that ended while changes were missed must be read from their records.
-        #[serde(default)]
-        ended: Arc<[RunEnd]>,
-        /// Number of changes that this watcher has missed so far.
-        dropped: u64,
-    },
-}
 
 #[derive(Debug, Clone)]
 struct Change {
@@ -144,7 +115,7 @@ impl TreeWatch {
         loop {
             if std::mem::take(&mut self.needs_snapshot) {
                 let mut tree = self.actor_tree.tree()?;
-                tree.redact(&self.redactor);
+                redact_view(&mut tree, &self.redactor);
                 return Some(TreeEvent::Snapshot { tree: Box::new(tree), dropped: self.dropped });
             }
             match self.changes.recv().await {
@@ -169,7 +140,7 @@ fn changes(actor_tree: &ActorTree, redactor: &Redactor, left: RemovedActors) -> 
     let statuses = actor_tree.statuses.iter();
     let mut changed: Vec<ActorView> =
         statuses.filter(|status| status.mark_published()).map(|status| view(status.value())).collect();
-    changed.iter_mut().for_each(|view| view.redact(redactor));
+    changed.iter_mut().for_each(|view| redact_view(view, redactor));
     Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 

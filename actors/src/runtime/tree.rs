@@ -6,7 +6,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, RunId, SessionId};
 
 use super::Runtime;
 use crate::{
-    actor_tree::{ActorKind, ActorView, TreeWatch},
+    actor_tree::{ActorKind, ActorView, TreeWatch, redact_view},
     artifact::ArtifactStoreSupervisorMsg,
     run::{RunMsg, RunSupervisorMsg, SubAgentMsg},
     session::{SessionMsg, SessionSupervisorMsg},
@@ -22,7 +22,7 @@ impl Tree<'_> {
     /// Returns a snapshot of the supervision tree (ACT-6). `None` if the runtime has closed.
     pub fn snapshot(self) -> Option<ActorView> {
         let mut tree = self.runtime.inner.services.actor_tree.tree()?;
-        tree.redact(&self.runtime.inner.services.resolver.redactor);
+        redact_view(&mut tree, &self.runtime.inner.services.resolver.redactor);
         Some(tree)
     }
 

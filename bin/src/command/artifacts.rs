@@ -36,7 +36,7 @@ use crate::{
     terminal::Hue,
     text,
 };
-use soong_server::http::{self, LOCAL};
+use soong_server::http::LOCAL;
 
 /// Executes the subcommands that only read.
 pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {

@@ -1,6 +1,5 @@
 //! Routes of runs: start, continue, reflect, stop, cancel, read, and add children.
 
-
 use axum::{
     Json,
     http::{HeaderMap, StatusCode},
@@ -12,9 +11,7 @@ use soong::protocol::api::Accepted;
 use soong::protocol::api::{IfBusy, RunView, SettingUpdate, StartBody};
 use soong::{
     ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting,
-    protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, SessionId, Trace, TraceId,
-    },
+    protocol::{Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, SessionId, Trace, TraceId},
 };
 use utoipa::ToSchema;
 

@@ -1,13 +1,9 @@
 //! Routes of sessions: list, read, create, fork, move the head, delete.
 
-
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use soong::protocol::api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
-use soong::{
-    Fork, HeadSwitched, NewSessionSpec, SessionFilter,
-    protocol::SessionId,
-};
+use soong::{Fork, HeadSwitched, NewSessionSpec, SessionFilter, protocol::SessionId};
 use utoipa::IntoParams;
 
 use super::{

@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use crate::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
-use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 
 /// Streamed text with the ids of its run.
 #[derive(Debug, Clone)]

@@ -1,12 +1,9 @@
-//! The status of an actor in the shape that clients see.
-//!
-//! Data only. Elsewhere: how it is collected (`actor_tree.rs`).
+//! The supervision tree in the shape that clients see: the status of each actor, and updates for watchers.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
+use crate::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
 use serde::{Deserialize, Serialize};
-use soong_protocol::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
-use soong_text::Redactor;
 
 /// Kind of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -223,11 +220,30 @@ pub struct ActorView {
     pub children: Vec<ActorView>,
 }
 
-impl ActorView {
-    /// Removes secrets from the view and its descendants.
-    pub(crate) fn redact(&mut self, redactor: &Redactor) {
-        redactor.redact(&mut self.activity);
-        redactor.redact_optional(&mut self.last_error);
-        self.children.iter_mut().for_each(|child| child.redact(redactor));
-    }
+/// Update for a watcher of the tree.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data")]
+pub enum TreeEvent {
+    /// Snapshot of the whole tree. Replaces everything sent before.
+    #[serde(rename = "tree_snapshot")]
+    Snapshot {
+        /// The root with all its descendants.
+        tree: Box<ActorView>,
+        /// Number of changes that this watcher has missed so far.
+        dropped: u64,
+    },
+    /// Changes since the previous update.
+    #[serde(rename = "tree_changed")]
+    Changed {
+        /// New or changed actors, without their children. `parent` is the supervisor.
+        changed: Arc<[ActorView]>,
+        /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and started again.
+        gone: Arc<[String]>,
+        /// Ends of the removed runs. A removed run without an entry has not ended: its runtime stopped executing it.
+        /// The ends of runs that ended while changes were missed must be read from their records.
+        #[serde(default)]
+        ended: Arc<[RunEnd]>,
+        /// Number of changes that this watcher has missed so far.
+        dropped: u64,
+    },
 }
