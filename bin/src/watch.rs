@@ -77,31 +77,38 @@ impl RunFamily {
     }
 }
 
+/// A run to follow, with the means to cancel it.
+pub(crate) struct WatchTarget<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) run: &'a Accepted,
+    pub(crate) interrupt: &'a Interrupt,
+    /// Maximum time for the run to end after it was cancelled here.
+    pub(crate) end_timeout: Duration,
+}
+
 /// Follows the run until it has ended and its last event was shown. `events` must start before the run does.
-/// `limit` is the maximum time for the run to end after it was cancelled here.
 ///
 /// If following fails, the run is cancelled, since its result would not be seen.
 pub(crate) async fn watch(
-    client: &Client,
-    run: &Accepted,
+    target: &WatchTarget<'_>,
     events: EventStream,
-    mut progress: Progress,
-    interrupt: &Interrupt,
-    end_timeout: Duration,
+    progress: Progress,
 ) -> Result<FollowedRun, Failure> {
-    let mut family = RunFamily { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
-    let followed = follow((client, run), events, &mut family, &mut progress, interrupt, end_timeout).await;
+    let (client, run_id) = (target.client, &target.run.run_id);
+    let mut follower = Follower::new(target, progress);
+    let followed = follower.follow(events).await;
+    let Follower { family, progress, .. } = follower;
     let is_printed = progress.finish();
     let (interrupted, unread, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
         Ok(FollowOutcome::Detached(failure)) => return Err(failure),
         Err(failure) => {
-            let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(&run.run_id)).await;
+            let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(run_id)).await;
             return Err(failure);
         }
     };
-    let run = client.run(&run.run_id).await?;
+    let run = client.run(run_id).await?;
     Ok(FollowedRun {
         run,
         interrupted,
@@ -112,88 +119,130 @@ pub(crate) async fn watch(
     })
 }
 
-async fn follow(
-    (client, run): (&Client, &Accepted),
-    mut events: EventStream,
-    family: &mut RunFamily,
-    progress: &mut Progress,
-    interrupt: &Interrupt,
-    end_timeout: Duration,
-) -> Result<FollowOutcome, Failure> {
-    let mut frames = tokio::time::interval(FRAME_INTERVAL);
-    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut interrupted, mut unread, mut exit_at) = (false, false, Instant::now());
-    let mut requests = RequestPoll::new(progress);
-    let mut is_polled = false;
-    loop {
-        tokio::select! {
-            item = events.next() => {
-                let item = match item {
+/// State of following a run.
+struct Follower<'a> {
+    target: &'a WatchTarget<'a>,
+    family: RunFamily,
+    progress: Progress,
+    requests: RequestPoll,
+    /// Time at which the wait for the run ends; `None` until the user cancels the run.
+    exit_at: Option<Instant>,
+    /// Whether the reader of the output is gone.
+    output_closed: bool,
+}
+
+impl<'a> Follower<'a> {
+    fn new(target: &'a WatchTarget<'a>, progress: Progress) -> Self {
+        Self {
+            target,
+            family: RunFamily { runs: HashSet::from([target.run.run_id.clone()]), refused: Vec::new() },
+            requests: RequestPoll::new(&progress),
+            progress,
+            exit_at: None,
+            output_closed: false,
+        }
+    }
+
+    async fn follow(&mut self, mut events: EventStream) -> Result<FollowOutcome, Failure> {
+        let target = self.target;
+        let mut frames = tokio::time::interval(FRAME_INTERVAL);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut is_polled = false;
+        loop {
+            let outcome = tokio::select! {
+                item = events.next() => match item {
+                    Some(Ok(item)) => self.handle_item(&item)?,
                     Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
-                    Some(Ok(item)) => item,
                     Some(Err(_)) | None => return Err(owner_lost()),
-                };
-                if let StreamItem::Event(record) = &item
-                    && matches!(
-                        record.event,
-                        Event::SubAgent(SubAgentEvent::QuestionAsked { .. })
-                            | Event::Permission(PermissionEvent::Requested { .. })
-                    )
-                {
-                    requests.expect();
+                },
+                () = target.interrupt.first(), if self.exit_at.is_none() => self.handle_interrupt().await,
+                () = tokio::time::sleep_until(self.exit_at.unwrap_or_else(Instant::now)), if self.exit_at.is_some() => {
+                    return Err(cancel_timed_out(target.end_timeout));
                 }
-                if !family.observe(&item) {
-                    continue;
-                }
-                if let Err(failure) = progress.show(&item) {
-                    if !failure.is_output_closed() {
-                        return Err(failure);
+                _ = frames.tick() => {
+                    if events.is_polled() && !is_polled {
+                        is_polled = true;
+                        self.progress.note(POLLING_NOTE);
                     }
-                    // The reader of the output is gone, so the run is cancelled.
-                    unread = true;
-                    *progress = Progress::Closed;
-                    cancel(client, run);
+                    self.handle_frame().await?
                 }
-                match &item {
-                    StreamItem::Event(record) if ends(record, run) => return Ok(FollowOutcome::Run { interrupted, unread }),
-                    StreamItem::Lost(lost) if lost.run_id == run.run_id => return Err(lost.error.clone().into()),
-                    _ => {}
-                }
-            }
-            () = interrupt.first(), if !interrupted => {
-                if let Some(url) = client.server()
-                    && interrupt.is_end_requested().await
-                {
-                    return Ok(FollowOutcome::Detached(detached(run, url)));
-                }
-                interrupted = true;
-                progress.cancelling();
-                cancel(client, run);
-                exit_at = Instant::now() + end_timeout;
-            }
-            () = tokio::time::sleep_until(exit_at), if interrupted => return Err(cancel_timed_out(end_timeout)),
-            _ = frames.tick() => {
-                if events.is_polled() && !is_polled {
-                    is_polled = true;
-                    progress.note(POLLING_NOTE);
-                }
-                progress.draw(client);
-                if interrupted {
-                    continue;
-                }
-                match requests.poll(client, run, progress, interrupt).await? {
-                    PollOutcome::Continue => {}
-                    PollOutcome::AwaitsInput(requests) => return Ok(FollowOutcome::AwaitsInput(requests)),
-                    PollOutcome::Cancel => {
-                        interrupted = true;
-                        progress.cancelling();
-                        cancel(client, run);
-                        exit_at = Instant::now() + end_timeout;
-                    }
-                }
+            };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
             }
         }
     }
+
+    /// Shows an item of the stream. Returns the outcome if it is the last event of the run.
+    fn handle_item(&mut self, item: &StreamItem) -> Result<Option<FollowOutcome>, Failure> {
+        let run = self.target.run;
+        if is_user_request(item) {
+            self.requests.expect();
+        }
+        if !self.family.observe(item) {
+            return Ok(None);
+        }
+        if let Err(failure) = self.progress.show(item) {
+            if !failure.is_output_closed() {
+                return Err(failure);
+            }
+            // The reader of the output is gone, so the run is cancelled.
+            self.output_closed = true;
+            self.progress = Progress::Closed;
+            cancel(self.target.client, run);
+        }
+        match item {
+            StreamItem::Event(record) if ends(record, run) => {
+                Ok(Some(FollowOutcome::Run { interrupted: self.exit_at.is_some(), unread: self.output_closed }))
+            }
+            StreamItem::Lost(lost) if lost.run_id == run.run_id => Err(lost.error.clone().into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Cancels the run. A run at a server is not cancelled if the signal ends this process.
+    async fn handle_interrupt(&mut self) -> Option<FollowOutcome> {
+        if let Some(url) = self.target.client.server()
+            && self.target.interrupt.is_end_requested().await
+        {
+            return Some(FollowOutcome::Detached(detached(self.target.run, url)));
+        }
+        self.cancel_by_user();
+        None
+    }
+
+    /// Redraws the display, and polls the requests that wait for the user unless the user has cancelled the run.
+    async fn handle_frame(&mut self) -> Result<Option<FollowOutcome>, Failure> {
+        self.progress.draw(self.target.client);
+        if self.exit_at.is_some() {
+            return Ok(None);
+        }
+        match self.requests.poll(self.target, &mut self.progress).await? {
+            PollOutcome::Continue => Ok(None),
+            PollOutcome::AwaitsInput(requests) => Ok(Some(FollowOutcome::AwaitsInput(requests))),
+            PollOutcome::Cancel => {
+                self.cancel_by_user();
+                Ok(None)
+            }
+        }
+    }
+
+    fn cancel_by_user(&mut self) {
+        self.progress.cancelling();
+        cancel(self.target.client, self.target.run);
+        self.exit_at = Some(Instant::now() + self.target.end_timeout);
+    }
+}
+
+/// Returns whether a run asks the user for an answer or a permission.
+fn is_user_request(item: &StreamItem) -> bool {
+    matches!(
+        item,
+        StreamItem::Event(record) if matches!(
+            record.event,
+            Event::SubAgent(SubAgentEvent::QuestionAsked { .. }) | Event::Permission(PermissionEvent::Requested { .. })
+        )
+    )
 }
 
 /// Looks for requests that wait for the user.
@@ -224,22 +273,16 @@ impl RequestPoll {
         (self.expected, self.next_at) = (true, Instant::now());
     }
 
-    async fn poll(
-        &mut self,
-        client: &Client,
-        run: &Accepted,
-        progress: &mut Progress,
-        interrupt: &Interrupt,
-    ) -> Result<PollOutcome, Failure> {
+    async fn poll(&mut self, target: &WatchTarget<'_>, progress: &mut Progress) -> Result<PollOutcome, Failure> {
         if !self.expected || Instant::now() < self.next_at {
             return Ok(PollOutcome::Continue);
         }
         self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
-        let open = prompts::fetch_open_requests(client, Some(&run.session_id)).await?;
+        let open = prompts::fetch_open_requests(target.client, Some(&target.run.session_id)).await?;
         self.expected = !open.requests.is_empty();
         if self.expected && self.can_ask {
             progress.pause();
-            let asked = prompt_all(client, &open.requests, progress, interrupt).await?;
+            let asked = prompt_all(target, &open.requests, progress).await?;
             progress.resume();
             match asked {
                 PromptOutcome::Answered => {}
@@ -256,11 +299,11 @@ impl RequestPoll {
 
 /// Prompts the user for one request after the other.
 async fn prompt_all(
-    client: &Client,
+    target: &WatchTarget<'_>,
     asks: &[UserRequest],
     progress: &Progress,
-    interrupt: &Interrupt,
 ) -> Result<PromptOutcome, Failure> {
+    let WatchTarget { client, interrupt, .. } = target;
     for ask in asks {
         let asker = progress.child_label(ask.run_id());
         let asked = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;

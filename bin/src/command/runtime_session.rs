@@ -25,7 +25,7 @@ use crate::{
     progress::Progress,
     report::{self, DeniedCall, StoredArtifact},
     text,
-    watch::watch,
+    watch::{WatchTarget, watch},
 };
 
 /// Time added to the runtime's cancel timeout when waiting for a run to end.
@@ -242,7 +242,9 @@ impl<'a> RuntimeSession<'a> {
             events = self.monitor(&client, &run, events).await?;
         }
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let watched = watch(&client, &run, events, progress, &self.interrupt, self.end_timeout()).await?;
+        let (interrupt, end_timeout) = (&self.interrupt, self.end_timeout());
+        let target = WatchTarget { client: &client, run: &run, interrupt, end_timeout };
+        let watched = watch(&target, events, progress).await?;
         self.interrupt.reset();
         let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
         let exit = report::exit(context, &watched);
