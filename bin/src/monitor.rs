@@ -34,7 +34,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use rustix::process::Signal;
-use soong::protocol::RunId;
+use soong::protocol::{RunId, Timestamp};
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::feed::TreeSource;
@@ -75,22 +75,17 @@ pub(crate) async fn show(
     terminal: &Terminal,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let broken =
-        |error: std::io::Error| Failure::new(Exit::Failed, format!("drawing on the terminal failed: {error}"), "");
     let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
     let (mut feed, mut input) = Feed::start(whom);
-    let mut tty = Tty::take().map_err(broken)?;
-    // Keys are read while this process controls the terminal.
-    let mut keys = Some(EventStream::new());
+    let mut display = Display::take()?;
     let mut looks = tokio::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
     loop {
         let requests: Vec<MonitorRequest> = tokio::select! {
             biased;
             () = interrupt.first() => return Ok(()),
-            key = next(&mut keys) => {
-                (is_due, draw_at) = (true, Instant::now());
+            key = next(&mut display.keys) => {
+                (display.is_due, display.draw_at) = (true, Instant::now());
                 match key {
                     Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => handle_input(&mut monitor, MonitorInput::Key(key)),
                     Some(Ok(Event::Paste(text))) => handle_input(&mut monitor, MonitorInput::Pasted(text)),
@@ -99,48 +94,86 @@ pub(crate) async fn show(
                     Some(Err(_)) | None => return Ok(()),
                 }
             }
-            () = tokio::time::sleep_until(draw_at), if is_due && keys.is_some() => {
-                let (begun, now) = (Instant::now(), screen::now());
-                tty.draw(|buffer| draw::draw(&mut monitor, buffer, now)).map_err(broken)?;
-                is_due = false;
-                draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
+            () = tokio::time::sleep_until(display.draw_at), if display.is_due && display.keys.is_some() => {
+                let now = screen::now();
+                display.draw(&mut monitor, now)?;
                 // Rows that have become visible may require reads.
                 monitor.due_reads(now)
             }
             Some(input) = input.recv() => {
-                is_due = true;
+                display.is_due = true;
                 handle_input(&mut monitor, input)
             }
             _ = looks.tick() => {
                 let now = screen::now();
-                if !tty::is_taken() {
-                    keys = None;
-                }
-                if keyboard::is_foreground() && screen::take_suspended() {
-                    tty.retake().map_err(broken)?;
-                    (keys, is_due) = (Some(EventStream::new()), true);
-                }
-                is_due |= std::mem::replace(&mut second, now.as_millis() / 1_000) != second;
+                display.check(now)?;
                 monitor.due_reads(now)
             }
         };
         for request in requests {
             match request {
                 MonitorRequest::Exit => {
-                    drop((keys, tty));
+                    drop(display);
                     feed.finish().await;
                     return Ok(());
                 }
-                MonitorRequest::Redraw => tty.redraw().map_err(broken)?,
-                // The signal handler restores the terminal first.
-                MonitorRequest::Suspend => {
-                    keys = None;
-                    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
-                }
+                MonitorRequest::Redraw => display.tty.redraw().map_err(|error| drawing_failed(&error))?,
+                MonitorRequest::Suspend => display.suspend(),
                 request => feed.execute(request),
             }
         }
     }
+}
+
+/// The terminal that shows the monitor: its keys, and when it is drawn.
+struct Display {
+    /// Keys are read while this process controls the terminal.
+    keys: Option<EventStream>,
+    tty: Tty,
+    /// Whether something has changed since the last picture.
+    is_due: bool,
+    /// Earliest time of the next picture.
+    draw_at: Instant,
+    /// Unix time of the last check, in seconds.
+    second: i64,
+}
+
+impl Display {
+    fn take() -> Result<Self, Failure> {
+        let tty = Tty::take().map_err(|error| drawing_failed(&error))?;
+        Ok(Self { keys: Some(EventStream::new()), tty, is_due: true, draw_at: Instant::now(), second: 0 })
+    }
+
+    fn draw(&mut self, monitor: &mut Monitor, now: Timestamp) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.tty.draw(|buffer| draw::draw(monitor, buffer, now)).map_err(|error| drawing_failed(&error))?;
+        self.is_due = false;
+        self.draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
+        Ok(())
+    }
+
+    /// Checks whether the terminal was restored or is available again, and whether a second has passed.
+    fn check(&mut self, now: Timestamp) -> Result<(), Failure> {
+        if !tty::is_taken() {
+            self.keys = None;
+        }
+        if keyboard::is_foreground() && screen::take_suspended() {
+            self.tty.retake().map_err(|error| drawing_failed(&error))?;
+            (self.keys, self.is_due) = (Some(EventStream::new()), true);
+        }
+        self.is_due |= std::mem::replace(&mut self.second, now.as_millis() / 1_000) != self.second;
+        Ok(())
+    }
+
+    /// Suspends the process. The signal handler restores the terminal first.
+    fn suspend(&mut self) {
+        self.keys = None;
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
+    }
+}
+
+fn drawing_failed(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("drawing on the terminal failed: {error}"), "")
 }
 
 fn handle_input(monitor: &mut Monitor, input: MonitorInput) -> Vec<MonitorRequest> {
