@@ -10,11 +10,11 @@ use std::{cell::Cell, io::Write, path::Path};
 
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use soong::protocol::api::{Artifacts, EditBody, Versions};
+use soong::protocol::api::{Artifacts, EditBody, Stored, Versions};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Cleanup, is_text},
-    protocol::{Artifact, Session, SessionId, USER_PREFIX},
+    protocol::{Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX},
 };
 
 use super::{
@@ -127,28 +127,7 @@ async fn execute_change(
     let json = context.global.json;
     match (options, session) {
         (A::Put { name, file, content_type, .. }, Some(session)) => {
-            let guessed = || {
-                file::content_type(file)
-                    .or_else(|| file::content_type(name))
-                    .unwrap_or_else(|| file::detect_content_type(file))
-            };
-            let content_type = content_type.as_deref().unwrap_or_else(guessed);
-            let input = Cell::new(Some(tokio::io::stdin()));
-            let stored = place
-                .request(async |client| {
-                    let bytes = match (file == Path::new("-"), input.take()) {
-                        (true, Some(input)) => file::read_chunks(input),
-                        // The first attempt has consumed standard input, so the upload cannot be repeated.
-                        (true, None) => {
-                            return Err(ErrorInfo::new(ErrorCode::Closing, "the owner process of the home has exited"));
-                        }
-                        (false, _) => file::read_chunks(
-                            tokio::fs::File::open(file).await.map_err(|error| unreadable_file(file, &error))?,
-                        ),
-                    };
-                    client.put(&session, name, content_type, bytes).await
-                })
-                .await?;
+            let stored = put(place, &session, name, file, content_type.as_deref()).await?;
             match json {
                 true => print::json(&stored)?,
                 false => show::stored(&stored)?,
@@ -163,17 +142,7 @@ async fn execute_change(
             }
         }
         (A::Delete { name, .. }, Some(session)) => {
-            let (list, versions) = (artifact_path(&session, "", ""), artifact_path(&session, name, "/versions"));
-            let (artifact, versions) = place
-                .request(async |client| {
-                    // The text is not read: it may be the part that is missing.
-                    let versions: Versions = client.get(&versions).await?;
-                    let all: Artifacts = client.get(list.trim_end_matches('/')).await?;
-                    client.delete(&session, name).await?;
-                    let is_it = |one: &Artifact| one.key() == *name || one.artifact_id.as_str() == name;
-                    Ok((all.artifacts.into_iter().find(is_it), versions.versions))
-                })
-                .await?;
+            let (artifact, versions) = delete(place, &session, name).await?;
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, _) => {
@@ -188,6 +157,56 @@ async fn execute_change(
         _ => unreachable!("all others only read, or have a session"),
     }
     Ok(Exit::Success)
+}
+
+/// Stores a file or standard input (`-`) as an artifact. A content type that is not given is guessed.
+async fn put(
+    place: &mut RuntimeSession<'_>,
+    session: &SessionId,
+    name: &str,
+    file: &Path,
+    content_type: Option<&str>,
+) -> Result<Stored, Failure> {
+    let guessed = || {
+        file::content_type(file).or_else(|| file::content_type(name)).unwrap_or_else(|| file::detect_content_type(file))
+    };
+    let content_type = content_type.unwrap_or_else(guessed);
+    let input = Cell::new(Some(tokio::io::stdin()));
+    place
+        .request(async |client| {
+            let bytes = match (file == Path::new("-"), input.take()) {
+                (true, Some(input)) => file::read_chunks(input),
+                // The first attempt has consumed standard input, so the upload cannot be repeated.
+                (true, None) => {
+                    return Err(ErrorInfo::new(ErrorCode::Closing, "the owner process of the home has exited"));
+                }
+                (false, _) => {
+                    let file = tokio::fs::File::open(file).await.map_err(|error| unreadable_file(file, &error))?;
+                    file::read_chunks(file)
+                }
+            };
+            client.put(session, name, content_type, bytes).await
+        })
+        .await
+}
+
+/// Deletes an artifact. Returns its record, if it is listed, and its versions.
+async fn delete(
+    place: &mut RuntimeSession<'_>,
+    session: &SessionId,
+    name: &str,
+) -> Result<(Option<Artifact>, Vec<ArtifactVersion>), Failure> {
+    let (list, versions) = (artifact_path(session, "", ""), artifact_path(session, name, "/versions"));
+    place
+        .request(async |client| {
+            // The text is not read: it may be the part that is missing.
+            let versions: Versions = client.get(&versions).await?;
+            let all: Artifacts = client.get(list.trim_end_matches('/')).await?;
+            client.delete(session, name).await?;
+            let is_it = |one: &Artifact| one.key() == name || one.artifact_id.as_str() == name;
+            Ok((all.artifacts.into_iter().find(is_it), versions.versions))
+        })
+        .await
 }
 
 fn unreadable_file(path: &Path, error: &std::io::Error) -> ErrorInfo {
