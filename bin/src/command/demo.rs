@@ -44,23 +44,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     // The demo calls only the offline model, so the user's presets and model profiles are dropped.
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
-    let prompt = match options.children {
-        None => "Explore this project and write a report about it.".to_owned(),
-        Some(n) => {
-            format!("Explore this project and write a report about it. Explore with exactly {n} children.")
-        }
-    };
-    let request = StartBody {
-        prompt: Some(prompt),
-        mode: Some(Some(RunMode::Orchestrator)),
-        // Set for the run too, in case another process, with a different model, resumes it.
-        model: Some(Some("offline".to_owned())),
-        project_dir: Some(project),
-        allow_home_project: options.here,
-        // The demo only reads the project and needs no permission.
-        unattended: true,
-        ..StartBody::default()
-    };
+    let request = start_request(options, project);
     // The project is only read, so the task journal is written to the home.
     let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
     let build = || {
@@ -78,10 +62,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         }
         Err(failure) => Err(failure),
     };
-    let RunReport { session, stored, exit, .. } = match ended {
-        Ok(done) => done,
-        Err(failure) => return Err(failure),
-    };
+    let RunReport { session, stored, exit, .. } = ended?;
     if context.global.json {
         return exit;
     }
@@ -100,6 +81,27 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         DemoHome::Named(_) => report::print_detail_commands(context, Some(&home), &session, &stored)?,
     }
     exit
+}
+
+/// Builds the request body of the demo's run.
+fn start_request(options: &cli::Demo, project: PathBuf) -> StartBody {
+    let prompt = match options.children {
+        None => "Explore this project and write a report about it.".to_owned(),
+        Some(n) => {
+            format!("Explore this project and write a report about it. Explore with exactly {n} children.")
+        }
+    };
+    StartBody {
+        prompt: Some(prompt),
+        mode: Some(Some(RunMode::Orchestrator)),
+        // Set for the run too, in case another process, with a different model, resumes it.
+        model: Some(Some("offline".to_owned())),
+        project_dir: Some(project),
+        allow_home_project: options.here,
+        // The demo only reads the project and needs no permission.
+        unattended: true,
+        ..StartBody::default()
+    }
 }
 
 /// Home of a demo.
