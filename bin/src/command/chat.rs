@@ -159,49 +159,40 @@ impl Conversation<'_> {
                 InputLine::Discarded => ChatInput::Invalid("use /quit or Ctrl-D to quit".to_owned()),
                 InputLine::Closed => ChatInput::Quit,
             };
-            let prompt = match request {
-                ChatInput::Message(text) => Some(text),
-                ChatInput::Retry => None,
+            let done = match request {
+                ChatInput::Message(text) => self.run_message(place, Some(text)).await,
+                ChatInput::Retry => self.run_message(place, None).await,
                 ChatInput::Quit => return Ok(Exit::Success),
-                ChatInput::Rewind(_) | ChatInput::Fork(_) => {
-                    match self.move_head(place, &request).await {
-                        Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
-                        Err(failure) => drop(print::failure(&failure, self.context.terminal)),
-                        Ok(()) => {}
-                    }
-                    continue;
-                }
+                ChatInput::Rewind(_) | ChatInput::Fork(_) => self.move_head(place, &request).await,
                 other => {
                     apply(&mut self.next_request, other)?;
                     continue;
                 }
             };
-            match place.run(StartBody { prompt, ..self.next_request.clone() }, RunDisplay::Chat).await {
-                Ok(done) => {
-                    self.next_request.session_id = Some(done.session.to_string());
-                    if !self.context.global.json {
-                        report::print_denied_calls(&done.denied);
-                        let advice = report::allow_advice(&done.denied);
-                        if !advice.is_empty() {
-                            print::error_line(&advice);
-                        }
-                    }
-                    if let Err(failure) = done.exit {
-                        if !is_person {
-                            return Err(failure);
-                        }
-                        // The output of the run already states that it was cancelled.
-                        if failure.exit != Exit::Interrupted {
-                            print::failure(&failure, self.context.terminal);
-                        }
-                    }
-                }
+            match done {
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
                 Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
-                Err(failure) => {
-                    print::failure(&failure, self.context.terminal);
-                }
+                Err(failure) => drop(print::failure(&failure, self.context.terminal)),
+                Ok(()) => {}
             }
+        }
+    }
+
+    /// Runs a message, or resumes without one. Fails if the run does, except that at a terminal a cancelled run is no
+    /// failure: its output already states that it was cancelled.
+    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
+        let done = place.run(StartBody { prompt, ..self.next_request.clone() }, RunDisplay::Chat).await?;
+        self.next_request.session_id = Some(done.session.to_string());
+        if !self.context.global.json {
+            report::print_denied_calls(&done.denied);
+            let advice = report::allow_advice(&done.denied);
+            if !advice.is_empty() {
+                print::error_line(&advice);
+            }
+        }
+        match done.exit {
+            Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => Ok(()),
+            ended => ended.map(drop),
         }
     }
 
