@@ -53,12 +53,13 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let fails_on_denied = options.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
-    if options.detach {
-        return detach(context, &home, options, (prompt, schema), project, attached).await;
+    let input = RunInput { options, prompt, output_schema: schema, project };
+    if input.options.detach {
+        return detach(context, &home, input, attached).await;
     }
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
-        let request = start_request(place.client(), options, (prompt, schema), project, context.global.json).await?;
+        let request = start_request(place.client(), input, context.global.json).await?;
         attach(context, place, attached, request).await
     };
     let done = match build_request(&mut place).await {
@@ -161,14 +162,18 @@ async fn attach(
     Ok(request)
 }
 
-/// Builds the request body of the run from the options.
-async fn start_request(
-    client: &Client,
+/// Options of a run, with the values that were read and checked before the owner is contacted.
+struct RunInput {
     options: cli::Run,
-    (prompt, expected_output_schema): (Option<String>, Option<Value>),
+    /// The prompt; `None` to resume without one.
+    prompt: Option<String>,
+    output_schema: Option<Value>,
     project: Option<PathBuf>,
-    is_json: bool,
-) -> Result<StartBody, Failure> {
+}
+
+/// Builds the request body of the run.
+async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Result<StartBody, Failure> {
+    let RunInput { options, prompt, output_schema: expected_output_schema, project } = input;
     let session_id = match (options.session, options.trace) {
         (Some(session), _) => Some(session),
         (None, Some(trace)) => {
@@ -284,13 +289,11 @@ fn prompt(given: Option<&str>, may_resume: bool) -> Result<Option<String>, Failu
 async fn detach(
     context: &Context<'_>,
     home: &Path,
-    options: cli::Run,
-    asked: (Option<String>, Option<Value>),
-    project: Option<PathBuf>,
+    input: RunInput,
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
     let mut client = host::connect_or_spawn(context, home).await?;
-    let mut request = start_request(&client, options, asked, project, context.global.json).await?;
+    let mut request = start_request(&client, input, context.global.json).await?;
     if !attached.is_empty() {
         let mut uploaded = attached.upload(&client, &request).await;
         if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
