@@ -191,20 +191,8 @@ pub(crate) async fn prompt_user(
         let given = match ask {
             UserRequest::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
             UserRequest::Permission(asked) => {
-                if let Some(shown) = shown.as_mut().filter(|_| answer.trim().eq_ignore_ascii_case("v")) {
-                    shown.show_next_page();
-                    continue;
-                }
-                let Some((decision, reason)) = read_decision(&answer) else {
-                    print::error_line(
-                        "note: y allows the call once, a for the session, n denies it (n REASON adds a reason)",
-                    );
-                    continue;
-                };
-                if let Some(why) = shown.as_ref().and_then(|shown| shown.objection(decision)) {
-                    print::error_line(&format!("note: {why}"));
-                    continue;
-                }
+                let given = shown.as_mut().and_then(|shown| shown.handle_line(&answer));
+                let Some((decision, reason)) = given else { continue };
                 client.named("terminal").decide(&asked.permission_id, decision, reason).await.map(drop)
             }
         };
@@ -335,6 +323,25 @@ impl PermissionPrompt {
             (true, true) => "allow? y(es), a(lways in this session), n(o): ",
             (true, false) => "allow? y(es), n(o): ",
         }
+    }
+
+    /// Handles a typed line: `v` shows the next page, and a note explains why another line is not accepted. Returns the
+    /// decision if the line is an accepted one.
+    fn handle_line(&mut self, line: &str) -> Option<(Decision, Option<String>)> {
+        if line.trim().eq_ignore_ascii_case("v") {
+            self.show_next_page();
+            return None;
+        }
+        let given = read_decision(line);
+        let objection = match &given {
+            Some((decision, _)) => self.objection(*decision),
+            None => Some("y allows the call once, a for the session, n denies it (n REASON adds a reason)"),
+        };
+        if let Some(why) = objection {
+            print::error_line(&format!("note: {why}"));
+            return None;
+        }
+        given
     }
 
     /// Returns why a decision cannot be accepted yet, or `None` if it can.
