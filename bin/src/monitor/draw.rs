@@ -112,38 +112,55 @@ fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line:
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
-    let (cells, forest) = (monitor.cells, &monitor.actors);
-    put(
-        cells,
-        buffer,
-        area,
-        0,
-        &StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)),
-    );
-    let link = match &monitor.connection {
+    let cells = monitor.cells;
+    let title = StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title));
+    put(cells, buffer, area, 0, &title);
+    put_right(cells, buffer, area, 0, &connection(&monitor.connection, area.width));
+    if area.height < 2 {
+        return;
+    }
+    let mut line = StyledLine::default();
+    for part in activity(monitor, now) {
+        // A part without enough room is dropped completely.
+        if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
+            break;
+        }
+        if line.width() > 0 {
+            line.push(Hue::Dim, if cells.unicode { " · " } else { " | " });
+        }
+        line.append(&part);
+    }
+    put(cells, buffer, area, 1, &line);
+}
+
+/// Describes the connection, briefly if the window has few columns.
+fn connection(connection: &Connection, columns: u16) -> StyledLine {
+    match connection {
         Connection::Searching => StyledLine::of(Hue::Yellow, " connecting"),
-        Connection::Connected { .. } if area.width < 50 => StyledLine::of(Hue::Green, " live"),
-        Connection::Lost(_) if area.width < 50 => StyledLine::of(Hue::Red, " offline"),
+        Connection::Connected { .. } if columns < 50 => StyledLine::of(Hue::Green, " live"),
+        Connection::Lost(_) if columns < 50 => StyledLine::of(Hue::Red, " offline"),
         Connection::Connected { pid, version } => {
             StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::safe_line(version)))
         }
         Connection::Lost(_) => StyledLine::of(Hue::Red, " offline, reconnecting"),
-    };
-    put_right(cells, buffer, area, 0, &link);
-    if area.height < 2 {
-        return;
     }
+}
+
+/// Describes the activity of all actors: the parts of a line, the most important first.
+fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
+    let (cells, forest) = (monitor.cells, &monitor.actors);
     let at_work = forest.summary();
-    let mut said = vec![StyledLine::of(Hue::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"))];
+    let mut runs = StyledLine::of(Hue::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
     if at_work.children > 0 {
-        said[0].push(Hue::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
+        runs.push(Hue::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
     }
     let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     if !states.is_empty() {
-        said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
+        runs.push(Hue::Dim, &format!(": {}", states.join(", ")));
     }
     let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
-    said.push(StyledLine::of(Hue::Plain, format!("{} active", used(at_work.tokens, at_work.cost))));
+    let active = StyledLine::of(Hue::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
+    let mut said = vec![runs, active];
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
         said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
@@ -161,18 +178,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     if forest.dropped > 0 {
         said.push(StyledLine::of(Hue::Yellow, format!("{} changes dropped", forest.dropped)));
     }
-    let mut line = StyledLine::default();
-    for part in said {
-        // A part without enough room is dropped completely.
-        if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
-            break;
-        }
-        if line.width() > 0 {
-            line.push(Hue::Dim, if cells.unicode { " · " } else { " | " });
-        }
-        line.append(&part);
-    }
-    put(cells, buffer, area, 1, &line);
+    said
 }
 
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
