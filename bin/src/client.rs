@@ -224,18 +224,14 @@ impl Client {
 
     /// Lists questions.
     pub(crate) async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
-        let status = request.status.map(|status| format!("status={}", status.as_str()));
-        let session = request.session_id.as_ref().map(|id| format!("session_id={}", path_segment(id)));
-        let query: Vec<String> = status.into_iter().chain(session).collect();
-        self.get(&format!("/api/questions?{}", query.join("&"))).await
+        let status = request.status.map(|status| status.as_str());
+        self.get(&list_path("/api/questions", status, request.session_id.as_ref())).await
     }
 
     /// Lists permissions.
     pub(crate) async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
-        let status = request.status.map(|status| format!("status={}", status.as_str()));
-        let session = request.session_id.as_ref().map(|id| format!("session_id={}", path_segment(id)));
-        let query: Vec<String> = status.into_iter().chain(session).collect();
-        self.get(&format!("/api/permissions?{}", query.join("&"))).await
+        let status = request.status.map(|status| status.as_str());
+        self.get(&list_path("/api/permissions", status, request.session_id.as_ref())).await
     }
 
     /// Returns the same client with another name: `terminal` or `monitor`.
@@ -364,6 +360,14 @@ impl Client {
         }
         Err(response_error(response).await)
     }
+}
+
+/// Returns the path that lists the requests with a status or of a session.
+fn list_path(path: &str, status: Option<&str>, session: Option<&SessionId>) -> String {
+    let status = status.map(|status| format!("status={status}"));
+    let session = session.map(|id| format!("session_id={}", path_segment(id)));
+    let query: Vec<String> = status.into_iter().chain(session).collect();
+    format!("{path}?{}", query.join("&"))
 }
 
 /// Reads the error of a failed request.
