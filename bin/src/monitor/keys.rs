@@ -76,13 +76,8 @@ const BINDINGS: &[Binding] = &[
     bind(&[Esc], KeyAction::Close, "Esc", "back to the tree, or remove the filter"),
     bind(&[Tab], KeyAction::Switch, "Tab", "switch between tree and pane"),
     bind(&[BackTab], KeyAction::NextPane, "Shift-Tab", "next pane"),
-    bind(&[Char('1')], KeyAction::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
-    bind(&[Char('2')], KeyAction::Pane(1), "", ""),
-    bind(&[Char('3')], KeyAction::Pane(2), "", ""),
-    bind(&[Char('4')], KeyAction::Pane(3), "", ""),
-    bind(&[Char('5')], KeyAction::Pane(4), "", ""),
-    bind(&[Char('6')], KeyAction::Pane(5), "", ""),
-    bind(&[Char('7')], KeyAction::Pane(6), "", ""),
+    // Digits are handled in `action`.
+    bind(&[], KeyAction::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
     bind(&[Char('n')], KeyAction::NextUrgent, "n", "next alert: stuck, asking, failed, restarted"),
     bind(&[Char('!')], KeyAction::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
     bind(&[Char('/')], KeyAction::Filter, "/", "filter by text: id, task, state, error"),
@@ -116,6 +111,9 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
     if key.modifiers.contains(KeyModifiers::ALT) {
         return None;
     }
+    if let Char(digit @ '1'..='7') = key.code {
+        return Some(KeyAction::Pane(digit as usize - '1' as usize));
+    }
     BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
 }
 
@@ -142,6 +140,8 @@ mod tests {
             (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
+            (Char('7'), KeyModifiers::NONE, Some(KeyAction::Pane(6))),
+            (Char('8'), KeyModifiers::NONE, None),
         ] {
             assert_eq!(of(code, modifiers), want, "{code:?} {modifiers:?}");
         }
