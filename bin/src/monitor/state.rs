@@ -1,16 +1,18 @@
 //! State of the monitor, and its reaction to input. Pure, so that tests can play long sequences of input.
 //!
-//! Time is an argument; reads and actions are returned as requests. Elsewhere: executing the requests (`feed.rs`),
-//! rendering (`draw.rs`).
+//! Time is an argument; reads and actions are returned as requests. Elsewhere: actions on the selected actor
+//! (`state/selected_actor.rs`), executing the requests (`feed.rs`), rendering (`draw.rs`).
+
+mod selected_actor;
 
 use ratatui::crossterm::event::KeyEvent;
 use soong::{
-    ActorKind, ErrorInfo, TreeEvent,
+    ErrorInfo, TreeEvent,
     protocol::{Run, RunId, Timestamp},
 };
 
 use super::{
-    actor::{Actor, Key},
+    actor::Key,
     actor_index::ActorIndex,
     cells::CellWriter,
     command::Command,
@@ -23,7 +25,7 @@ use super::{
     pending_requests::PendingRequests,
     prompt::Prompt,
 };
-use crate::{format, prompts::UserRequest, styled_line::StyledLine, terminal::Hue};
+use crate::{prompts::UserRequest, styled_line::StyledLine, terminal::Hue};
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
@@ -388,72 +390,5 @@ impl Monitor {
         let first = asks.iter().find(|ask| family.contains(ask.run_id())).or(asks.first());
         let id = first.map(|ask| ask.id().to_owned()).unwrap_or_default();
         self.open(Dialog::ask(id, now))
-    }
-
-    fn cancel(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
-        let what = match (actor.run_id().filter(|_| !actor.has_ended), actor.view.kind) {
-            (Some(run), _) => {
-                let below = match self.actors.tree_of(&run).len().saturating_sub(1) {
-                    0 => String::new(),
-                    below => format!(" and its {}", format::plural(below, "sub-agent", "sub-agents")),
-                };
-                Some((format!("the run {}{below}", actor.name()), vec![run]))
-            }
-            (None, ActorKind::Session) => {
-                let of_session = |run: &&Actor| {
-                    let is_users = run.view.run.as_ref().is_some_and(|run| run.parent_run_id.is_none());
-                    is_users && !run.has_ended && run.session() == actor.session()
-                };
-                let runs: Vec<RunId> = self.actors.iter().filter(of_session).filter_map(Actor::run_id).collect();
-                let count = format::plural(runs.len(), "run", "runs");
-                (!runs.is_empty()).then(|| (format!("{count} of the session, including sub-agents"), runs))
-            }
-            _ => None,
-        };
-        let Some((what, runs)) = what else {
-            self.show_note(
-                Hue::Yellow,
-                "nothing to cancel: select an active run, or a session with an active run",
-                now,
-            );
-            return None;
-        };
-        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), deed: Command::Cancel(runs) })
-    }
-
-    fn kill(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
-        let may = matches!(
-            actor.view.kind,
-            ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
-        );
-        if may && actor.has_ended {
-            self.show_note(Hue::Yellow, "the actor has already stopped: nothing to crash", now);
-            return None;
-        }
-        if !may {
-            self.show_note(Hue::Yellow, "only runs, sessions, working sets and model gateways can be crashed", now);
-            return None;
-        }
-        let limit = &actor.view.restart_limit;
-        let question = format!(
-            "Crash the actor of {} to test its restart? {} restarts so far, limit {limit}",
-            actor.name(),
-            actor.view.restarts
-        );
-        let command = Command::Kill(actor.view.actor_id.clone());
-        self.open(Dialog::Confirm { question, deed: command })
-    }
-
-    fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
-        let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
-        let Some(run) = &actor.view.run else {
-            self.show_note(Hue::Yellow, "only runs can be exported: select a run", now);
-            return None;
-        };
-        let trace = run.trace_id.clone();
-        let typed = Prompt::with(format!("soong-{}", trace.last_segment()));
-        self.open(Dialog::Folder { trace, typed })
     }
 }
