@@ -1,8 +1,8 @@
 //! Paths that file tools may read and write: the project and the allowed roots (TOOL-4).
 //!
 //! Architecture invariant: every path that a file tool opens is resolved by [`PathPolicy`]. It resolves symlinks, and
-//! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened component by
-//! component without following symlinks (`safe_fs.rs`), so a change in the meantime has no effect. This module also
+//! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened beneath its
+//! root without following symlinks (`safe_fs.rs`), so a change in the meantime has no effect. This module also
 //! identifies sensitive paths; each tool decides whether they require permission (`ToolRow::demand`). Elsewhere:
 //! opening files (`safe_fs.rs`).
 

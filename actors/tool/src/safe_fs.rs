@@ -1,8 +1,9 @@
 //! Opens and writes files below a root without following symlinks.
 //!
-//! A path is walked component by component, each opened relative to the previous one. A symlink that was created after
-//! the path was resolved causes an error. Only regular files are opened, and opening never waits for a pipe or device.
-//! A file is written under a temporary name in its folder and moved into place when it is complete.
+//! The folder of a file is opened beneath the root: on Linux by `openat2`, elsewhere component by component, each
+//! opened relative to the previous one. A symlink that was created after the path was resolved causes an error. Only
+//! regular files are opened, and opening never waits for a pipe or device. A file is written under a temporary name in
+//! its folder and moved into place when it is complete.
 //!
 //! Elsewhere: which paths may be opened (`path_policy.rs`), and which require permission (the tools).
 
@@ -12,6 +13,7 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::FileType;
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
@@ -103,10 +105,12 @@ pub(super) fn write_file(
     let Some(file_name) = resolved.path.file_name() else {
         return Err(ErrorInfo::new(ErrorCode::ValidationError, "the path names no file"));
     };
-    let folder = unix::open_parent_dir(resolved, mode.create_dirs).map_err(|error| write_error(resolved, &error))?;
-    let before = unix::entry_stat(&folder, file_name).map_err(|error| write_error(resolved, &error))?;
-    if let Some(kind) = before.as_ref().filter(|kind| !kind.is_file) {
-        let what = if kind.is_folder { "a folder" } else { "no regular file" };
+    let fail = |error: io::Error| write_error(resolved, &error);
+    let folder = unix::open_parent_dir(resolved, mode.create_dirs).map_err(fail)?;
+    let before = unix::entry_stat(&folder, file_name).map_err(fail)?;
+    let kind = before.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if let Some(kind) = kind.filter(|kind| *kind != FileType::RegularFile) {
+        let what = if kind == FileType::Directory { "a folder" } else { "no regular file" };
         let message = format!("`{}` is {what}: choose another path", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
@@ -117,21 +121,15 @@ pub(super) fn write_file(
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
-    let mut draft = unix::TempFile::create(&folder, before.as_ref().map(|known| known.mode))
-        .map_err(|error| write_error(resolved, &error))?;
-    let written = draft.file().write_all(content).and_then(|()| draft.file().sync_all());
-    written.map_err(|error| write_error(resolved, &error))?;
+    let mut draft = unix::TempFile::create(&folder, before.as_ref()).map_err(fail)?;
+    draft.file.write_all(content).and_then(|()| draft.file.sync_all()).map_err(fail)?;
     check_cancelled(cancel)?;
-    if mode.overwrite && before.is_some() {
-        let now = open_file(resolved)?.1;
-        if !may_replace(&now) {
-            return Err(path_changed_error(resolved));
-        }
+    if before.is_some() && !may_replace(&open_file(resolved)?.1) {
+        return Err(path_changed_error(resolved));
     }
-    let placed = draft.persist(file_name, mode.overwrite && before.is_some());
-    placed.map_err(|error| match error.kind() {
+    draft.persist(file_name, before.is_some()).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => path_changed_error(resolved),
-        _ => write_error(resolved, &error),
+        _ => fail(error),
     })?;
     Ok(before.is_none())
 }
@@ -152,96 +150,89 @@ fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
 
 /// Operating system calls.
 mod unix {
-    use std::{ffi::OsStr, fs::File, io, os::fd::OwnedFd};
+    use std::{ffi::OsStr, fs::File, io, os::fd::OwnedFd, path::Path};
 
-    use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+    #[cfg(target_os = "linux")]
+    use rustix::fs::{ResolveFlags, openat2};
+    use rustix::{
+        fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, linkat, mkdirat, openat, renameat, statat, unlinkat},
+        io::Errno,
+    };
 
     use super::super::project_path::ResolvedPath;
 
     const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
-
-    /// Kind and mode of a name in a folder.
-    pub(super) struct EntryStat {
-        pub(super) is_file: bool,
-        pub(super) is_folder: bool,
-        pub(super) mode: u32,
-    }
+    #[cfg(target_os = "linux")]
+    const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
     /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
     /// allowed.
     fn open_root(place: &ResolvedPath) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
-        match rustix::fs::openat2(CWD, &place.root, FOLDER, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
+        match openat2(CWD, &place.root, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             // Old kernels and some containers do not support this system call.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
+            Err(Errno::NOSYS | Errno::PERM) => {}
             opened => return Ok(opened?),
         }
         Ok(openat(CWD, &place.root, FOLDER, Mode::empty())?)
     }
 
-    /// Returns `ELOOP` if `name` is a symlink, because `O_DIRECTORY` would report another error for it.
-    fn symlink_error(error: rustix::io::Errno, at: &OwnedFd, name: &OsStr) -> io::Error {
-        let is_link = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-        if is_link { rustix::io::Errno::LOOP.into() } else { error.into() }
-    }
-
-    pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
-        let mut at = open_root(place)?;
-        let mut parts = place.relative.iter().peekable();
-        while let Some(part) = parts.next() {
-            if parts.peek().is_some() {
-                at = openat(&at, part, FOLDER, Mode::empty()).map_err(|error| symlink_error(error, &at, part))?;
-                continue;
-            }
-            let stat = statat(&at, part, AtFlags::SYMLINK_NOFOLLOW)?;
-            // Opening a device may have side effects, so only regular files and folders are opened.
-            let flags = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile | FileType::Directory => OFlags::RDONLY,
-                FileType::Symlink => return Err(rustix::io::Errno::LOOP.into()),
-                _ => return open_dev_null(),
-            };
-            // Do not wait for a pipe or device that has replaced the file in the meantime.
-            let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-            at = openat(&at, part, flags, Mode::empty()).map_err(|error| symlink_error(error, &at, part))?;
-        }
-        Ok(File::from(at))
-    }
-
-    fn open_dev_null() -> io::Result<File> {
-        // The caller reports everything that is neither a file nor a folder with the same error.
-        Ok(File::from(openat(CWD, "/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
-    }
-
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
     pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
-        let mut at = open_root(place)?;
-        let Some(parent) = place.relative.parent() else { return Ok(at) };
-        for part in parent {
-            let next = match openat(&at, part, FOLDER, Mode::empty()) {
-                Err(rustix::io::Errno::NOENT) if create => {
-                    match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                    openat(&at, part, FOLDER, Mode::empty())
+        let root = open_root(place)?;
+        let parent = place.relative.parent().unwrap_or(Path::new(""));
+        // Because of the `.`, a symlink at the end fails with `ELOOP` like any other, not with `ENOTDIR`.
+        #[cfg(target_os = "linux")]
+        match openat2(&root, parent.join("."), FOLDER, Mode::empty(), BENEATH) {
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            Err(Errno::NOENT) if create => {}
+            opened => return Ok(opened?),
+        }
+        open_each_component(root, parent, create)
+    }
+
+    /// Opens a folder below `at` component by component. If `create` is set, creates the missing ones.
+    pub(super) fn open_each_component(mut at: OwnedFd, path: &Path, create: bool) -> io::Result<OwnedFd> {
+        for part in path {
+            let mut next = openat(&at, part, FOLDER, Mode::empty());
+            if create && matches!(next, Err(Errno::NOENT)) {
+                match mkdirat(&at, part, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => next = openat(&at, part, FOLDER, Mode::empty()),
+                    Err(error) => return Err(error.into()),
                 }
-                next => next,
-            };
-            at = next.map_err(|error| symlink_error(error, &at, part))?;
+            }
+            at = next.map_err(|error| {
+                // `O_DIRECTORY` reports another error for a symlink.
+                let is_link = statat(&at, part, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+                if is_link { Errno::LOOP } else { error }
+            })?;
         }
         Ok(at)
     }
 
-    pub(super) fn entry_stat(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<EntryStat>> {
+    /// Opens a regular file or a folder for reading, and `/dev/null` in place of everything else.
+    pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
+        let folder = open_parent_dir(place, false)?;
+        let Some(name) = place.relative.file_name() else { return Ok(File::from(folder)) };
+        let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Directory => {}
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            // Opening a device may have side effects. The caller reports everything that is neither a file nor a
+            // folder with the same error.
+            _ => return File::open("/dev/null"),
+        }
+        // Do not wait for a pipe or device that has replaced the file in the meantime.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        Ok(File::from(openat(&folder, name, flags, Mode::empty())?))
+    }
+
+    /// Returns the kind and mode of a name in a folder; `None` if there is no such name.
+    pub(super) fn entry_stat(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
         match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => {
-                let kind = FileType::from_raw_mode(stat.st_mode);
-                let (is_file, is_folder) = (kind == FileType::RegularFile, kind == FileType::Directory);
-                Ok(Some(EntryStat { is_file, is_folder, mode: stat.st_mode & 0o7777 }))
-            }
-            Err(rustix::io::Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(Errno::NOENT) => Ok(None),
+            stat => Ok(Some(stat?)),
         }
     }
 
@@ -249,38 +240,33 @@ mod unix {
     pub(super) struct TempFile<'a> {
         folder: &'a OwnedFd,
         name: String,
-        file: File,
-        is_renamed: bool,
+        pub(super) file: File,
     }
 
     impl<'a> TempFile<'a> {
-        pub(super) fn create(folder: &'a OwnedFd, mode: Option<u32>) -> io::Result<Self> {
+        /// Creates the file with the permissions of `like`, the file that it will replace.
+        pub(super) fn create(folder: &'a OwnedFd, like: Option<&Stat>) -> io::Result<Self> {
             let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
-            let draft = Self { folder, name, file, is_renamed: false };
-            if let Some(mode) = mode {
-                rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(mode & 0o777))?;
+            let draft = Self { folder, name, file };
+            if let Some(stat) = like {
+                rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
             }
             Ok(draft)
         }
 
-        pub(super) fn file(&mut self) -> &mut File {
-            &mut self.file
-        }
-
         /// Moves the file into place. If `over` is set, replaces the existing file; otherwise fails if a file exists.
-        pub(super) fn persist(mut self, name: &OsStr, over: bool) -> io::Result<()> {
+        pub(super) fn persist(self, name: &OsStr, over: bool) -> io::Result<()> {
             if over {
                 renameat(self.folder, self.name.as_str(), self.folder, name)?;
-                self.is_renamed = true;
             } else {
                 // Creating a second link fails if the name exists. Dropping the draft removes the temporary name.
-                rustix::fs::linkat(self.folder, self.name.as_str(), self.folder, name, AtFlags::empty())?;
+                linkat(self.folder, self.name.as_str(), self.folder, name, AtFlags::empty())?;
             }
             // Makes the name durable, like the content.
             match rustix::fs::fsync(self.folder) {
-                Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+                Ok(()) | Err(Errno::INVAL) => Ok(()),
                 Err(error) => Err(error.into()),
             }
         }
@@ -288,9 +274,8 @@ mod unix {
 
     impl Drop for TempFile<'_> {
         fn drop(&mut self) {
-            if !self.is_renamed {
-                let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
-            }
+            // A renamed file no longer has this name, and no other file ever has it.
+            let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
         }
     }
 }

@@ -6,6 +6,8 @@ use std::{
     time::Instant,
 };
 
+use rustix::io::Errno;
+
 use super::*;
 use crate::{path_policy::PathPolicy, project_path::check_cancelled, testing::TestProject};
 
@@ -161,4 +163,27 @@ fn root_replaced_by_symlink_is_not_opened() {
     assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::PathConflict);
     assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
     assert_eq!(fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(), "other");
+}
+
+#[test]
+fn folder_is_opened_safely_without_openat2() {
+    let outside = TestProject::new(&[("a", "SECRET")]);
+    let project = TestProject::new(&[("x/y/a", "own"), ("file", "own")]);
+    std::os::unix::fs::symlink(outside.path(), project.path().join("x/link")).unwrap();
+    for (path, create, want) in [
+        ("", false, None),
+        ("x/y", false, None),
+        ("x/link", false, Some(Errno::LOOP)),
+        ("x/link/b", true, Some(Errno::LOOP)),
+        ("file", false, Some(Errno::NOTDIR)),
+        ("new/deep", false, Some(Errno::NOENT)),
+        ("new/deep", true, None),
+    ] {
+        let root = fs::File::open(project.path()).unwrap().into();
+        let opened = unix::open_each_component(root, Path::new(path), create);
+        let error = opened.err().and_then(|error| error.raw_os_error());
+        assert_eq!(error, want.map(Errno::raw_os_error), "{path:?}");
+    }
+    assert!(project.path().join("new/deep").is_dir());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "nothing was put there");
 }
