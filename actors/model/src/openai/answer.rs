@@ -4,7 +4,7 @@
 //!
 //! Elsewhere: error statuses (`failure.rs`), and combining the chunks (`assemble.rs`).
 
-use std::time::Duration;
+use std::{str::Utf8Error, time::Duration};
 
 use reqwest::Response;
 
@@ -145,17 +145,26 @@ impl<'a> AnswerReader<'a> {
 }
 
 impl AnswerState {
-    fn take_event(&mut self, data: &[u8], origin: &ServiceInfo, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
-        let data = data.trim_ascii();
-        if self.done || data.is_empty() {
+    fn take_event(
+        &mut self,
+        data: Result<String, Utf8Error>,
+        origin: &ServiceInfo,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
+        if self.done {
+            return Ok(());
+        }
+        let no_chunk = |data: &[u8]| origin.invalid_response("contains an event that is not a chunk", quoted(data));
+        let data = data.map_err(|error| no_chunk(error.to_string().as_bytes()))?;
+        let data = data.as_bytes().trim_ascii();
+        if data.is_empty() {
             return Ok(());
         }
         if data == b"[DONE]" {
             self.done = true;
             return Ok(());
         }
-        let chunk: Chunk<'_> = serde_json::from_slice(data)
-            .map_err(|_| origin.invalid_response("contains an event that is not a chunk", quoted(data)))?;
+        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(|_| no_chunk(data))?;
         if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
             return Err(origin.stream_error(&ErrorBody::read(data)));
         }

@@ -1,74 +1,80 @@
-//! Incremental parser of server-sent events.
+//! Incremental parser of server-sent events: [`sse_stream`], made as tolerant as the services require.
 //!
-//! Pure. The input is chunks of bytes with any boundaries, even inside a character: the parser decodes no text. It
-//! returns only the data of events. It accepts lines that end with `\n` or `\r\n`, ignores comments and other fields,
-//! and does not require a blank line at the end of the stream.
+//! No I/O. The input is chunks of bytes with any boundaries, even inside a character. Only the data of events is
+//! returned. Comments and everything that is not a valid field are ignored, and no blank line is required at the end of
+//! the stream.
 //!
 //! Elsewhere: interpreting the data (`answer.rs`).
 
-/// Incremental parser of server-sent events. Its buffers are reused, so that it does not allocate for each event.
-#[derive(Debug, Default)]
+use std::{convert::Infallible, str::Utf8Error};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt, StreamExt,
+    channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded},
+};
+use sse_stream::{ByteStreamBody, Error, Sse, SseStream};
+
+type Input = Result<Bytes, Infallible>;
+
+/// Incremental parser of server-sent events.
 pub(super) struct EventReader {
-    /// Bytes of a line whose end has not arrived yet.
-    line: Vec<u8>,
-    /// Data lines of the current event, joined with `\n`.
-    data: Vec<u8>,
-    has_data: bool,
+    input: UnboundedSender<Input>,
+    events: SseStream<ByteStreamBody<UnboundedReceiver<Input>, Bytes>>,
+    /// Bytes received since the last event.
+    pending_bytes: usize,
+}
+
+impl Default for EventReader {
+    fn default() -> Self {
+        let (input, receiver) = unbounded();
+        Self { input, events: SseStream::from_bytes_stream(receiver), pending_bytes: 0 }
+    }
 }
 
 impl EventReader {
-    /// Parses the next chunk, and calls `event` with the data of each event that it completes.
-    pub(super) fn take<E>(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let mut rest = bytes;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let (head, tail) = (&rest[..end], &rest[end + 1..]);
-            rest = tail;
-            if self.line.is_empty() {
-                self.take_line(head, &mut event)?;
-            } else {
-                let mut line = std::mem::take(&mut self.line);
-                line.extend_from_slice(head);
-                let taken = self.take_line(&line, &mut event);
-                line.clear();
-                self.line = line;
-                taken?;
+    /// Parses the next chunk, and calls `event` with the data of each event that it completes, or with the error if a
+    /// field is not UTF-8.
+    pub(super) fn take<E>(
+        &mut self,
+        bytes: &[u8],
+        mut event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // After an error the parser drops the rest of its input, so it receives at most one line at a time.
+        for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
+            self.pending_bytes += piece.len();
+            match self.parse(piece) {
+                None => {}
+                Some(Ok(parsed)) => {
+                    self.pending_bytes = 0;
+                    if let Some(data) = parsed.data {
+                        event(Ok(data))?;
+                    }
+                }
+                Some(Err(Error::Utf8Parse(error))) => event(Err(error))?,
+                // The line is ignored, but not its end: a comment tells the parser that `\n` may follow the `\r`.
+                Some(Err(_)) if piece.ends_with(b"\r") => drop(self.parse(b":\r")),
+                Some(Err(_)) => {}
             }
         }
-        self.line.extend_from_slice(rest);
         Ok(())
     }
 
     /// Ends the stream. If the last event has no blank line after it, calls `event` with its data.
-    pub(super) fn end<E>(&mut self, mut event: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let line = std::mem::take(&mut self.line);
-        self.take_line(&line, &mut event)?;
-        self.take_line(b"", &mut event)
+    pub(super) fn end<E>(&mut self, event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>) -> Result<(), E> {
+        self.take(b"\n\n", event)
     }
 
-    /// Returns the number of buffered bytes of incomplete events.
+    /// Returns the maximum number of buffered bytes of incomplete events.
     pub(super) fn pending_bytes(&self) -> usize {
-        self.line.len() + self.data.len()
+        self.pending_bytes
     }
 
-    fn take_line<E>(&mut self, line: &[u8], event: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            let had_data = std::mem::take(&mut self.has_data);
-            let result = if had_data { event(&self.data) } else { Ok(()) };
-            self.data.clear();
-            return result;
-        }
-        // A byte order mark is allowed only at the start of the stream. Removing it from every line is harmless,
-        // because no field name starts with it.
-        let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
-        if let Some(value) = line.strip_prefix(b"data:") {
-            if self.has_data {
-                self.data.push(b'\n');
-            }
-            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
-            self.has_data = true;
-        }
-        Ok(())
+    /// Parses at most one line. Returns the event that it completes, if any.
+    fn parse(&mut self, piece: &[u8]) -> Option<Result<Sse, Error>> {
+        // Sending cannot fail, because the receiver is a part of `events`.
+        let _ = self.input.unbounded_send(Ok(Bytes::copy_from_slice(piece)));
+        self.events.next().now_or_never().flatten()
     }
 }
 
@@ -81,8 +87,8 @@ mod tests {
     fn events(pieces: &[&[u8]]) -> Vec<String> {
         let mut seen = Vec::new();
         let mut reader = EventReader::default();
-        let mut note = |data: &[u8]| -> Result<(), ()> {
-            seen.push(String::from_utf8(data.to_vec()).unwrap());
+        let mut note = |data: Result<String, Utf8Error>| -> Result<(), ()> {
+            seen.push(data.map_or_else(|error| error.to_string(), |data| data));
             Ok(())
         };
         for piece in pieces {
@@ -106,8 +112,26 @@ mod tests {
             ("data:\n\n", vec![""]),
             ("\u{feff}data: a\n\n", vec!["a"]),
             ("", vec![]),
+            ("data: a\r\rdata: b\r", vec!["a", "b"]),
+            ("data: a\r\nodd\r\nodd: x\r\nretry: x\r\ndata: b\r\n\r\n", vec!["a\nb"]),
+            ("event: x\nevent: x\nid: 1\nid: 1\nodd: x\ndata: a\n\ndata: b\n\n", vec!["a", "b"]),
         ] {
             assert_eq!(events(&[bytes.as_bytes()]), want, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn data_that_is_not_utf8_is_an_error() {
+        let seen = events(&[b"data: \xffa\n\ndata: b\n\n"]);
+        assert_eq!(seen, ["invalid utf-8 sequence of 1 bytes from index 0", "b"]);
+    }
+
+    #[test]
+    fn incomplete_event_is_counted_until_its_end() {
+        let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
+        for (piece, want) in [("data: a", 7), ("b\nda", 11), ("ta: c\n", 17), ("\n", 0), ("data: d\n\ndata", 4)] {
+            reader.take(piece.as_bytes(), &mut ignored).unwrap();
+            assert_eq!(reader.pending_bytes(), want, "{piece:?}");
         }
     }
 
