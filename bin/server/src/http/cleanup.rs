@@ -123,7 +123,7 @@ mod tests {
             (json!({"older_than_ms": 5}), Ok(Some(5))),
             (json!({"older_than": 90}), Ok(Some(90_000))),
             (json!({"older_than": "30d"}), Ok(Some(2_592_000_000))),
-            (json!({"older_than": "30w"}), Err("older_than: \"30w\" is not a valid duration")),
+            (json!({"older_than": "30x"}), Err("older_than: \"30x\" is not a valid duration")),
             (json!({"older_than": 1, "older_than_ms": 1}), Err("set one of them")),
         ] {
             let parsed: ArtifactCleanupBody = serde_json::from_value(body.clone()).unwrap();
