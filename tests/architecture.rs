@@ -16,7 +16,7 @@ use std::{
 const MAX_LINES: usize = 520;
 
 /// Folder, package name and allowed dependencies of each crate.
-const CRATES: [(&str, &str, &[&str]); 12] = [
+const CRATES: [(&str, &str, &[&str]); 13] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
     ("actors/sandbox", "soong-sandbox", &[]),
@@ -28,8 +28,9 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
     ("actors/web", "soong-web", &["soong-protocol", "soong-text", "soong-tool"]),
     // Its examples use the library with the feature `testing`.
     ("actors", "soong", LIBRARY),
-    ("bin/server", "soong-server", &["soong"]),
-    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-server"]),
+    ("bin/client", "soong-client", &["soong-protocol"]),
+    ("bin/server", "soong-server", &["soong", "soong-client"]),
+    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-client", "soong-server"]),
 ];
 
 /// Crates of this workspace that the library may use.

@@ -12,13 +12,9 @@ use soong::{
     artifact::{ArtifactOwner, ArtifactReader, Cleanup, CleanupReport},
     protocol::{Artifact, ArtifactVersion, SessionId},
 };
+use soong_client::{Client, Download, artifact_path, path_segment};
 
-use crate::{
-    client::{Client, Download, artifact_path, path_segment},
-    config::Settings,
-    exit::Failure,
-    source::Source,
-};
+use crate::{config::Settings, exit::Failure, source::Source};
 
 /// Access to the artifacts of a session and of its user.
 pub(crate) struct ArtifactSource {

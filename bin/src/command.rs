@@ -32,10 +32,10 @@ mod tree;
 mod usage;
 
 use soong::{Environment, protocol::Decision};
+use soong_client::Remote;
 
 use crate::{
     cli::{self, Cli, Command},
-    client::Remote,
     config,
     context::Context,
     exit::{Exit, Failure},

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use soong::Environment;
+use soong_client::{Address, Client, Discovery, Remote};
 
 use crate::{
     cli::Global,
-    client::{Address, Client, Discovery, Remote},
     config,
     exit::Failure,
     log::{self, LogTarget},

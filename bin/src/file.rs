@@ -10,12 +10,10 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use soong::ErrorInfo;
+use soong_client::UploadStream;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::{
-    client::UploadStream,
-    exit::{Exit, Failure},
-};
+use crate::exit::{Exit, Failure};
 
 /// Size of a piece in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;

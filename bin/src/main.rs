@@ -8,7 +8,6 @@
 mod artifact_source;
 mod builtin_tools;
 mod cli;
-mod client;
 mod command;
 mod complete;
 mod config;

@@ -5,21 +5,28 @@
 //!
 //! Elsewhere: the routes (`http.rs`).
 
-use std::{sync::Once, time::Duration};
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
 
-use axum::Extension;
-use soong::protocol::api::Ready;
-use soong::{ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder};
+use axum::{
+    Extension, Router,
+    http::{Request, Response},
+};
+use futures::{FutureExt, future::BoxFuture};
+use soong::{
+    ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder, TreeEvent, TreeWatch, protocol::api::Ready,
+};
+use soong_client::{self as client, Address, Client, Discovery, LocalOwner, TreeUpdates};
 use soong_server::{
     ControlSocket,
     http::{self, Api, Caller, ShutdownGate},
 };
 use tokio::time::Instant;
+use tower::ServiceExt;
 
-use crate::{
-    client::{self, Address, Client, Discovery},
-    print, text,
-};
+use crate::{print, text};
 
 /// Maximum time to wait for another owner that is starting or exiting.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,6 +34,35 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time for clients to read their last responses.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The routes and the tree of this process, for its own client.
+struct OwnRoutes {
+    router: Router,
+    runtime: Runtime,
+}
+
+impl LocalOwner for OwnRoutes {
+    fn call(&self, request: Request<reqwest::Body>) -> BoxFuture<'static, Response<reqwest::Body>> {
+        let answer = self.router.clone().oneshot(request);
+        async move {
+            let response = answer.await.unwrap_or_else(|never| match never {});
+            response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
+        }
+        .boxed()
+    }
+
+    fn watch_tree(&self) -> Box<dyn TreeUpdates> {
+        Box::new(OwnTree(self.runtime.tree().watch()))
+    }
+}
+
+struct OwnTree(TreeWatch);
+
+impl TreeUpdates for OwnTree {
+    fn next(&mut self) -> BoxFuture<'_, Option<TreeEvent>> {
+        self.0.next().boxed()
+    }
+}
 
 /// Ensures that the note about fault injection is printed once.
 static FAULT_NOTE: Once = Once::new();
@@ -109,7 +145,7 @@ impl Owner {
                 None
             }
         };
-        let client = Client::in_process(router, runtime.clone());
+        let client = Client::in_process(Arc::new(OwnRoutes { router, runtime: runtime.clone() }));
         Ok(Self { runtime, api, client, control })
     }
 

@@ -10,13 +10,13 @@ use soong::{
     protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent},
 };
 
+use soong_client::Client;
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
     time::Instant,
 };
 
 use crate::{
-    client::Client,
     context::{Context, RunDisplay},
     exit::Failure,
     line_progress::{self, LineProgress},

@@ -18,9 +18,9 @@ use soong::{
         ChainLink, Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
     },
 };
+use soong_client::Client;
 
 use crate::{
-    client::Client,
     exit::Failure,
     input::{Input, InputLine},
     interrupt::Interrupt,

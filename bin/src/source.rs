@@ -2,9 +2,7 @@
 //!
 //! Both return the same records. Elsewhere: printing them.
 
-use soong::protocol::api::{
-    Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView,
-};
+use soong::protocol::api::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
     artifact::ArtifactOwner,
@@ -14,14 +12,10 @@ use soong::{
     },
 };
 
+use soong_client::{Client, path_segment};
 use soong_storage::store::Reader;
 
-use crate::{
-    client::{Client, path_segment},
-    exit::Failure,
-    offline_store::{self, OfflineStore},
-    prompts::UserRequest,
-};
+use crate::{exit::Failure, offline_store::OfflineStore, prompts::UserRequest};
 
 /// Number of events per page.
 pub(crate) const PAGE_EVENTS: usize = 500;
@@ -30,6 +24,7 @@ pub(crate) const PAGE_EVENTS: usize = 500;
 const PAGE_MESSAGES: usize = 100;
 
 /// Source of records.
+#[expect(clippy::large_enum_variant, reason = "a command has one")]
 pub(crate) enum Source {
     /// The process that owns the home.
     Owner(Client, Ready),
@@ -41,7 +36,7 @@ impl Source {
     /// Lists all sessions, newest first.
     pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Failure> {
         match self {
-            Self::Owner(client, _) => client.sessions().await,
+            Self::Owner(client, _) => Ok(client.sessions().await?),
             Self::Disk(records) => records.sessions(),
         }
     }
@@ -74,7 +69,7 @@ impl Source {
     /// Lists all traces, or those of a session, newest first.
     pub(crate) async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
         match self {
-            Self::Owner(client, _) => client.traces(session).await,
+            Self::Owner(client, _) => Ok(client.traces(session).await?),
             Self::Disk(records) => {
                 records.traces(&TraceFilter { session_id: session.cloned(), ..TraceFilter::default() })
             }
@@ -217,39 +212,4 @@ impl Source {
             Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),
         }
     }
-}
-
-impl Client {
-    /// Lists all sessions, newest first.
-    pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Failure> {
-        let mut all = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut page: SessionPage = self.get(&format!("/api/sessions?{}", next_page(cursor.as_deref()))).await?;
-            all.append(&mut page.sessions);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(all);
-            }
-        }
-    }
-
-    async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
-        let only = session.map_or_else(String::new, |id| format!("&session_id={}", path_segment(id)));
-        let mut all = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut page: TracePage = self.get(&format!("/api/traces?{}{only}", next_page(cursor.as_deref()))).await?;
-            all.append(&mut page.traces);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(all);
-            }
-        }
-    }
-}
-
-fn next_page(cursor: Option<&str>) -> String {
-    let limit = format!("limit={}", offline_store::PAGE);
-    cursor.map_or(limit.clone(), |cursor| format!("{limit}&cursor={}", path_segment(cursor)))
 }

@@ -12,10 +12,10 @@ use soong::{
     protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
 };
 
+use soong_client::{Client, EventStream};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    client::{Client, EventStream},
     exit::{Exit, Failure},
     interrupt::Interrupt,
     progress::Progress,

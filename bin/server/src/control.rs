@@ -146,7 +146,7 @@ mod tests {
         let runtime = runtime.build().await.unwrap();
         runtime.start(RunRequest::new("hello").session("s")).await.unwrap().wait().await.unwrap();
         let control = runtime.serve_control().unwrap();
-        let mut client = socket::connect(runtime.info().home()).await.unwrap();
+        let mut client = soong_client::socket::connect(runtime.info().home()).await.unwrap();
         let request = "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
         client.write_all(request.as_bytes()).await.unwrap();
         let mut read = String::new();

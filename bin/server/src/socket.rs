@@ -1,4 +1,4 @@
-//! The control socket: its location, its access check, and the limit on its path length.
+//! The control socket of an owner: bound, guarded and removed.
 
 use std::{
     io,
@@ -8,12 +8,8 @@ use std::{
 
 use axum::serve::Listener;
 use soong::process::is_tool_process;
+use soong_client::socket::{NAME, ShortPath};
 use tokio::net::{UnixListener, UnixStream};
-
-/// Name of the socket in the home.
-const NAME: &str = "control.sock";
-/// Maximum length of a socket path that every system accepts, in bytes.
-const MAX_PATH_BYTES: usize = 100;
 
 /// Binds the home's control socket, and replaces one that a previous owner left. Only the user that owns it may
 /// connect (mode 0600).
@@ -83,54 +79,10 @@ impl Listener for GuardedListener {
     }
 }
 
-/// Connects to the home's owner.
-pub async fn connect(home: &Path) -> io::Result<UnixStream> {
-    let near = ShortPath::new(home)?;
-    UnixStream::connect(near.path().join(NAME)).await
-}
-
-/// Returns whether a process listens on the home's control socket.
-pub fn is_served(home: &Path) -> bool {
-    let connected =
-        ShortPath::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
-    connected.is_ok()
-}
-
-/// A path of the home that is short enough for a socket in it.
-struct ShortPath {
-    path: PathBuf,
-    /// Open folder that the short path refers to.
-    #[cfg(target_os = "linux")]
-    _folder: Option<std::fs::File>,
-}
-
-impl ShortPath {
-    #[cfg(target_os = "linux")]
-    fn new(home: &Path) -> io::Result<Self> {
-        use std::os::fd::AsRawFd;
-        if home.as_os_str().len() + ".control-xxxx/s".len() <= MAX_PATH_BYTES {
-            return Ok(Self { path: home.to_owned(), _folder: None });
-        }
-        let folder = std::fs::File::open(home)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-        Ok(Self { path, _folder: Some(folder) })
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn new(home: &Path) -> io::Result<Self> {
-        if home.as_os_str().len() + ".control-xxxx/s".len() <= MAX_PATH_BYTES {
-            return Ok(Self { path: home.to_owned() });
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the home is too long for the control socket"))
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use soong_client::socket::connect;
+
     use super::*;
 
     fn check_that_two_ends_meet(home: &Path) {

@@ -16,6 +16,7 @@ use soong::{
     artifact::{ArtifactOwner, Cleanup, is_text},
     protocol::{Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX},
 };
+use soong_client::{Download, artifact_path};
 
 use super::{
     host::builder,
@@ -25,7 +26,6 @@ use super::{
 use crate::{
     artifact_source::{self, ArtifactSource},
     cli,
-    client::{Download, artifact_path},
     config::{self, Settings},
     context::Context,
     exit::{Exit, Failure},

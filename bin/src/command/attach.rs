@@ -8,9 +8,9 @@ use soong::{
     artifact::is_text,
     protocol::{ArtifactsConfig, SessionId},
 };
+use soong_client::Client;
 
 use crate::{
-    client::Client,
     exit::{Exit, Failure},
     file, format, print, text,
 };

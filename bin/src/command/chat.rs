@@ -2,6 +2,7 @@
 
 use soong::protocol::RunMode;
 use soong::protocol::api::{ForkBody, StartBody};
+use soong_client::{Client, Discovery};
 
 use super::{
     host::builder,
@@ -10,9 +11,7 @@ use super::{
     sessions::{describe_head, refused},
 };
 use crate::{
-    cli,
-    client::{Client, Discovery},
-    config,
+    cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{Input, InputLine},

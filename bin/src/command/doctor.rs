@@ -21,11 +21,11 @@ use serde::Serialize;
 use serde_json::json;
 use soong::protocol::api::Ready;
 use soong::{Config, ErrorCode, preset::KnownPreset};
+use soong_client::{Client, Discovery};
 
 use super::block_on_current_thread;
 use crate::{
     builtin_tools, cli,
-    client::{Client, Discovery},
     config::{self, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure, advice},

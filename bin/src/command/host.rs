@@ -10,10 +10,10 @@ use std::{
 };
 
 use soong::{Runtime, RuntimeBuilder};
+use soong_client::{Client, Discovery, unresponsive};
 use tokio::time::Instant;
 
 use crate::{
-    client::{self, Client, Discovery},
     config::{self, Settings},
     context::Context,
     exit::{Exit, Failure},
@@ -69,7 +69,7 @@ pub(super) async fn connect_or_spawn(context: &Context<'_>, home: &Path) -> Resu
     loop {
         match Client::find(&context.address(home)).await {
             Discovery::Owner(client, _) => return Ok(client),
-            Discovery::Unresponsive => return Err(client::unresponsive().into()),
+            Discovery::Unresponsive => return Err(unresponsive().into()),
             Discovery::Unreachable(error) => return Err(error.into()),
             Discovery::None => {}
         }

@@ -1,7 +1,8 @@
 //! `soong monitor`: the live actor tree of the home's owner or of a server.
 
+use soong_client::{Address, Client, Discovery};
+
 use crate::{
-    client::{Address, Client, Discovery},
     context::Context,
     exit::{Exit, Failure},
     interrupt::Interrupt,

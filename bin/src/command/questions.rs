@@ -4,10 +4,10 @@ use soong::{
     ErrorCode, RecoveryPolicy, already_decided,
     protocol::{Question, QuestionStatus, SessionId},
 };
+use soong_client::{Client, Discovery};
 
 use super::host;
 use crate::{
-    client::{Client, Discovery},
     config,
     context::Context,
     exit::{Exit, Failure},

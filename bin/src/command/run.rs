@@ -11,6 +11,7 @@ use soong::{
     ErrorCode,
     protocol::{Budget, Session, TraceStatus},
 };
+use soong_client::{Client, Discovery};
 
 use super::{
     attach::Attachments,
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::{
     cli,
-    client::{Client, Discovery},
     config::{self, Settings},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},

@@ -9,10 +9,10 @@ use soong::{
     protocol::{RunMode, Session, SessionId},
 };
 
+use soong_client::{Client, EventStream};
 use tokio::time::Instant;
 
 use crate::{
-    client::{Client, EventStream},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     format,

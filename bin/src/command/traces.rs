@@ -5,12 +5,11 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath, StreamItem,
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
+use soong_client::Client;
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
-    cli,
-    client::Client,
-    config,
+    cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     format, message_marks,

@@ -7,7 +7,7 @@ use soong::{
     ActorKind, ActorView,
     protocol::{Run, Session, Timestamp, Usd},
 };
-use soong_server::socket;
+use soong_client::socket;
 
 use crate::{
     context::Context,

@@ -11,6 +11,7 @@ use soong::{
     protocol::{Decision, RunId},
 };
 
+use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -23,7 +24,6 @@ use super::{
     state::{Connection, MonitorInput, MonitorRequest},
 };
 use crate::{
-    client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive},
     export, format, message_marks, prompts,
     source::{PAGE_EVENTS, Source},
 };

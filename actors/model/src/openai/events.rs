@@ -88,7 +88,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut reader = EventReader::default();
         let mut note = |data: Result<String, Utf8Error>| -> Result<(), ()> {
-            seen.push(data.map_or_else(|error| error.to_string(), |data| data));
+            seen.push(data.unwrap_or_else(|error| error.to_string()));
             Ok(())
         };
         for piece in pieces {

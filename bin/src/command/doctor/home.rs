@@ -8,7 +8,8 @@ use std::{
 };
 
 use rustix::fs::{Access, access, statvfs};
-use soong_server::socket;
+use soong_client::socket;
+
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};

@@ -2,10 +2,10 @@
 
 use soong::ErrorCode;
 use soong::protocol::api::{ForkBody, HeadView};
+use soong_client::Client;
 
 use super::{Context, builder};
 use crate::{
-    client::Client,
     config,
     exit::{Exit, Failure},
     format,

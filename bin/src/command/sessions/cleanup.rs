@@ -8,10 +8,10 @@ use soong::{
     ErrorCode, ErrorInfo, SessionCleanup, SessionCleanupFailure, SessionCleanupReport,
     protocol::{Session, SessionId},
 };
+use soong_client::Client;
 
 use super::{Context, builder};
 use crate::{
-    client::Client,
     command::cleanup,
     config,
     exit::{Exit, Failure},

@@ -4,21 +4,21 @@
 //! longer than two such intervals, something between client and server holds the stream back, such as a proxy that
 //! buffers responses.
 
-use std::{sync::Arc, time::Duration};
-
-use axum::body::Body;
-use http_body_util::BodyExt;
-use soong::protocol::api::{EventPage, KEEP_ALIVE_INTERVAL};
-use soong::{
-    ErrorCode, ErrorInfo, StreamItem,
-    protocol::{TraceId, TraceStatus},
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
+use futures::StreamExt;
+use soong_protocol::{
+    ErrorCode, ErrorInfo, StreamItem, TraceId, TraceStatus,
+    api::{EventPage, KEEP_ALIVE_INTERVAL},
+};
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
-    Client, connection_lost,
-    frames::{FrameParser, SseFrame},
+    Client,
+    frames::{Frames, SseFrame, frames},
     path_segment,
 };
 
@@ -54,15 +54,33 @@ impl Position {
 }
 
 /// Stream of events.
-pub(crate) struct EventStream {
+pub struct EventStream {
     source: EventSource,
     /// Client and position for polling if the stream stays silent; `None`: waits without limit.
     fallback: Option<(Client, Position)>,
 }
 
 enum EventSource {
-    Stream { body: Body, frames: FrameParser, heard_at: Instant },
+    Stream {
+        frames: Frames,
+        /// Time of the last bytes, keep-alive comments included.
+        last_bytes: LastBytes,
+    },
     Polled(Polled),
+}
+
+/// Time of the last bytes of a stream.
+#[derive(Clone)]
+struct LastBytes(Arc<Mutex<Instant>>);
+
+impl LastBytes {
+    fn update(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn deadline(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) + IDLE_TIMEOUT
+    }
 }
 
 /// Events polled by a task, which ends when this is dropped.
@@ -78,11 +96,11 @@ impl Drop for Polled {
 }
 
 impl EventStream {
-    pub(super) fn streamed(body: Body, fallback: Option<(Client, Position)>) -> Self {
-        Self {
-            source: EventSource::Stream { body, frames: FrameParser::default(), heard_at: Instant::now() },
-            fallback,
-        }
+    pub(super) fn streamed(response: reqwest::Response, fallback: Option<(Client, Position)>) -> Self {
+        let last_bytes = LastBytes(Arc::new(Mutex::new(Instant::now())));
+        let received = last_bytes.clone();
+        let frames = frames(response.bytes_stream().inspect(move |_| received.update()));
+        Self { source: EventSource::Stream { frames, last_bytes }, fallback }
     }
 
     /// Polls from the beginning, because not even the head of the response has arrived.
@@ -91,7 +109,7 @@ impl EventStream {
     }
 
     /// Returns whether the stream stayed silent, so that events are polled.
-    pub(crate) fn is_polled(&self) -> bool {
+    pub fn is_polled(&self) -> bool {
         matches!(self.source, EventSource::Polled(_))
     }
 
@@ -99,7 +117,7 @@ impl EventStream {
     /// item is invalid.
     ///
     /// Cancel-safe: a dropped call loses no item.
-    pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
+    pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         loop {
             match self.frame().await? {
                 Ok(SseFrame::Item(item)) => {
@@ -116,32 +134,16 @@ impl EventStream {
 
     pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
-            let (body, frames, heard_at) = match &mut self.source {
-                EventSource::Stream { body, frames, heard_at } => (body, frames, heard_at),
+            let (frames, last_bytes) = match &mut self.source {
+                EventSource::Stream { frames, last_bytes } => (frames, last_bytes),
                 EventSource::Polled(polled) => return polled.items.recv().await.map(|item| item.map(SseFrame::Item)),
             };
-            if let Some(frame) = frames.pop() {
-                return Some(frame);
-            }
-            let bytes = match &self.fallback {
-                None => body.frame().await,
-                Some((client, position)) => match tokio::time::timeout_at(*heard_at + IDLE_TIMEOUT, body.frame()).await
-                {
-                    Ok(bytes) => bytes,
-                    Err(_) => {
-                        self.source = EventSource::Polled(Polled::start(client.clone(), position.clone()));
-                        continue;
-                    }
-                },
-            };
-            *heard_at = Instant::now();
-            match bytes? {
-                Ok(bytes) => {
-                    if let Ok(bytes) = bytes.into_data() {
-                        frames.push(&bytes);
-                    }
-                }
-                Err(error) => return Some(Err(connection_lost(&error))),
+            let Some((client, position)) = &self.fallback else { return frames.next().await };
+            match tokio::time::timeout_at(last_bytes.deadline(), frames.next()).await {
+                Ok(frame) => return frame,
+                // A comment has arrived meanwhile.
+                Err(_) if last_bytes.deadline() > Instant::now() => {}
+                Err(_) => self.source = EventSource::Polled(Polled::start(client.clone(), position.clone())),
             }
         }
     }
@@ -191,11 +193,37 @@ async fn page(client: &Client, position: &Position) -> Result<Vec<StreamItem>, E
 
 #[cfg(test)]
 mod tests {
-    use axum::{Json, Router, body::Bytes, extract::RawQuery, response::IntoResponse, routing::get};
-    use futures::StreamExt;
+    use axum::{
+        Json, Router,
+        body::{Body, Bytes},
+        extract::RawQuery,
+        response::IntoResponse,
+        routing::get,
+    };
+    use futures::{FutureExt, future::BoxFuture};
     use serde_json::{Value, json};
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::{LocalOwner, TreeUpdates};
+
+    /// Answers as a server does.
+    struct Server(Router);
+
+    impl LocalOwner for Server {
+        fn call(&self, request: http::Request<reqwest::Body>) -> BoxFuture<'static, http::Response<reqwest::Body>> {
+            let answer = self.0.clone().oneshot(request);
+            async move {
+                let response = answer.await.unwrap_or_else(|never| match never {});
+                response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
+            }
+            .boxed()
+        }
+
+        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
+            unreachable!("no test watches the tree")
+        }
+    }
 
     fn event(number: u64) -> Value {
         json!({
@@ -229,7 +257,7 @@ mod tests {
         let view = json!({"trace": trace, "goal_tree": {"mission": "", "goals": []}, "sub_traces": []});
         let trace = async move || Json(view);
         let router = Router::new().route("/api/traces/s/events", get(events)).route("/api/traces/s", get(trace));
-        Client::of_router(router)
+        Client { may_poll: true, ..Client::in_process(Arc::new(Server(router))) }
     }
 
     #[tokio::test(start_paused = true)]

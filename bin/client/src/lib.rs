@@ -1,45 +1,38 @@
 //! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
-//! All transports lead to the same routes (`http.rs`), so a command behaves the same wherever the run is executed.
-//! Not in this module: how commands use the responses.
+//! All transports lead to the same routes, so a program behaves the same wherever the run is executed. Errors of the
+//! owner keep their code; a connection that is lost fails with `closing`.
 
 mod artifacts;
 mod events;
 mod frames;
-mod remote;
+mod lists;
+pub mod socket;
+mod transport;
 mod tree;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-pub(crate) use artifacts::{Download, UploadStream, artifact_path};
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    http::{HeaderValue, Method, Request, Response, header},
-};
-pub(crate) use events::EventStream;
+pub use artifacts::{Download, UploadStream, artifact_path};
+use bytes::Bytes;
+pub use events::EventStream;
 use events::{IDLE_TIMEOUT, Position};
 use frames::SseFrame;
-use http_body_util::BodyExt;
-use hyper::client::conn::http1::SendRequest;
-use hyper_util::rt::TokioIo;
+use http::{Method, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-pub(crate) use remote::Remote;
+use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
-use soong::protocol::api::{
-    Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
-    Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
+use soong_protocol::{
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionId, Question, RunId, SessionId, TraceId,
+    api::{
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
+        Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
+    },
+    tree::ActorView,
 };
-use soong::{
-    ActorView, ErrorCode, ErrorInfo, Runtime,
-    protocol::{Decision, Permission, PermissionId, Question, RunId, SessionId, TraceId},
-};
-use tower::ServiceExt;
-
-use soong_server::socket;
+use transport::Transport;
+pub use transport::{LocalOwner, Remote, TreeUpdates};
+pub use tree::TreeWatcher;
 
 /// Characters that are not escaped in a path.
 const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
@@ -52,7 +45,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Result of looking for the owner of a home.
-pub(crate) enum Discovery {
+pub enum Discovery {
     /// The owner answers.
     Owner(Client, Ready),
     /// The home has no owner.
@@ -65,7 +58,7 @@ pub(crate) enum Discovery {
 
 /// Location of a home whose owner is looked for.
 #[derive(Debug, Clone)]
-pub(crate) enum Address {
+pub enum Address {
     /// A home on this machine.
     Home(PathBuf),
     /// A server.
@@ -74,30 +67,20 @@ pub(crate) enum Address {
 
 /// Client of a home's owner. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub struct Client {
     transport: Transport,
     /// Client name that decisions are recorded with.
     name: &'static str,
+    /// Whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds back
+    /// streams.
+    may_poll: bool,
 }
 
 /// Client name used by commands.
 const CLI_CLIENT: &str = "cli";
 
-#[derive(Debug, Clone)]
-enum Transport {
-    /// The owner is this process.
-    InProcess(Router, Runtime),
-    /// The owner is another process on this machine; each request opens a new connection.
-    Socket(PathBuf),
-    /// The owner is a server.
-    Server(Remote),
-    /// A router that behaves like a server, for tests.
-    #[cfg(test)]
-    Router(Router),
-}
-
 /// Encodes a text as one path segment.
-pub(crate) fn path_segment(text: impl AsRef<str>) -> String {
+pub fn path_segment(text: impl AsRef<str>) -> String {
     match text.as_ref() {
         // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
@@ -107,47 +90,39 @@ pub(crate) fn path_segment(text: impl AsRef<str>) -> String {
 }
 
 impl Client {
-    /// Creates a client that calls the router of this process, which serves `runtime`.
-    pub(crate) fn in_process(router: Router, runtime: Runtime) -> Self {
-        Self { transport: Transport::InProcess(router, runtime), name: CLI_CLIENT }
-    }
-
-    /// Creates a client that treats a router as a server.
-    #[cfg(test)]
-    fn of_router(router: Router) -> Self {
-        Self { transport: Transport::Router(router), name: CLI_CLIENT }
+    /// Creates a client of the owner in this process.
+    pub fn in_process(owner: Arc<dyn LocalOwner>) -> Self {
+        Self { transport: Transport::InProcess(owner), name: CLI_CLIENT, may_poll: false }
     }
 
     /// Returns the server's address. `None` if the owner is on this machine.
-    pub(crate) fn server(&self) -> Option<&str> {
+    pub fn server(&self) -> Option<&str> {
         match &self.transport {
             Transport::Server(remote) => Some(remote.url()),
-            Transport::InProcess(..) | Transport::Socket(_) => None,
-            #[cfg(test)]
-            Transport::Router(_) => None,
+            Transport::InProcess(_) | Transport::Socket(_) => None,
         }
     }
 
     /// Looks for the process that owns a home.
-    pub(crate) async fn find(address: &Address) -> Discovery {
+    pub async fn find(address: &Address) -> Discovery {
         let home = match address {
             Address::Home(home) => home,
             Address::Server(remote) => return Self::connect_server(remote).await,
         };
-        let client = Self { transport: Transport::Socket(home.clone()), name: CLI_CLIENT };
-        let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        let Ok(transport) = Transport::socket(home) else { return Discovery::None };
+        let client = Self { transport, name: CLI_CLIENT, may_poll: false };
         match tokio::time::timeout(DISCOVERY_TIMEOUT, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Discovery::Owner(client, ready),
             Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Discovery::Owner(client, ready),
             // The socket exists, but access is denied.
-            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Discovery::Unresponsive,
+            Ok(Err(_)) if transport::is_denied(home).await => Discovery::Unresponsive,
             Ok(Err(_)) => Discovery::None,
             Err(_) => Discovery::Unresponsive,
         }
     }
 
     async fn connect_server(remote: &Remote) -> Discovery {
-        let client = Self { transport: Transport::Server(remote.clone()), name: CLI_CLIENT };
+        let client = Self { transport: Transport::Server(remote.clone()), name: CLI_CLIENT, may_poll: true };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
             Err(error) => match Ready::of_failure(&error) {
@@ -163,8 +138,8 @@ impl Client {
     }
 
     /// Fetches a record.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        read(&self.request(Method::GET, path, Body::empty()).await?)
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
+        read(&self.request(Method::GET, path, Body::default()).await?)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
@@ -177,13 +152,13 @@ impl Client {
     }
 
     /// Starts a run.
-    pub(crate) async fn start(&self, request: &StartBody) -> Result<Accepted, ErrorInfo> {
+    pub async fn start(&self, request: &StartBody) -> Result<Accepted, ErrorInfo> {
         self.post("/api/traces", request).await
     }
 
     /// Starts a run and streams the events of its session from that point on.
-    pub(crate) async fn start_and_watch(&self, request: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
-        if self.may_poll() {
+    pub async fn start_and_watch(&self, request: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
+        if self.may_poll {
             // The response to the start must arrive even if a proxy holds back streams.
             let since = match &request.session_id {
                 Some(id) => match self.session(id).await {
@@ -208,39 +183,39 @@ impl Client {
     }
 
     /// Cancels the active run of a trace.
-    pub(crate) async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
+    pub async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
         self.post(&format!("/api/traces/{}/stop", path_segment(trace)), &()).await
     }
 
     /// Cancels a run.
-    pub(crate) async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
+    pub async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
         self.post(&format!("/api/runs/{}/cancel", path_segment(run)), &()).await
     }
 
     /// Reads a run, with its outcome once it has ended.
-    pub(crate) async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
+    pub async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
         self.get(&format!("/api/runs/{}", path_segment(run))).await
     }
 
     /// Lists questions.
-    pub(crate) async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
+    pub async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
         let status = request.status.map(|status| status.as_str());
         self.get(&list_path("/api/questions", status, request.session_id.as_ref())).await
     }
 
     /// Lists permissions.
-    pub(crate) async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
+    pub async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
         let status = request.status.map(|status| status.as_str());
         self.get(&list_path("/api/permissions", status, request.session_id.as_ref())).await
     }
 
     /// Returns the same client with another name: `terminal` or `monitor`.
-    pub(crate) fn named(&self, name: &'static str) -> Self {
+    pub fn named(&self, name: &'static str) -> Self {
         Self { name, ..self.clone() }
     }
 
     /// Grants or denies permission for a tool call.
-    pub(crate) async fn decide(
+    pub async fn decide(
         &self,
         permission: &PermissionId,
         decision: Decision,
@@ -250,83 +225,72 @@ impl Client {
     }
 
     /// Answers a question.
-    pub(crate) async fn answer(&self, question: impl AsRef<str>, answer: &str) -> Result<Question, ErrorInfo> {
+    pub async fn answer(&self, question: impl AsRef<str>, answer: &str) -> Result<Question, ErrorInfo> {
         let body = AnswerBody { answer: answer.to_owned() };
         self.post(&format!("/api/questions/{}", path_segment(question)), &body).await
     }
 
     /// Reads a session.
-    pub(crate) async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
+    pub async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
         self.get(&format!("/api/sessions/{}", path_segment(id))).await
     }
 
     /// Deletes a session; returns once it is deleted.
-    pub(crate) async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        self.request(Method::DELETE, &format!("/api/sessions/{}", path_segment(id)), Body::empty()).await.map(drop)
+    pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
+        self.request(Method::DELETE, &format!("/api/sessions/{}", path_segment(id)), Body::default()).await.map(drop)
     }
 
     /// Creates a session as a copy of another one.
-    pub(crate) async fn fork_session(&self, id: &str, request: &ForkBody) -> Result<SessionView, ErrorInfo> {
+    pub async fn fork_session(&self, id: &str, request: &ForkBody) -> Result<SessionView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/fork", path_segment(id)), request).await
     }
 
     /// Moves the head of a session's conversation to another message.
-    pub(crate) async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
+    pub async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/head", path_segment(id)), &HeadBody { sequence }).await
     }
 
     /// Reads a trace.
-    pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
+    pub async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
         self.get(&format!("/api/traces/{}", path_segment(id))).await
     }
 
     /// Reads the supervision tree.
-    pub(crate) async fn tree(&self) -> Result<ActorView, ErrorInfo> {
+    pub async fn tree(&self) -> Result<ActorView, ErrorInfo> {
         self.get("/api/tree").await
     }
 
     /// Makes an actor crash, for testing.
-    pub(crate) async fn crash_actor(&self, actor_id: &str) -> Result<(), ErrorInfo> {
+    pub async fn crash_actor(&self, actor_id: &str) -> Result<(), ErrorInfo> {
         self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", path_segment(actor_id)), &()).await.map(drop)
     }
 
     /// Streams the events of a trace after event number `since`.
-    pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
+    pub async fn trace_events(&self, id: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
         self.events(Position { trace: id.clone(), tree: false, since }).await
     }
 
     /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
-    pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
+    pub async fn session_events(&self, trace: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
         self.events(Position { trace: trace.clone(), tree: true, since }).await
     }
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
-        if !self.may_poll() {
-            return self.stream(Method::GET, &position.path(), Body::empty()).await;
+        if !self.may_poll {
+            return self.stream(Method::GET, &position.path(), Body::default()).await;
         }
         let path = position.path();
-        let answer = self.send(Method::GET, &path, Body::empty(), JSON, "text/event-stream");
+        let answer = self.send(Method::GET, &path, Body::default(), JSON, "text/event-stream");
         Ok(match tokio::time::timeout(IDLE_TIMEOUT, answer).await {
-            Ok(response) => EventStream::streamed(response?.into_body(), Some((self.clone(), position))),
+            Ok(response) => EventStream::streamed(response?, Some((self.clone(), position))),
             Err(_) => EventStream::polled(self.clone(), position),
         })
-    }
-
-    /// Returns whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds
-    /// back streams.
-    fn may_poll(&self) -> bool {
-        match self.transport {
-            Transport::Server(_) => true,
-            Transport::InProcess(..) | Transport::Socket(_) => false,
-            #[cfg(test)]
-            Transport::Router(_) => true,
-        }
     }
 
     async fn stream(&self, method: Method, path: &str, body: Body) -> Result<EventStream, ErrorInfo> {
         let answer = self.send(method, path, body, JSON, "text/event-stream");
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
-        Ok(EventStream::streamed(response.into_body(), None))
+        Ok(EventStream::streamed(response, None))
     }
 
     async fn send(
@@ -336,8 +300,8 @@ impl Client {
         body: Body,
         content_type: &str,
         accept: &str,
-    ) -> Result<Response<Body>, ErrorInfo> {
-        let request = Request::builder()
+    ) -> Result<reqwest::Response, ErrorInfo> {
+        let request = http::Request::builder()
             .method(method)
             .uri(path)
             .header(CLIENT_HEADER, self.name)
@@ -345,16 +309,7 @@ impl Client {
             .header(header::CONTENT_TYPE, content_type)
             .body(body)
             .map_err(|error| invalid_request(&error))?;
-        let response = match &self.transport {
-            Transport::InProcess(router, _) => {
-                let answered = router.clone().oneshot(request).await;
-                answered.unwrap_or_else(|never| match never {})
-            }
-            Transport::Socket(home) => over_socket(home, request).await?,
-            Transport::Server(remote) => remote.send(request).await?,
-            #[cfg(test)]
-            Transport::Router(router) => router.clone().oneshot(request).await.unwrap_or_else(|never| match never {}),
-        };
+        let response = self.transport.send(request).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -371,7 +326,7 @@ fn list_path(path: &str, status: Option<&str>, session: Option<&SessionId>) -> S
 }
 
 /// Reads the error of a failed request.
-async fn response_error(response: Response<Body>) -> ErrorInfo {
+async fn response_error(response: reqwest::Response) -> ErrorInfo {
     let status = response.status();
     let bytes = match read_body(response).await {
         Ok(bytes) => bytes,
@@ -384,28 +339,8 @@ async fn response_error(response: Response<Body>) -> ErrorInfo {
     })
 }
 
-/// Opens a connection to the socket of a home.
-async fn socket_connection(home: &Path) -> Result<SendRequest<Body>, ErrorInfo> {
-    let not_there = |error: &dyn std::fmt::Display| {
-        ErrorInfo::retryable(ErrorCode::Closing, format!("cannot connect to the owner process of the home: {error}"))
-    };
-    let stream = socket::connect(home).await.map_err(|error| not_there(&error))?;
-    let (sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_there(&error))?;
-    tokio::spawn(connection.with_upgrades());
-    Ok(sender)
-}
-
-async fn over_socket(home: &Path, mut request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
-    request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
-    let mut sender = socket_connection(home).await?;
-    let response = sender.send_request(request).await.map_err(|error| connection_lost(&error))?;
-    Ok(response.map(Body::new))
-}
-
-async fn read_body(response: Response<Body>) -> Result<Bytes, ErrorInfo> {
-    let body = response.into_body().collect().await.map_err(|error| connection_lost(&error))?;
-    Ok(body.to_bytes())
+async fn read_body(response: reqwest::Response) -> Result<Bytes, ErrorInfo> {
+    response.bytes().await.map_err(|error| connection_lost(&transport::root_cause(&error)))
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
@@ -423,7 +358,8 @@ fn invalid_request(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::InternalError, format!("the request failed: {error}"))
 }
 
-pub(crate) fn unresponsive() -> ErrorInfo {
+/// Returns the error of an owner that does not respond.
+pub fn unresponsive() -> ErrorInfo {
     let message = "the owner process of the home does not respond; if it is suspended (Ctrl-Z), resume it with fg";
     ErrorInfo::new(ErrorCode::HomeLocked, message)
 }

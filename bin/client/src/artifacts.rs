@@ -8,59 +8,61 @@ use std::{
     task::{Context, Poll},
 };
 
-use axum::{
-    body::{Body, Bytes},
-    http::{Method, Response, header},
-};
+use bytes::Bytes;
 use futures::{
     Stream, StreamExt,
     stream::{self, BoxStream},
 };
-use soong::protocol::api::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
-use soong::{
-    ErrorCode, ErrorInfo,
-    artifact::{Cleanup, CleanupReport},
-    protocol::{Session, SessionId},
+use http::{Method, header};
+use reqwest::Body;
+use soong_protocol::{
+    Cleanup, CleanupReport, ErrorCode, ErrorInfo, Session, SessionId,
+    api::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded},
 };
 
 use tokio::sync::oneshot;
 
-use super::{Client, JSON, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, unresponsive};
+use super::{
+    Client, JSON, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, transport::root_cause,
+    unresponsive,
+};
 
 /// Stream of a request body.
-pub(crate) type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
+pub type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
 
 /// Content that is being received.
-pub(crate) struct Download {
-    pub(crate) content_type: String,
-    pub(crate) body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
+pub struct Download {
+    /// MIME type.
+    pub content_type: String,
+    /// The bytes.
+    pub body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
 
 /// Builds the path of an artifact; `more` is appended.
-pub(crate) fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
+pub fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
     format!("/api/sessions/{}/artifacts/{}{more}", path_segment(session), path_segment(name))
 }
 
 impl Client {
     /// Creates a session before its first run.
-    pub(crate) async fn create_session(&self, request: &NewSessionBody) -> Result<Session, ErrorInfo> {
+    pub async fn create_session(&self, request: &NewSessionBody) -> Result<Session, ErrorInfo> {
         let made: SessionView = self.post("/api/sessions", request).await?;
         Ok(made.session)
     }
 
     /// Opens a response body as a stream.
-    pub(crate) async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
-        let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
+    pub async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
+        let answer = self.send(Method::GET, path, Body::default(), JSON, "*/*");
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
-        let body = response.into_body().into_data_stream();
-        let body = body.map(|piece| piece.map_err(|error| connection_lost(&error))).boxed();
+        let body = response.bytes_stream();
+        let body = body.map(|piece| piece.map_err(|error| connection_lost(&root_cause(&error)))).boxed();
         Ok(Download { content_type, body })
     }
 
     /// Stores content as the next version of an artifact.
-    pub(crate) async fn put(
+    pub async fn put(
         &self,
         session: &SessionId,
         name: &str,
@@ -72,7 +74,7 @@ impl Client {
     }
 
     /// Uploads a file under its own name or a name derived from it.
-    pub(crate) async fn upload(
+    pub async fn upload(
         &self,
         session: &SessionId,
         file: &Path,
@@ -98,22 +100,17 @@ impl Client {
     }
 
     /// Replaces a passage of an artifact's text.
-    pub(crate) async fn edit(
-        &self,
-        session: &SessionId,
-        name: &str,
-        request: &EditBody,
-    ) -> Result<EditView, ErrorInfo> {
+    pub async fn edit(&self, session: &SessionId, name: &str, request: &EditBody) -> Result<EditView, ErrorInfo> {
         read(&self.request(Method::PATCH, &artifact_path(session, name, ""), json(request)?).await?)
     }
 
     /// Deletes an artifact with all its versions.
-    pub(crate) async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
-        self.request(Method::DELETE, &artifact_path(session, name, ""), Body::empty()).await.map(drop)
+    pub async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
+        self.request(Method::DELETE, &artifact_path(session, name, ""), Body::default()).await.map(drop)
     }
 
     /// Lists the artifacts that can be deleted, or deletes them.
-    pub(crate) async fn clean_up(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+    pub async fn clean_up(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
         self.post("/api/cleanup/artifacts", request).await
     }
 
@@ -124,7 +121,7 @@ impl Client {
         path: &str,
         content_type: &str,
         bytes: UploadStream,
-    ) -> Result<Response<Body>, ErrorInfo> {
+    ) -> Result<reqwest::Response, ErrorInfo> {
         if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
             return Err(ErrorInfo::new(
                 ErrorCode::ValidationError,
@@ -133,7 +130,7 @@ impl Client {
         }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
-        let body = Body::from_stream(UploadBody { bytes, error_sender: Some(tell), _all: all });
+        let body = Body::wrap_stream(UploadBody { bytes, error_sender: Some(tell), _all: all });
         let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
         let answer = tokio::select! {
             answer = &mut answer => answer,

@@ -1,0 +1,109 @@
+//! Frames of an event stream: bytes of server-sent events in, stream items out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream::BoxStream};
+use serde::de::DeserializeOwned;
+use soong_protocol::{
+    ErrorCode, ErrorInfo, StreamItem, UnrecordedRun,
+    api::{Accepted, ERROR_FRAME, ErrorBody},
+};
+use sse_stream::{Sse, SseStream};
+
+use crate::{connection_lost, transport::root_cause};
+
+/// Content of a frame.
+#[derive(Debug)]
+pub(crate) enum SseFrame {
+    /// The run whose stream this is was accepted.
+    Accepted(Accepted),
+    /// A stream item.
+    Item(StreamItem),
+}
+
+/// Frames, in order. The last one is an error if the connection was lost.
+pub(crate) type Frames = BoxStream<'static, Result<SseFrame, ErrorInfo>>;
+
+/// Parses the bytes of an event stream. Comments (`: ping`) are skipped.
+pub(crate) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Frames
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let events = SseStream::from_bytes_stream(bytes.boxed());
+    let frames = events.filter_map(async |event| match event {
+        Ok(event) => frame(&event),
+        Err(error) => Some(Err(connection_lost(&root_cause(&error)))),
+    });
+    // Nothing that follows an error can be trusted.
+    let until_error = frames.scan(false, |has_failed, frame| {
+        let item = (!*has_failed).then_some(frame);
+        *has_failed |= item.as_ref().is_some_and(Result::is_err);
+        futures::future::ready(item)
+    });
+    until_error.boxed()
+}
+
+/// Parses one event; `None` if it has no data.
+fn frame(event: &Sse) -> Option<Result<SseFrame, ErrorInfo>> {
+    let data = event.data.as_deref()?.as_bytes();
+    let item = match event.event.as_deref() {
+        Some("accepted") => return Some(read(data).map(SseFrame::Accepted)),
+        Some(ERROR_FRAME) => {
+            return Some(Err(read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())));
+        }
+        _ if event.id.is_some() => read(data).map(|record| StreamItem::Event(Arc::new(record))),
+        Some(UnrecordedRun::KIND) => read(data).map(|lost| StreamItem::Lost(Arc::new(lost))),
+        _ => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),
+    };
+    Some(item.map(SseFrame::Item))
+}
+
+fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
+    serde_json::from_slice(data).map_err(|error| {
+        let message = format!("unexpected event; the owner process may run another version: {error}");
+        ErrorInfo::new(ErrorCode::InternalError, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, stream};
+    use proptest::prelude::*;
+    use soong_protocol::Delta;
+
+    use super::*;
+
+    const STREAM: &str = concat!(
+        ": ping\n\n",
+        "event: accepted\ndata: {\"trace_id\":\"s\",\"run_id\":\"r\",\"session_id\":\"s\",\"status\":\"started\"}\n\n",
+        "id: 4\ndata: {\"event_id\":4,\"event\":\"cancel_requested\",\"trace_id\":\"s\",\"session_id\":\"s\",",
+        "\"run_id\":\"r\",\"run_seq\":2,\"session_seq\":9,\"ts\":\"1970-01-01T00:00:00.000Z\",\"level\":\"info\",\"data\":{}}\n\n",
+        "data: {\"event\":\"model_text_delta\",\"trace_id\":\"s\",\"session_id\":\"s\",\"run_id\":\"r\",",
+        "\"ts\":\"1970-01-01T00:00:00.000Z\",\"data\":{\"text\":\"hé\"}}\n\n",
+        "id: 5\ndata: nonsense\n\n",
+    );
+
+    proptest! {
+        #[test]
+        fn items_are_parsed_for_any_chunk_boundaries(cuts in prop::collection::vec(0..STREAM.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.extend([0, STREAM.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts
+                .windows(2)
+                .map(|pair| Ok::<_, std::io::Error>(Bytes::from_static(&STREAM.as_bytes()[pair[0]..pair[1]])))
+                .collect();
+            let read = frames(stream::iter(pieces)).collect::<Vec<_>>().now_or_never();
+            let mut read = read.expect("the bytes are there").into_iter();
+            let Some(Ok(SseFrame::Accepted(accepted))) = read.next() else { panic!("nothing accepted") };
+            prop_assert_eq!(accepted.status, "started");
+            let Some(Ok(SseFrame::Item(StreamItem::Event(record)))) = read.next() else { panic!("no event") };
+            prop_assert_eq!((record.event_id, record.event.kind()), (4, "cancel_requested"));
+            let Some(Ok(SseFrame::Item(StreamItem::Delta(delta)))) = read.next() else { panic!("no delta") };
+            prop_assert_eq!(delta.delta.clone(), Delta::Text { text: "hé".into() });
+            prop_assert!(matches!(read.next(), Some(Err(_))));
+            prop_assert!(read.next().is_none());
+        }
+    }
+}
