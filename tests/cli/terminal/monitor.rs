@@ -48,7 +48,7 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     seat.type_keys("y");
     seat.wait_for_text("1 was restarted");
     // The error is the crash until the restarted actor has recovered its run.
-    seat.wait_for_text("last error  interrupted: the model call was interrupted");
+    seat.wait_for_text("interrupted: the model call was interrupted");
     let rows = seat.wait_for_text("restarts    1 (limit 3/60s)");
     assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
     seat.type_keys("\r4");
