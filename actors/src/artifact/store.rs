@@ -153,17 +153,16 @@ impl ArtifactStore {
     }
 
     /// Stores a version. Returns `None` if the precondition is not met.
-    pub(super) async fn put(&self, put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
-        let PutRequest { scope, name, save, update_type } = put;
-        if let Content::Bytes(bytes) = &save.content {
-            let label = name.as_ref().map_or("the output", ArtifactName::as_str);
-            self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
+    pub(super) async fn put(&self, mut put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
+        let label = put.name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
+        let is_text = is_text(&put.save.content_type);
+        if let Content::Bytes(bytes) = &put.save.content {
+            self.check_size(&label, is_text, bytes.len() as u64)?;
         }
-        let (content, save) = (save.content, Save { content: Content::Bytes(Bytes::new()), ..save });
+        let content = std::mem::replace(&mut put.save.content, Content::Bytes(Bytes::new()));
         // Receive the body before taking the lock, because its sender may be slow.
-        let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
-        let body = self.receive(&scope, &label, is_text(&save.content_type), content).await?;
-        let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
+        let body = self.receive(&put.scope, &label, is_text, content).await?;
+        let outcome = self.put_body(put, &body, expect).await;
         if let ReceivedContent::Staged(path) = &body
             && let Err(error) = self.delete_blob(path).await
         {
@@ -172,93 +171,103 @@ impl ArtifactStore {
         outcome
     }
 
+    /// Stores a version whose content is received. Retries if a concurrent edit takes its number.
     async fn put_body(
         &self,
-        scope: ArtifactScope,
-        mut name: Option<ArtifactName>,
-        save: Save,
-        update_type: Option<UpdateType>,
+        put: PutRequest,
         body: &ReceivedContent,
         expect: Precondition,
     ) -> Result<Option<Artifact>, ErrorInfo> {
-        let wanted = name.clone();
+        let PutRequest { scope, name: wanted, save, update_type } = put;
+        let mut name = wanted.clone();
         let mut lost_races = 0;
         while lost_races < MAX_ATTEMPTS {
             // No other writer can use an artifact without a name, so no lock is needed.
-            let (alone, existing) = match &name {
+            let (_name_guard, existing) = match &name {
                 Some(name) => {
                     let name_guard = self.lock_name(&scope, name.as_str()).await;
                     (Some(name_guard), self.row(&scope, name.as_str()).await?)
                 }
                 None => (None, None),
             };
-            match (&existing, save.if_exists, expect) {
-                (existing, _, Precondition::Version(version))
-                    if existing.as_ref().map_or(0, |artifact| artifact.current_version) != version =>
-                {
-                    return Ok(None);
-                }
-                (Some(artifact), IfExists::Fail, _) => {
-                    let is_repeated =
-                        artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
-                    if is_repeated && artifact.current_version == 1 {
-                        return Ok(Some(existing.unwrap_or_else(|| unreachable!("it was just seen"))));
-                    }
-                    return Err(already_exists(&artifact.key()));
-                }
-                (Some(_), IfExists::Rename, _) => {
+            match PutStep::choose(existing.as_ref(), &save, expect)? {
+                PutStep::StoreNext => {}
+                PutStep::Rename => {
                     name = self.free_name(&scope, wanted.as_ref()).await?;
                     continue;
                 }
-                _ => {}
+                PutStep::KeepExisting => return Ok(existing),
+                PutStep::Decline => return Ok(None),
             }
             if let Some(artifact) = existing.as_ref().filter(|artifact| artifact.dirty) {
                 self.flush_locked(artifact, None).await?;
             }
             let mut artifact = next_version(&scope, name.as_ref(), &save, existing.as_ref());
-            let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
             if existing.is_none() {
                 self.require_session(&scope).await?;
             }
-            artifact.size = self.write_blob(&path, body, &artifact).await?;
-            if artifact.summary.is_none() && is_text(&artifact.content_type) {
-                artifact.summary = match body {
-                    ReceivedContent::Bytes(bytes) => summary(bytes),
-                    ReceivedContent::File(_) | ReceivedContent::Staged(_) => self.read_summary(&path).await?,
-                };
+            let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
+            self.write_content(&mut artifact, &path, body).await?;
+            if self.register(&artifact, &path, update_type).await? {
+                return Ok(Some(artifact));
             }
-            let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
-            let version = NewVersion {
-                artifact: artifact.clone(),
-                update_type: update_type.unwrap_or(first),
-                path: path.clone(),
-            };
-            match self.append(registration_writes(version)).await {
-                Ok(()) => {
-                    self.inventories.invalidate(&scope);
-                    self.working_sets.invalidate(&artifact);
-                    return Ok(Some(artifact));
-                }
-                // An edit took the number: retry with the next one. The file must be deleted while this name is
-                // locked, because the file of the edit's version will have the same path.
-                Err(StoreError::AlreadyExists(_)) => {
-                    lost_races += 1;
-                    self.delete_blob(&path).await?;
-                }
-                // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
-                // the next owner of the home finds the announcement and deletes the file.
-                Err(error) if error.is_transient() || error == StoreError::Closed => return Err(store_error(error)),
-                Err(error) => {
-                    self.delete_blob(&path).await?;
-                    return Err(store_error(error));
-                }
-            }
-            drop(alone);
+            lost_races += 1;
         }
         let label = name.as_ref().map_or("", ArtifactName::as_str);
         let message =
             format!("{label:?} has too many concurrent changes, and this save conflicted with them: try again");
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
+    }
+
+    /// Writes the file of a version, and sets its size and, if it has none, its summary.
+    async fn write_content(
+        &self,
+        artifact: &mut Artifact,
+        path: &str,
+        body: &ReceivedContent,
+    ) -> Result<(), ErrorInfo> {
+        artifact.size = self.write_blob(path, body, artifact).await?;
+        if artifact.summary.is_none() && is_text(&artifact.content_type) {
+            artifact.summary = match body {
+                ReceivedContent::Bytes(bytes) => summary(bytes),
+                ReceivedContent::File(_) | ReceivedContent::Staged(_) => self.read_summary(path).await?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Registers a version whose file is written. Returns `false` if an edit has taken its number.
+    ///
+    /// The name must be locked.
+    async fn register(
+        &self,
+        artifact: &Artifact,
+        path: &str,
+        update_type: Option<UpdateType>,
+    ) -> Result<bool, ErrorInfo> {
+        let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
+        let version =
+            NewVersion { artifact: artifact.clone(), update_type: update_type.unwrap_or(first), path: path.to_owned() };
+        match self.append(registration_writes(version)).await {
+            Ok(()) => {
+                self.inventories.invalidate(&artifact.scope);
+                self.working_sets.invalidate(artifact);
+                Ok(true)
+            }
+            // The file must be deleted while the name is locked, because the file of the edit's version will have the
+            // same path.
+            Err(StoreError::AlreadyExists(_)) => {
+                self.delete_blob(path).await?;
+                Ok(false)
+            }
+            // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
+            // the next owner of the home finds the announcement and deletes the file.
+            Err(error) if error.is_transient() || error == StoreError::Closed => Err(store_error(error)),
+            Err(error) => {
+                self.delete_blob(path).await?;
+                Err(store_error(error))
+            }
+        }
     }
 
     /// Returns the first of `name_1`, `name_2`, … that is not in use.
@@ -423,6 +432,41 @@ impl ArtifactStore {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
         self.delete_artifact(&artifact, |_| true).await
+    }
+}
+
+/// Next step of a put, chosen from the artifact that has the name.
+enum PutStep {
+    /// Store the next version.
+    StoreNext,
+    /// Try again with a free name.
+    Rename,
+    /// Store nothing: the same call has stored this version before.
+    KeepExisting,
+    /// Store nothing: the precondition is not met.
+    Decline,
+}
+
+impl PutStep {
+    /// Fails if the artifact exists and the save must create it.
+    fn choose(existing: Option<&Artifact>, save: &Save, expect: Precondition) -> Result<Self, ErrorInfo> {
+        if let Precondition::Version(version) = expect
+            && existing.map_or(0, |artifact| artifact.current_version) != version
+        {
+            return Ok(Self::Decline);
+        }
+        let Some(artifact) = existing else { return Ok(Self::StoreNext) };
+        match save.if_exists {
+            IfExists::NextVersion => Ok(Self::StoreNext),
+            IfExists::Rename => Ok(Self::Rename),
+            IfExists::Fail => {
+                let is_repeated = artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
+                match is_repeated && artifact.current_version == 1 {
+                    true => Ok(Self::KeepExisting),
+                    false => Err(already_exists(&artifact.key())),
+                }
+            }
+        }
     }
 }
 
