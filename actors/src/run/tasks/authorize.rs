@@ -107,6 +107,19 @@ impl Authorizer {
             return Err(no_approver(name, &demand, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
+        let permission = self.permission_request(spec, job, demand, diff).await?;
+        Ok(Authorization::NeedsApproval(Box::new(permission)))
+    }
+
+    /// Creates the pending permission of a call. `diff` is the change that it would make.
+    async fn permission_request(
+        &self,
+        spec: &RunSpec,
+        job: &ToolCallTask,
+        demand: AccessRequest,
+        diff: Option<String>,
+    ) -> Result<Permission, ErrorInfo> {
+        let name = &job.spec.name;
         let fingerprint = fingerprint(name, &job.raw_arguments, &demand, diff.as_deref());
         let (run_id, place) = (spec.identity.run_id.clone(), job.index);
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
@@ -134,7 +147,7 @@ impl Authorizer {
             decided_at: None,
         };
         self.redactor.redact_permission(&mut permission);
-        Ok(Authorization::NeedsApproval(Box::new(permission)))
+        Ok(permission)
     }
 
     /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
