@@ -8,7 +8,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorRef};
-use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider};
+use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId};
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
     fault::FaultStore,
@@ -37,7 +37,7 @@ use crate::{
         Inner, Runtime, home,
         project::resolve_project,
         provider::{self, config_error},
-        recovery::{self, InterruptedRuns},
+        recovery::{self, InterruptedRuns, RecoveryPolicy},
         services::Services,
         supervisor::RuntimeSupervisorActor,
         wiring::{self, OpenStore, Settings},
@@ -85,27 +85,22 @@ impl RuntimeBuilder {
         let (faults, task_place) = (self.faults, self.task_journal_location);
         let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
-        let mended = async {
-            services.artifacts.delete_unregistered_blobs().await?;
-            let found = self.recover.find_interrupted(&services).await?;
-            let journals = services.task_journals.incomplete_ended_runs().await?;
-            Ok((found, journals, services.reader.read(|reader| reader.session_deletions()).await?))
-        };
-        let ((interrupted_runs, unfinished), journals, removals) = match mended.await {
-            Ok(found) => found,
+        let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
+            Ok(unfinished) => unfinished,
             Err(error) => {
                 services.journal.close(threads).await; // before the home is unlocked
                 return Err(error);
             }
         };
         let root = start_tree(&services, wired.sessions).await?;
-        services.task_journals.complete_ended(journals);
+        services.task_journals.complete_ended(unfinished.task_journals);
         // Deletions that an earlier owner started continue in the background.
-        for SessionDeletion { session_id: session, .. } in removals {
+        for SessionDeletion { session_id: session, .. } in unfinished.session_deletions {
             services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
+        let interrupted_runs = unfinished.interrupted_runs;
         let InterruptedRuns { resumed, ended, unchanged } = &interrupted_runs;
         let (resumed, ended, untouched) = (resumed.len(), ended.len(), unchanged.len());
         let version = env!("CARGO_PKG_VERSION");
@@ -114,10 +109,10 @@ impl RuntimeBuilder {
         let inner =
             Inner { services, root, project_dir, rejected_home, threads, lock, closed, interrupted_runs, presets };
         let runtime = Runtime { inner: Arc::new(inner) };
-        if !unfinished.is_empty() {
+        if !unfinished.runs.is_empty() {
             runtime.inner.services.resolver.mcp.wait_started().await;
         }
-        recovery::resume_runs(&runtime.inner.services, &unfinished).await?;
+        recovery::resume_runs(&runtime.inner.services, &unfinished.runs).await?;
         Ok(runtime)
     }
 
@@ -188,7 +183,6 @@ impl RuntimeBuilder {
     ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
         let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
         let hooks = Arc::new(hooks);
-        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool is invalid: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
         let tool_environment = ToolEnvironment {
@@ -197,18 +191,7 @@ impl RuntimeBuilder {
             environment: environment.clone(),
             home: Some(home.to_owned()),
         };
-        let mut tools = match self.excludes_builtin_tools {
-            true => ToolRegistry::default(),
-            false => builtin_tools::registry(&tool_environment, &skills, Some(Arc::clone(&memory))).map_err(broken)?,
-        };
-        for tool in &self.tools {
-            let name = tool.spec().name.clone();
-            tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
-        }
-        let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
-        if let Some(unknown) = unknown_tools(config, &known).into_iter().next() {
-            return Err(config_error(unknown));
-        }
+        let tools = self.register_tools(config, &tool_environment, &skills, &memory)?;
         let files = match self.ignores_home_files {
             true => PresetFiles::default(),
             false => {
@@ -241,6 +224,51 @@ impl RuntimeBuilder {
             redactor,
         };
         Ok((resolver, known_presets))
+    }
+
+    /// Registers the built-in tools and those of the program. Fails if a permission rule names an unknown tool.
+    fn register_tools(
+        &self,
+        config: &Config,
+        environment: &ToolEnvironment,
+        skills: &Arc<Skills>,
+        memory: &Arc<MemoryFiles>,
+    ) -> Result<ToolRegistry, ErrorInfo> {
+        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool is invalid: {error}"));
+        let mut tools = match self.excludes_builtin_tools {
+            true => ToolRegistry::default(),
+            false => builtin_tools::registry(environment, skills, Some(Arc::clone(memory))).map_err(broken)?,
+        };
+        for tool in &self.tools {
+            let name = tool.spec().name.clone();
+            tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
+        }
+        let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
+        match unknown_tools(config, &known).into_iter().next() {
+            Some(unknown) => Err(config_error(unknown)),
+            None => Ok(tools),
+        }
+    }
+}
+
+/// Work that earlier owners of the home did not finish.
+struct UnfinishedWork {
+    interrupted_runs: InterruptedRuns,
+    /// The interrupted runs to resume.
+    runs: Vec<Run>,
+    /// The ended runs whose task journals are incomplete.
+    task_journals: Vec<RunId>,
+    session_deletions: Vec<SessionDeletion>,
+}
+
+impl UnfinishedWork {
+    /// Deletes unregistered blobs, ends the interrupted runs that are not resumed, and returns the rest of the work.
+    async fn find(services: &Arc<Services>, policy: &RecoveryPolicy) -> Result<Self, ErrorInfo> {
+        services.artifacts.delete_unregistered_blobs().await?;
+        let (interrupted_runs, runs) = policy.find_interrupted(services).await?;
+        let task_journals = services.task_journals.incomplete_ended_runs().await?;
+        let session_deletions = services.reader.read(|reader| reader.session_deletions()).await?;
+        Ok(Self { interrupted_runs, runs, task_journals, session_deletions })
     }
 }
 
