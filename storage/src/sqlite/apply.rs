@@ -8,7 +8,7 @@
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
     Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Permission, Run, RunEvent, RunId,
-    SessionId, SubAgentEvent, TraceId,
+    SessionId, SubAgentEvent, Timestamp, TraceId,
 };
 
 use super::{
@@ -17,7 +17,9 @@ use super::{
     artifacts,
     cache::Cache,
     collaborators, deletion, edits, events, fork, goals, main_path, messages, permissions, questions, row_updates,
-    runs, sessions, task_journals,
+    runs::{self, RunRow},
+    sessions::{self, SessionRow},
+    task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -29,6 +31,13 @@ pub(super) struct Batch<'c> {
     cache: &'c mut Cache,
     add_event: CachedStatement<'c>,
     add_message: CachedStatement<'c>,
+}
+
+/// The rows that an event belongs to.
+struct EventRows<'r> {
+    trace: &'r mut TraceRow,
+    session: &'r mut SessionRow,
+    run: Option<&'r mut RunRow>,
 }
 
 fn not_found(what: &str, id: impl std::fmt::Display) -> WriteError {
@@ -231,63 +240,16 @@ impl<'c> Batch<'c> {
         let trace = traces.get_mut(self.conn, &draft.trace_id)?.ok_or_else(|| not_found("trace", &draft.trace_id))?;
         let session = sessions.get_mut(self.conn, &trace.session_id)?;
         let session = session.ok_or_else(|| not_found("session", &trace.session_id))?;
-        let mut run = match &draft.run_id {
+        let run = match &draft.run_id {
             Some(id) => Some(runs.get_mut(self.conn, id)?.ok_or_else(|| not_found("run", id))?),
             None => None,
         };
         let lsn = next_lsn.unwrap_or(1);
         *next_lsn = Some(lsn + 1);
-        trace.last_event_id += 1;
-        session.last_seq += 1;
-        session.last_lsn = lsn;
-        if session.first_lsn == 0 {
-            session.first_lsn = lsn;
-        }
-        session.updated_at = draft.ts;
-        let run_seq = run.as_mut().map_or(0, |run| {
-            run.last_seq += 1;
-            run.last_seq
-        });
-        let ids = EventIds {
-            lsn,
-            event_id: trace.last_event_id,
-            run_seq,
-            session_id: trace.session_id.clone(),
-            session_seq: session.last_seq,
-        };
-        let owners =
-            events::Owners { trace_key: trace.key, run_key: run.as_ref().map(|run| run.key), session_key: session.key };
-        events::insert(&mut self.add_event, draft, &owners, &ids)?;
-        match (&draft.event, run) {
-            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
-                change_goals(self.conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
-            }
-            (Event::Run(event), Some(run)) => {
-                if row_updates::starts_task_journal(event, run) {
-                    task_journals::begin(self.conn, run.key, ids.event_id, goal_tree(self.conn, trace)?)?;
-                }
-                row_updates::apply_run_event(event, draft.ts, run, trace);
-                if draft.event.is_terminal() {
-                    questions::withdraw(self.conn, run.key, draft.ts)?;
-                    permissions::withdraw(self.conn, run.key, draft.ts)?;
-                }
-            }
-            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
-            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
-            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
-            (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
-            (Event::Message(event), _) => move_head(self.conn, event, trace)?,
-            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
-                collaborators::save(self.conn, trace.key, collaborator)?;
-            }
-            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
-                let permission = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
-                questions::insert(self.conn, run.key, session.key, &permission)?;
-            }
-            // The other events change no rows: messages, results and versions are separate writes.
-            _ => {}
-        }
+        let mut rows = EventRows { trace, session, run };
+        let ids = rows.assign_ids(lsn, draft.ts);
+        events::insert(&mut self.add_event, draft, &rows.owners(), &ids)?;
+        rows.apply(self.conn, draft, ids.event_id)?;
         Ok(ids)
     }
 
@@ -335,6 +297,72 @@ impl<'c> Batch<'c> {
         let run = self.cache.runs.get(self.conn, &result.run_id)?;
         let run = run.ok_or_else(|| not_found("run", &result.run_id))?;
         Ok(runs::insert_result(self.conn, run.key, result)?)
+    }
+}
+
+impl EventRows<'_> {
+    /// Returns the next ids of the rows, and marks them as used.
+    fn assign_ids(&mut self, lsn: u64, at: Timestamp) -> EventIds {
+        let Self { trace, session, run } = self;
+        trace.last_event_id += 1;
+        session.last_seq += 1;
+        session.last_lsn = lsn;
+        if session.first_lsn == 0 {
+            session.first_lsn = lsn;
+        }
+        session.updated_at = at;
+        let run_seq = run.as_mut().map_or(0, |run| {
+            run.last_seq += 1;
+            run.last_seq
+        });
+        EventIds {
+            lsn,
+            event_id: trace.last_event_id,
+            run_seq,
+            session_id: trace.session_id.clone(),
+            session_seq: session.last_seq,
+        }
+    }
+
+    fn owners(&self) -> events::Owners {
+        let run_key = self.run.as_ref().map(|run| run.key);
+        events::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
+    }
+
+    /// Applies an event to its rows, and to the rows that are derived from it.
+    fn apply(self, conn: &Connection, draft: &EventDraft, event_id: u64) -> Result<(), WriteError> {
+        let Self { trace, session, run } = self;
+        match (&draft.event, run) {
+            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
+                change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
+            }
+            (Event::Run(event), Some(run)) => {
+                if row_updates::starts_task_journal(event, run) {
+                    task_journals::begin(conn, run.key, event_id, goal_tree(conn, trace)?)?;
+                }
+                row_updates::apply_run_event(event, draft.ts, run, trace);
+                if draft.event.is_terminal() {
+                    questions::withdraw(conn, run.key, draft.ts)?;
+                    permissions::withdraw(conn, run.key, draft.ts)?;
+                }
+            }
+            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
+            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
+            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
+            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
+            (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
+            (Event::Message(event), _) => move_head(conn, event, trace)?,
+            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
+                collaborators::save(conn, trace.key, collaborator)?;
+            }
+            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
+                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
+                questions::insert(conn, run.key, session.key, &asked)?;
+            }
+            // The other events change no rows: messages, results and versions are separate writes.
+            _ => {}
+        }
+        Ok(())
     }
 }
 
