@@ -46,6 +46,24 @@ impl Preset {
 }
 
 const READ_TOOLS: [&str; 4] = ["read", "list_files", "glob", "grep"];
+// Tools of the presets, in addition to `READ_TOOLS`.
+const EXPLORE_TOOLS: [&str; 3] = ["goal", "skill", "get_experience"];
+const ANALYST_TOOLS: [&str; 6] =
+    ["read_artifact", "list_artifacts", "web_search", "webfetch", "skill", "get_experience"];
+const EVALUATOR_TOOLS: [&str; 2] = ["read_artifact", "list_artifacts"];
+const ORCHESTRATOR_TOOLS: [&str; 11] = [
+    "goal",
+    "agent",
+    "evaluate",
+    "ask_human",
+    "skill",
+    "get_experience",
+    "create_artifact",
+    "update_artifact",
+    "rewrite_artifact",
+    "read_artifact",
+    "list_artifacts",
+];
 
 const DEFAULT: &str = "\
 You are a careful agent that does a piece of work and answers for it.
@@ -132,45 +150,26 @@ pub fn builtin_presets() -> Vec<Preset> {
     vec![
         Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
         Preset {
-            allowed_tools: tools(&["goal", "skill", "get_experience"]),
+            allowed_tools: tools(&EXPLORE_TOOLS),
             max_iterations: Some(15),
             skills: texts(&["planning"]),
             ..preset("explore", "Reads and searches the project; changes nothing.", EXPLORE)
         },
         Preset {
-            allowed_tools: tools(&[
-                "read_artifact",
-                "list_artifacts",
-                "web_search",
-                "webfetch",
-                "skill",
-                "get_experience",
-            ]),
+            allowed_tools: tools(&ANALYST_TOOLS),
             max_iterations: Some(25),
             temperature: Some(0.3),
             skills: texts(&["planning", "research"]),
             ..preset("analyst", "Compares and weighs what it reads; changes nothing.", ANALYST)
         },
         Preset {
-            allowed_tools: tools(&["read_artifact", "list_artifacts"]),
+            allowed_tools: tools(&EVALUATOR_TOOLS),
             max_iterations: Some(15),
             skills: texts(&[]),
             ..preset("evaluator", "Judges whether a goal is met.", EVALUATOR)
         },
         Preset {
-            allowed_tools: tools(&[
-                "goal",
-                "agent",
-                "evaluate",
-                "ask_human",
-                "skill",
-                "get_experience",
-                "create_artifact",
-                "update_artifact",
-                "rewrite_artifact",
-                "read_artifact",
-                "list_artifacts",
-            ]),
+            allowed_tools: tools(&ORCHESTRATOR_TOOLS),
             skills: texts(&["planning"]),
             coordinates: true,
             ..preset("orchestrator", "Plans goals and lets sub-agents do the work.", ORCHESTRATOR)
