@@ -36,71 +36,20 @@ pub(super) type LineFault = (usize, String);
 impl Metadata {
     /// Parses the lines between the two fences.
     pub(super) fn read<'a>(lines: impl IntoIterator<Item = NumberedLine<'a>>, end: usize) -> Result<Self, LineFault> {
-        let mut head = Self { entries: Vec::new(), end };
-        // `above`: a top-level key whose values follow in lines of their own. `open`: the list that is being read.
-        let (mut open_map, mut open_list): (Option<(usize, String)>, Option<MetadataEntry>) = (None, None);
+        let metadata = Self { entries: Vec::new(), end };
+        let mut parser = MetadataParser { metadata, open_map: None, open_list: None };
         for (number, start, raw) in lines {
             let line = raw.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let at = |message: String| (number, message);
-            let is_below = raw.starts_with([' ', '\t']);
-            if let Some(item) = value::item(line) {
-                let entry = match &mut open_list {
-                    Some(entry) => entry,
-                    None => {
-                        let (line, key) =
-                            open_map.take().ok_or_else(|| at("a list item `- …` without a key above it".into()))?;
-                        open_list.insert(MetadataEntry {
-                            key,
-                            value: Value::Empty,
-                            range: start..start,
-                            is_inline: false,
-                            line,
-                        })
-                    }
-                };
-                entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))?;
-                continue;
-            }
-            head.close(&mut open_list)?;
-            let (key, text) = line
-                .split_once(':')
-                .filter(|(key, _)| is_key(key))
-                .ok_or_else(|| at("expected `key: value`, a list item `- …`, or a comment".to_owned()))?;
-            let key = match (is_below, &open_map) {
-                (false, _) => key.to_owned(),
-                (true, Some((_, outer))) => format!("{outer}.{key}"),
-                (true, None) => return Err(at(format!("`{key}` is indented, but there is no key above it"))),
-            };
-            let from = start + raw.len() - raw.trim_start().len() + line.len() - text.len();
-            let from = from + text.len() - text.trim_start().len();
-            if let Some(inner) = text.trim().strip_prefix('{') {
-                head.add_inline(&key, inner, from + 1, number)?;
-                open_map = None;
-                continue;
-            }
-            let range = from..from + value_length(text.trim());
-            match value::parse(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
-                Value::Empty if is_below => {
-                    open_list = Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
-                }
-                Value::Empty => open_map = Some((number, key)),
-                value => {
-                    if !is_below {
-                        open_map = None;
-                    }
-                    head.add(MetadataEntry { key, value, range, is_inline: false, line: number })?;
-                }
+            match value::item(line) {
+                Some(item) => parser.list_item(number, start, item)?,
+                None => parser.key_line((number, start, raw))?,
             }
         }
-        head.close(&mut open_list)?;
-        Ok(head)
-    }
-
-    fn close(&mut self, open_list: &mut Option<MetadataEntry>) -> Result<(), LineFault> {
-        open_list.take().map_or(Ok(()), |entry| self.add(entry))
+        parser.close_list()?;
+        Ok(parser.metadata)
     }
 
     /// Returns the entry of a key.
@@ -162,6 +111,78 @@ impl Metadata {
             self.add(MetadataEntry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
         }
         Ok(())
+    }
+}
+
+/// Parser of front matter, line by line.
+struct MetadataParser {
+    metadata: Metadata,
+    /// A top-level key whose values follow in lines of their own, and its line number.
+    open_map: Option<(usize, String)>,
+    /// The list that is being read.
+    open_list: Option<MetadataEntry>,
+}
+
+impl MetadataParser {
+    fn list_item(&mut self, number: usize, start: usize, item: &str) -> Result<(), LineFault> {
+        let at = |message: String| (number, message);
+        let entry = match &mut self.open_list {
+            Some(entry) => entry,
+            None => {
+                let (line, key) =
+                    self.open_map.take().ok_or_else(|| at("a list item `- …` without a key above it".into()))?;
+                self.open_list.insert(MetadataEntry {
+                    key,
+                    value: Value::Empty,
+                    range: start..start,
+                    is_inline: false,
+                    line,
+                })
+            }
+        };
+        entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))
+    }
+
+    fn key_line(&mut self, (number, start, raw): NumberedLine<'_>) -> Result<(), LineFault> {
+        self.close_list()?;
+        let line = raw.trim();
+        let at = |message: String| (number, message);
+        let is_below = raw.starts_with([' ', '\t']);
+        let (key, text) = line
+            .split_once(':')
+            .filter(|(key, _)| is_key(key))
+            .ok_or_else(|| at("expected `key: value`, a list item `- …`, or a comment".to_owned()))?;
+        let key = match (is_below, &self.open_map) {
+            (false, _) => key.to_owned(),
+            (true, Some((_, outer))) => format!("{outer}.{key}"),
+            (true, None) => return Err(at(format!("`{key}` is indented, but there is no key above it"))),
+        };
+        let from = start + raw.len() - raw.trim_start().len() + line.len() - text.len();
+        let from = from + text.len() - text.trim_start().len();
+        if let Some(inner) = text.trim().strip_prefix('{') {
+            self.metadata.add_inline(&key, inner, from + 1, number)?;
+            self.open_map = None;
+            return Ok(());
+        }
+        let range = from..from + value_length(text.trim());
+        match value::parse(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
+            Value::Empty if is_below => {
+                self.open_list =
+                    Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
+            }
+            Value::Empty => self.open_map = Some((number, key)),
+            value => {
+                if !is_below {
+                    self.open_map = None;
+                }
+                self.metadata.add(MetadataEntry { key, value, range, is_inline: false, line: number })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close_list(&mut self) -> Result<(), LineFault> {
+        self.open_list.take().map_or(Ok(()), |entry| self.metadata.add(entry))
     }
 }
 
