@@ -161,17 +161,16 @@ impl WriterHandle {
 /// `publish` is called with each committed append and its ids, in order, before the caller is answered. So anything
 /// that the caller publishes afterwards comes after the append. The thread ends when every handle is dropped and the
 /// queue is empty.
-pub fn spawn<S, P>(mut store: S, mut publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
+pub fn spawn<S, P>(store: S, publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
 where
     S: Store + 'static,
     P: FnMut(Append, Ack) + Send + 'static,
 {
     let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_CAPACITY);
-    let counted = Arc::new(WriterCounters::default());
-    let counts = Arc::clone(&counted);
+    let counters = Arc::new(WriterCounters::default());
+    let mut committer = Committer { store, publish, counters: Arc::clone(&counters), last_commit_failed: false };
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
-        let mut last_commit_failed = false;
         while jobs.blocking_recv_many(&mut waiting, MAX_BATCH_APPENDS.get()) > 0 {
             let mut closing = false;
             let jobs_of = waiting.drain(..).filter_map(|item| match item {
@@ -186,41 +185,55 @@ where
                 // Appends that are already queued are still committed; later ones are rejected.
                 jobs.close();
             }
-            if batch.is_empty() {
-                continue;
-            }
-            match store.commit(&batch) {
-                Ok(outcomes) => {
-                    if std::mem::take(&mut last_commit_failed) {
-                        counts.set_last_error(None);
-                        tracing::info!("commits succeed again");
-                    }
-                    counts.record_commit(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
-                    for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
-                        match outcome {
-                            Ok(ack) => {
-                                publish(append, ack.clone());
-                                done(Ok(ack));
-                            }
-                            Err(error) => done(Err((error, append))),
-                        }
-                    }
-                }
-                Err(error) => {
-                    counts.failed_commits.fetch_add(1, Relaxed);
-                    counts.set_last_error(Some(error.clone()));
-                    // Logged once per series of failures, because callers retry.
-                    if !std::mem::replace(&mut last_commit_failed, true) {
-                        tracing::error!(%error, appends = batch.len(), "commit failed; its appends are retried");
-                    }
-                    for (append, done) in batch.into_iter().zip(callers) {
-                        done(Err((error.clone(), append)));
-                    }
-                }
+            if !batch.is_empty() {
+                committer.commit(batch, callers);
             }
         }
     })?;
-    Ok((WriterHandle { queue, counters: counted }, thread))
+    Ok((WriterHandle { queue, counters }, thread))
+}
+
+/// Commits batches, and reports the results.
+struct Committer<S, P> {
+    store: S,
+    publish: P,
+    counters: Arc<WriterCounters>,
+    last_commit_failed: bool,
+}
+
+impl<S: Store, P: FnMut(Append, Ack)> Committer<S, P> {
+    /// Commits a batch in one transaction, and calls each caller with the result of its append.
+    fn commit(&mut self, batch: Vec<Append>, callers: Vec<AppendCallback>) {
+        match self.store.commit(&batch) {
+            Ok(outcomes) => {
+                if std::mem::take(&mut self.last_commit_failed) {
+                    self.counters.set_last_error(None);
+                    tracing::info!("commits succeed again");
+                }
+                self.counters.record_commit(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+                for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
+                    match outcome {
+                        Ok(ack) => {
+                            (self.publish)(append, ack.clone());
+                            done(Ok(ack));
+                        }
+                        Err(error) => done(Err((error, append))),
+                    }
+                }
+            }
+            Err(error) => {
+                self.counters.failed_commits.fetch_add(1, Relaxed);
+                self.counters.set_last_error(Some(error.clone()));
+                // Logged once per series of failures, because callers retry.
+                if !std::mem::replace(&mut self.last_commit_failed, true) {
+                    tracing::error!(%error, appends = batch.len(), "commit failed; its appends are retried");
+                }
+                for (append, done) in batch.into_iter().zip(callers) {
+                    done(Err((error.clone(), append)));
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
