@@ -1,6 +1,6 @@
 //! Ownership of records: lists and sums of a single user.
 
-use soong_protocol::{Permission, Question, QuestionId, SubAgentEvent, UsageBy, UsageReport};
+use soong_protocol::{Permission, Question, QuestionId, SessionId, SubAgentEvent, UsageBy, UsageReport};
 
 use super::{
     permissions,
@@ -8,6 +8,20 @@ use super::{
 };
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 use soong_protocol::Write;
+
+/// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
+fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
+    let filter = SessionFilter { uid };
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = world.reader.sessions(&filter, 1, cursor.as_deref()).unwrap();
+        found.extend(page.items.into_iter().map(|session| session.session_id));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return found;
+        }
+    }
+}
 
 pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
     for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {
@@ -33,18 +47,7 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
     ] {
         let uid = uid.map(str::to_owned);
         let newest_first = || sessions.iter().rev().map(|id| session_id(id)).collect::<Vec<_>>();
-        // With pages of one item: records of other users do not count for the limit.
-        let (mut found, mut cursor) = (Vec::new(), None);
-        loop {
-            let filter = SessionFilter { uid: uid.clone() };
-            let page = world.reader.sessions(&filter, 1, cursor.as_deref()).unwrap();
-            found.extend(page.items.into_iter().map(|session| session.session_id));
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
-        }
-        assert_eq!(found, newest_first(), "sessions of {uid:?}");
+        assert_eq!(listed_sessions(&world, uid.clone()), newest_first(), "sessions of {uid:?}");
         let filter = TraceFilter { uid: uid.clone(), ..TraceFilter::default() };
         let traces = world.reader.traces(&filter, 100, None).unwrap().items;
         assert_eq!(
