@@ -143,12 +143,8 @@ impl Runtime {
             (Some(_), None) => return Err(invalid("after_sequence: there is no conversation to rewind")),
         };
         let known = stored.as_ref();
-        // Interrupted runs are not resumed only to reject this request.
-        if (after_sequence.is_some() || start.reject_if_busy)
-            && known.is_some_and(|known| self.is_interrupted(&session_id, known))
-        {
-            let message = format!("session {session_id} has an interrupted run: resume it or stop it first");
-            return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
+        if let Some(known) = known.filter(|_| after_sequence.is_some() || start.reject_if_busy) {
+            self.reject_interrupted(&session_id, known)?;
         }
         let message = match (start.message.take(), known) {
             (Some(message), _) => message,
@@ -202,10 +198,14 @@ impl Runtime {
         Ok((id, self.inner.services.reader.read(read).await?))
     }
 
-    /// Returns whether a session has runs that nothing executes.
-    fn is_interrupted(&self, id: &SessionId, known: &ExistingSession) -> bool {
+    /// Fails if a session has runs that nothing executes. They would be resumed only to reject the request.
+    fn reject_interrupted(&self, id: &SessionId, known: &ExistingSession) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
-        known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(id)
+        if known.live.iter().all(|run| services.runs.contains(run)) || services.sessions.contains(id) {
+            return Ok(());
+        }
+        let message = format!("session {id} has an interrupted run: resume it or stop it first");
+        Err(ErrorInfo::retryable(ErrorCode::SessionActive, message))
     }
 
     /// Returns how the session of a new run is to be started.
