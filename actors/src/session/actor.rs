@@ -1,20 +1,16 @@
 //! The session actor: runs one user run at a time and queues the others in order (SES-1, SES-2, SES-3).
 //!
 //! It owns the queue and the two supervisors of its runs. After a crash it reads the session's unfinished runs from the
-//! store and resumes them.
+//! store and resumes them (`actor/restore.rs`).
 
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+mod restore;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, RecoveryMode, Run, RunEvent, RunId, RunStatus, SessionId, Write,
-};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, SessionId, Write};
 use soong_storage::{
-    store::{Append, Reader, StoreError},
+    store::{Append, StoreError},
     writer::AppendCallback,
 };
 use tokio::sync::oneshot;
@@ -30,8 +26,8 @@ use crate::{
     actor_tree::{ActorKind, ActorStatus},
     clock::now,
     run::{
-        BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg,
-        SubAgentSupervisorActor, Termination,
+        RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg, SubAgentSupervisorActor,
+        Termination,
     },
     session::SessionServices,
 };
@@ -223,13 +219,6 @@ impl Actor for SessionActor {
 pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
     let message = format!("session {id} was deleted in the meantime: retry to create it again");
     ErrorInfo::retryable(ErrorCode::SessionNotFound, message)
-}
-
-/// Ends the runs of a session that an earlier process left unfinished.
-async fn fail_interrupted(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
-    let wanted = id.clone();
-    let runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
-    services.finalizer.finalize_interrupted(runs).await
 }
 
 impl SessionActor {
@@ -430,88 +419,6 @@ impl SessionActor {
     fn start_held(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
         for request in std::mem::take(&mut state.held_requests) {
             self.start(myself, state, request);
-        }
-    }
-
-    /// Reads the unfinished runs of the session, and ends the runs that exist only in memory.
-    fn restore(&self, myself: &ActorRef<SessionMsg>, is_recovery: bool) {
-        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
-        let (services, id) = (Arc::clone(&self.services), self.key.session_id.clone());
-        self.services.lifetime.spawn(async move {
-            // The empty append completes after every append that the previous incarnation had submitted.
-            let _ = services.journal.append_and_wait(Append::default()).await;
-            let attempt = || async {
-                if is_recovery && services.config.runtime.recovery == RecoveryMode::Fail {
-                    fail_interrupted(&services, &id).await?;
-                }
-                let wanted = id.clone();
-                let read = move |reader: &dyn Reader| {
-                    Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?))
-                };
-                let (known, runs) = services.reader.read(read).await?;
-                let used = services.finalizer.read_used(&runs).await?;
-                Ok((known, runs, used))
-            };
-            session.send(match services.lifetime.keep_trying("reading a session", attempt).await {
-                Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
-                Err(error) => SessionMsg::LoadFailed(error),
-            });
-        });
-    }
-
-    /// Ends the live runs of a session that cannot be read, and rejects the held start requests.
-    fn unreadable(&self, state: &mut SessionState, error: &ErrorInfo) {
-        if self.services.lifetime.is_closing() {
-            return; // closing interrupts them
-        }
-        tracing::error!(session = %self.key.session_id, %error, "failed to read a session; its runs are ended as failed");
-        (state.is_holding, state.start_mode) = (false, StartMode::Stored);
-        for request in std::mem::take(&mut state.held_requests) {
-            let _ = request.reply.send(Err(error.clone()));
-        }
-        for entry in self.live_runs(|_| true) {
-            let ending =
-                Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
-            self.services.finalizer.finalize_orphan(entry, ending);
-        }
-    }
-
-    /// Returns the live runs of the session that match `wanted`.
-    fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.session_id == self.key.session_id && wanted(&run.run_id))
-    }
-
-    fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
-        let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
-        for entry in self.live_runs(|run| !known.contains(run)) {
-            // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
-            let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            self.services.finalizer.finalize_orphan(entry, ending);
-        }
-        self.services.finalizer.register_interrupted(&runs, used);
-        let (user_runs, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
-        let again = match state.start_mode {
-            StartMode::Recover => ResumeReason::ProcessRestart,
-            _ => ResumeReason::Crashed { count: 0, error: "the session's actor crashed".to_owned() },
-        };
-        // Children first, so that their parents find them running.
-        if !children.is_empty() {
-            state.sub_agents.send(SubAgentMsg::Restore { runs: children, again: again.clone() });
-        }
-        for run in user_runs {
-            if run.status == RunStatus::Queued {
-                state.queue.push_back(QueuedRun { run, reply: None, recorded: true });
-            } else {
-                state.active = Some(run.run_id.clone());
-                let start = RunStart::Load { restarted: Some(again.clone()) };
-                state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
-            }
-        }
-        let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).token.is_cancelled();
-        let cancelled_runs: Vec<RunId> =
-            state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
-        for run in cancelled_runs {
-            self.cancel_queued(state, &run);
         }
     }
 }
