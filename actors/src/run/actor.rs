@@ -4,8 +4,10 @@
 //! meanwhile join the next one. No handler waits for a model, a tool, a child or a commit: each result arrives as a
 //! message.
 //!
-//! Elsewhere: the decisions (`machine/transition.rs`), the execution of effects (`actor/effects.rs`, `tasks.rs`).
+//! Elsewhere: the decisions (`machine/transition.rs`), appends and their retries (`actor/append.rs`), the execution of
+//! effects (`actor/effects.rs`, `tasks.rs`).
 
+mod append;
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
 pub(in crate::run) mod time_limit;
@@ -20,8 +22,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, Write};
 use soong_storage::{
     fault::FaultPoint,
-    store::{Ack, Append, Fence, StoreError},
-    writer::AppendCallback,
+    store::{Append, Fence},
 };
 use tokio::sync::oneshot;
 
@@ -56,9 +57,6 @@ use crate::{
     },
     task_journal::TaskJournals,
 };
-
-/// Delay before a refused append is retried: initial and maximum. It doubles with each retry.
-const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The handles that the actors of runs use.
 pub(crate) struct RunServices {
@@ -354,106 +352,6 @@ impl RunActor {
         Mailbox::new(myself.clone(), Arc::clone(&self.entry.status))
     }
 
-    fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
-        let mailbox = self.mailbox(myself);
-        let done: AppendCallback = Box::new(move |outcome| {
-            mailbox.send(RunMsg::Appended(Box::new(outcome)));
-        });
-        self.services.journal.append(append, done);
-    }
-
-    fn appended(
-        &self,
-        myself: &ActorRef<RunMsg>,
-        outcome: Result<Ack, (StoreError, Append)>,
-        state: &mut RunActorState,
-    ) -> Result<(), ActorProcessingErr> {
-        let ack = match outcome {
-            Ok(ack) => {
-                state.failed_append = None;
-                ack
-            }
-            Err((error, append)) => return self.append_failed(myself, error, append, state),
-        };
-        if let Some(epoch) = ack.epoch {
-            state.epoch = epoch;
-        }
-        if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
-            self.entry.status.update_run(|view| view.events = last.run_seq);
-        }
-        if let Some(first_input) = ack.events.first() {
-            self.entry.set_first_event(first_input.event_id);
-        }
-        if let Some(accepted) = state.accepted.take() {
-            let _ = accepted.send(Ok(()));
-        }
-        state.recorded_reservations.drain(..).for_each(Reservation::settle);
-        // At this point, everything applied to the state is durable.
-        if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
-            self.entry.set_cancel_recorded();
-        }
-        state.has_started = true;
-        self.entry.set_interrupted(false);
-        if self.entry.claim_journal() {
-            self.services.task_journals.start(&self.entry.run_id);
-        }
-        let effects = state.in_flight.take().unwrap_or_default();
-        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::AfterAppend);
-        self.perform(myself, effects, state);
-        if state.run.as_ref().is_some_and(RunState::is_ended) {
-            self.notify_end(myself, state);
-        }
-        Ok(())
-    }
-
-    /// Handles an append that did not become durable.
-    fn append_failed(
-        &self,
-        myself: &ActorRef<RunMsg>,
-        error: StoreError,
-        append: Append,
-        state: &mut RunActorState,
-    ) -> Result<(), ActorProcessingErr> {
-        if let Some(accepted) = state.accepted.take() {
-            // The caller gets the error. If the run was recorded anyway, it is ended.
-            let error = ErrorInfo::from(&error);
-            let _ = accepted.send(Err(error.clone()));
-            self.finalize_and_stop(myself, error);
-            return Ok(());
-        }
-        match error {
-            StoreError::StaleIncarnation(_) | StoreError::Closed => {
-                // A newer incarnation is running, or the runtime is closing: nothing more to do here.
-                myself.stop(None);
-                Ok(())
-            }
-            error if error.is_transient() => {
-                let wait =
-                    state.failed_append.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
-                // The writer logs this once for all runs; here it concerns one run only.
-                tracing::debug!(run = %self.entry.run_id, %error, ?wait, "append failed; retrying");
-                self.entry.status.set_state("waiting", "storage");
-                if append.fence.is_some() {
-                    state.failed_append = Some((append, wait));
-                    myself.send_after(wait, || RunMsg::RetryAppend);
-                } else {
-                    // It is unclear whether the run was opened: read what is stored (DUR-6).
-                    state.run = None;
-                    state.in_flight = None;
-                    state.tasks.load(myself.clone(), Default::default(), wait);
-                }
-                Ok(())
-            }
-            // The conversation, or a document to be rewound with it, has changed since it was read.
-            StoreError::HeadMoved(_) | StoreError::AlreadyExists(_) if !state.has_started => {
-                (state.run, state.in_flight, state.appends) = (None, None, 0);
-                state.tasks.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
-                Ok(())
-            }
-            error => Err(format!("could not append to the journal: {error}").into()),
-        }
-    }
-
     /// Stops the actor, and has the finalizer end the run from its stored state.
     fn finalize_and_stop(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
@@ -461,13 +359,6 @@ impl RunActor {
             self.services.finalizer.finalize_orphan(Arc::clone(&self.entry), ending);
         }
         myself.stop(None);
-    }
-
-    fn retry_append(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if let Some((append, _)) = &state.failed_append {
-            let append = append.clone();
-            self.submit(myself, append);
-        }
     }
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
