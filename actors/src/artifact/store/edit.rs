@@ -21,7 +21,7 @@ use crate::{
         change::{Applied, already_exists, apply},
         document::Document,
         not_found,
-        store::{Precondition, PutRequest},
+        store::put::{Precondition, PutRequest},
         working_set::{CommitOutcome, EditCommand},
     },
     clock::now,
