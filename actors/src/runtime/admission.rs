@@ -2,23 +2,22 @@
 //!
 //! A request that cannot run is rejected here, before anything is stored.
 //!
-//! Elsewhere: queues and first commits (`session`).
+//! Elsewhere: what is read of an existing session (`admission/existing_session.rs`), queues and first commits
+//! (`session`).
+
+mod existing_session;
 
 use std::{path::Path, sync::Arc};
 
-use soong_model::params::check_params;
+pub(super) use existing_session::inherited_settings;
+use existing_session::{ExistingSession, read_session};
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Event, Message, NewSession, NewTrace, Role, Run, RunEvent, RunId, RunMode, RunSettings,
-    RunStatus, Session, SessionId, TraceId, Write,
+    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId, TraceId, Write,
 };
-use soong_storage::store::{Append, Reader, ResumePoint, StoreError};
-use soong_text::shorten;
+use soong_storage::store::{Append, Reader};
 use tokio::sync::oneshot;
 
-use super::{
-    RunHandle, RunRequest, Runtime, project,
-    settings::{self, InheritedSettings},
-};
+use super::{RunHandle, RunRequest, Runtime, project, settings};
 use crate::{
     actor_base::closing,
     clock::now,
@@ -29,8 +28,6 @@ use crate::{
 
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).
 const MAX_NAME_CHARS: usize = 60;
-/// Maximum number of copies of copies that are followed to find the last run.
-const MAX_COPY_DEPTH: usize = 32;
 
 /// A run prepared for its session, and the channel on which the session replies.
 pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
@@ -287,172 +284,6 @@ impl Runtime {
             }
         }
         Ok(())
-    }
-}
-
-/// State of an existing session, as far as a new run needs it.
-struct ExistingSession {
-    session: Session,
-    /// The last run of the root trace. `None` if the session was created without a run, or is a copy without runs.
-    last: Option<Run>,
-    /// The mode of the source conversation, if the session is a copy that has had no run.
-    copied_mode: Option<RunMode>,
-    /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
-    /// runs, those of the last run of its source.
-    inherited: Option<InheritedSettings>,
-    /// The runs of the session that have not ended.
-    live: Vec<RunId>,
-    /// The point from which to continue. Read only if the new run has no message.
-    resume_point: Option<ConversationEnd>,
-    /// The position of the message after which the new run continues.
-    target_message: Option<ResumePoint>,
-}
-
-/// The end of a conversation.
-struct ConversationEnd {
-    /// The last run that started; a run that was cancelled in the queue is skipped. `None` if the source of a copy
-    /// was deleted.
-    run: Option<Run>,
-    /// The first task of the trace.
-    task: String,
-    /// The last message; if the conversation is rewound first, the last message that is kept.
-    head: Message,
-}
-
-fn read_session(
-    reader: &dyn Reader,
-    id: &SessionId,
-    resumes: bool,
-    after: Option<u64>,
-) -> Result<Option<ExistingSession>, StoreError> {
-    let root = TraceId::root(id);
-    let Some(session) = reader.session(id)? else { return Ok(None) };
-    let last = reader.last_run(&root)?;
-    let copied = match &last {
-        None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
-        Some(_) => None,
-    };
-    let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
-        Some(last) => Some(InheritedSettings::of(last)),
-        // The session has had no run, or the last one was cancelled in the queue.
-        None => inherited_settings(reader, &root)?,
-    };
-    let place = match after {
-        Some(sequence) => reader.resume_point(&root, sequence)?,
-        None => None,
-    };
-    let left_off = if resumes { read_conversation_end(reader, &root, place.as_ref())? } else { None };
-    let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(ExistingSession {
-        session,
-        last,
-        copied_mode: copied,
-        inherited: before,
-        live,
-        resume_point: left_off,
-        target_message: place,
-    }))
-}
-
-fn read_conversation_end(
-    reader: &dyn Reader,
-    root: &TraceId,
-    place: Option<&ResumePoint>,
-) -> Result<Option<ConversationEnd>, StoreError> {
-    let Some(trace) = reader.trace(root)? else { return Ok(None) };
-    // A run that continues after an earlier message uses the settings of the run that wrote that message.
-    let said_by = match place.and_then(|place| place.run_id.as_ref()) {
-        Some(id) => reader.run(id)?,
-        None => None,
-    };
-    let run = if said_by.is_some() { said_by } else { last_begun_run(reader, root)? };
-    let head = place.map_or(trace.head_sequence, |place| place.sequence);
-    let head = reader.messages_at(root, &[head])?.pop();
-    Ok(head.map(|head| ConversationEnd { run, task: trace.task, head }))
-}
-
-/// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
-pub(super) fn inherited_settings(reader: &dyn Reader, root: &TraceId) -> Result<Option<InheritedSettings>, StoreError> {
-    let mut trace = root.clone();
-    for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_started_run(&trace)? {
-            return Ok(Some(InheritedSettings::of(&run)));
-        }
-        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
-            Some(Event::Run(RunEvent::SessionForked { settings: Some(settings), .. })) => {
-                let mode = reader.trace(&trace)?.map(|trace| trace.run_mode).unwrap_or_default();
-                return Ok(Some(InheritedSettings { mode, settings: *settings }));
-            }
-            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
-            _ => break,
-        }
-    }
-    Ok(None)
-}
-
-/// Reads the last run of a conversation that has started. For a copy without runs, reads that of its source.
-fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
-    let mut trace = root.clone();
-    // The number of steps is limited: since ids can be reused, the chain of copies can form a cycle.
-    for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_started_run(&trace)? {
-            return Ok(Some(run));
-        }
-        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
-            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
-            _ => break,
-        }
-    }
-    Ok(None)
-}
-
-impl ExistingSession {
-    /// Returns the settings that a new run inherits.
-    fn inherited(&self) -> Option<InheritedSettings> {
-        let run = self.resume_point.as_ref().and_then(|left_off| left_off.run.as_ref());
-        run.map(InheritedSettings::of).or_else(|| self.inherited.clone())
-    }
-
-    /// Returns the message to rewind to. `None` if the conversation ends there already.
-    fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
-        match &self.target_message {
-            Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
-            _ => Err(crate::run::cannot_continue_after(&TraceId::root(&self.session.session_id), sequence)),
-        }
-    }
-
-    /// Returns the last task of the session if it has no answer yet (MSG-2).
-    fn unanswered_task(&self) -> Result<String, ErrorInfo> {
-        let id = &self.session.session_id;
-        if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
-            let message = format!("session {id} has an unfinished run: wait for it, stop it, or send a message");
-            return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
-        }
-        let is_open = |head: &Message| match head.role {
-            Role::Assistant => !head.tool_calls.is_empty(),
-            Role::User | Role::Tool => true,
-            Role::System => false,
-        };
-        match &self.resume_point {
-            Some(left_off) if left_off.head.role == Role::User => Ok(left_off.head.content.clone()),
-            Some(left_off) if is_open(&left_off.head) => {
-                Ok(left_off.run.as_ref().map_or_else(|| left_off.task.clone(), |run| run.task.clone()))
-            }
-            _ => {
-                let was_asked = self.last.is_some() || self.copied_mode.is_some();
-                let is_system = self.resume_point.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
-                let stands = match (was_asked, &self.target_message) {
-                    (true, Some(place)) if is_system => {
-                        format!("has no user message up to message {}", place.sequence)
-                    }
-                    (true, Some(place)) => format!("ends with an answer in message {}", place.sequence),
-                    (true, None) => "ends with an answer".to_owned(),
-                    (false, _) => "has no user message".to_owned(),
-                };
-                let message = format!("session {id} {stands}: a new message is required");
-                Err(ErrorInfo::new(ErrorCode::ValidationError, message))
-            }
-        }
     }
 }
 
