@@ -3,49 +3,26 @@
 //!
 //! Pure; part of the run state machine.
 //!
-//! Invariants:
-//! - After a compaction, the next prompt still contains the last user message, the goals and the active collaborators.
-//! - A failed summary leaves the conversation unchanged.
-//!
-//! Elsewhere: which messages a prompt omits, and the text of the summary request (`context/`); the model call.
+//! Elsewhere: the compaction (`turn/compaction.rs`), which messages a prompt omits (`context/`), the model call.
+
+mod compaction;
 
 use std::sync::Arc;
 
-use soong_model::Completion;
-use soong_protocol::{
-    ContextEvent, Covers, EndReason, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, RunStatus, Usage,
-};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunStatus};
 
 use crate::{
-    context::{
-        self, SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction, prune,
-        saves_too_little, summary_message, summary_request,
-    },
+    context::{SizedMessage, prune},
     run::machine::{
-        effect::{Effect, ModelCall, ModelEffect, SummaryCall},
+        effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
-        state::{RunState, compaction::PendingCompaction, phase::Phase},
+        state::{RunState, phase::Phase},
         transition::{Transition, to_u64},
     },
 };
 
-/// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of retries of a
-/// reflection whose prompt is too long.
-const MAX_COMPACTION_ATTEMPTS: u32 = 3;
-/// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the window before the next
-/// attempt. The required growth doubles with each consecutive failure.
-const RETRY_GROWTH_DIVISOR: u64 = 20;
-/// Maximum number of times that the required growth is doubled; see [`RETRY_GROWTH_DIVISOR`].
-const MAX_RETRY_DOUBLINGS: u32 = 8;
-
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
-
-/// Divisor of the tokens of the messages: a summary must save at least 1/5 of them.
-const MIN_SAVING_DIVISOR: u64 = 5;
-/// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its own size before the
-/// next attempt.
-const MIN_GROWTH_DIVISOR: u64 = 10;
 
 /// The prompt of the next model call.
 struct Prompt {
@@ -55,69 +32,11 @@ struct Prompt {
     omitted: usize,
 }
 
-/// Returns whether a message was written by the user: summaries have the user role too, but are excluded.
-fn is_user_request(message: &Message) -> bool {
-    message.role == Role::User && !is_summary(message)
-}
-
 impl RunState {
-    /// Updates the usage and the compaction state from a context event.
-    pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
-        self.usage.own.add_context_event(event);
-        match event {
-            ContextEvent::CompactionStarted { estimated_tokens } => {
-                self.phase = Phase::Compacting;
-                self.compaction.tokens_before = *estimated_tokens;
-            }
-            ContextEvent::CompactionCompleted { .. } => {
-                self.compaction.completed += 1;
-                (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.retry_above_tokens) =
-                    (0, 0, 0);
-            }
-            ContextEvent::CompactionFailed { error, .. } => {
-                // A summary request that a crash interrupted does not count as a failure of the summarizer.
-                if error.code != ErrorCode::Interrupted {
-                    self.compaction.failed += 1;
-                    // Each attempt costs tokens, so the required growth doubles with every consecutive failure.
-                    let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
-                        << self.compaction.consecutive_failures.min(MAX_RETRY_DOUBLINGS);
-                    self.compaction.consecutive_failures += 1;
-                    self.compaction.retry_above_tokens = self
-                        .compaction
-                        .tokens_before
-                        .saturating_add(growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR));
-                }
-            }
-        }
-    }
-
     /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system prompt and tools.
     fn fixed_tokens(&self) -> u64 {
         let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
         system + self.spec.tools.tokens
-    }
-
-    /// Returns the prompt size in tokens above which older messages are summarized.
-    fn compaction_threshold(&self) -> u64 {
-        let available_tokens = self
-            .conversation
-            .window
-            .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
-        let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
-        // The threshold always leaves room for the answer, whatever ratio is configured.
-        (share as u64).min(available_tokens)
-    }
-
-    /// Replaces the covered messages of the transcript with their summary.
-    pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
-        // Keep the last covered user message, unless a later one remains after the summary.
-        let has_later_request =
-            self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && is_user_request(&entry.message));
-        let request = covers.request.filter(|_| !has_later_request);
-        let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
-        self.conversation.transcript.retain(is_kept);
-        self.conversation.transcript.insert(0, self.entry(summary));
     }
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> SizedMessage {
@@ -245,190 +164,6 @@ impl Transition<'_, '_> {
         });
         let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
         Prompt { messages: built.messages, reminder, tokens: built.tokens + fixed_tokens, omitted: built.omitted }
-    }
-
-    /// Requests a summary of the older part of the conversation. Returns `false` if nothing can be summarized, the run
-    /// is a reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
-    fn begin_compaction(&mut self, tokens: u64) -> bool {
-        let state = &*self.state;
-        // A reflection must not compact the conversation that it reviews.
-        if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
-        {
-            return false;
-        }
-        let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
-        // After each completed summary, the next one keeps only a quarter as many recent messages.
-        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.completed);
-        let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
-            return false;
-        };
-        let covered = &state.conversation.transcript[..cut.covered];
-        let Some(first) = covered.first() else { return false };
-        let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
-        let Some(next) = state.conversation.transcript.get(cut.covered).map(|entry| entry.message.sequence) else {
-            return false;
-        };
-        let covers = Covers {
-            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
-            last: covered.iter().map(last_of).max().unwrap_or_default(),
-            next,
-            system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
-            request: covered
-                .iter()
-                .rev()
-                .find(|entry| is_user_request(&entry.message))
-                .map(|entry| entry.message.sequence),
-        };
-        // The summarizer's context window may be smaller than configured, so each failure halves the next request.
-        let available_tokens = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
-        let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
-            state.spec.auxiliary_models.summary.max_prompt_tokens.min(available_tokens)
-        } else {
-            state.spec.auxiliary_models.summary.max_prompt_tokens
-        };
-        let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
-        let call = SummaryCall { system, user };
-        self.request_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
-        true
-    }
-
-    fn request_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
-        self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
-        self.state.compaction.plan = Some(plan);
-        self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
-    }
-
-    /// Applies the summarizer's answer and continues the turn.
-    ///
-    /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
-    /// too, it is accepted as plain text. A summary that saves too little is rejected.
-    pub(crate) fn summary_completed(&mut self, completion: Completion) {
-        let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
-            return self.call_model();
-        };
-        let usage = completion.usage.unwrap_or_else(|| Usage {
-            prompt_tokens: tokens_before,
-            completion_tokens: context::count_estimate(&completion.text),
-            estimated: true,
-            ..Usage::default()
-        });
-        let cost = self.state.spec.auxiliary_models.summary.prices.map(|prices| prices.cost(&usage));
-        let text = match accept_summary(&completion.text) {
-            Ok(text) => text,
-            Err(error) => match (plain_summary(&completion.text), call) {
-                (Some(_), Some(call)) if self.state.end.ending.is_none() => {
-                    let call = SummaryCall { user: correction_request(&call.user, &error.message), ..call };
-                    self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-                    return self.request_summary(PendingCompaction { covers, tokens_before, request: None }, call);
-                }
-                (Some(text), None) => text,
-                _ => return self.summary_failed(error, Some(usage)),
-            },
-        };
-        let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
-        let tokens_after = self.tokens_with_summary(&content, covers);
-        // Compare only the messages: the system prompt and the tools are the same before and after.
-        let frame = self.state.fixed_tokens();
-        let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
-        if after > before - before / MIN_SAVING_DIVISOR {
-            return self.summary_failed(saves_too_little(before, after), Some(usage));
-        }
-        let sequence = self.add_summary(content, covers);
-        let covered = (covers.first, covers.last);
-        self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
-        self.continue_or_halt();
-    }
-
-    /// Records that a summary failed and continues the turn with the unchanged conversation.
-    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        self.record_failed_summary(error, usage);
-        self.continue_or_halt();
-    }
-
-    /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
-    /// (DUR-4).
-    pub(crate) fn close_lost_summary(&mut self) {
-        let usage = self.lost_summary_usage(self.state.spec.model.max_output_tokens);
-        self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted"), Some(usage));
-    }
-
-    /// Estimates the usage of a summary whose request was sent and whose answer was lost.
-    pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> Usage {
-        let max_prompt_tokens = self.state.spec.auxiliary_models.summary.max_prompt_tokens;
-        Usage {
-            prompt_tokens: self.state.compaction.tokens_before.min(max_prompt_tokens),
-            completion_tokens,
-            estimated: true,
-            ..Usage::default()
-        }
-    }
-
-    fn record_failed_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        let prices = self.state.spec.auxiliary_models.summary.prices;
-        let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
-        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
-    }
-
-    fn continue_or_halt(&mut self) {
-        if self.state.end.ending.is_some() {
-            self.state.phase = Phase::Halted; // R6
-        } else {
-            self.call_model();
-        }
-    }
-
-    /// Returns the size, in tokens, that the prompt would have with the summary. The transcript is not changed.
-    fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
-        let summary = Arc::new(self.summary(content.to_owned(), covers));
-        let transcript = self.state.conversation.transcript.clone();
-        self.state.apply_summary(&summary, &covers);
-        let tokens = self.prompt().tokens;
-        self.state.conversation.transcript = transcript;
-        tokens
-    }
-
-    /// Adds a summary message that records which messages it replaces, and returns its sequence number. The message has
-    /// no parent.
-    fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
-        let message = self.summary(content, covers);
-        let sequence = message.sequence;
-        self.record(message, MessageEvent::added);
-        sequence
-    }
-
-    fn summary(&self, content: String, covers: Covers) -> Message {
-        let (trace, sequence) = (self.state.spec.identity.trace_id.clone(), self.state.conversation.last_sequence + 1);
-        let mut message = Message::text(trace, sequence, None, Role::User, content, self.context.now);
-        message.description = format!("summary of messages {} to {}", covers.first, covers.last);
-        message.covers = Some(covers);
-        message
-    }
-
-    /// Retries with a shorter prompt after the provider rejected the prompt as too long.
-    ///
-    /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
-    pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
-        if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
-            return false;
-        }
-        let tokens = self.state.conversation.prompt_tokens;
-        if self.state.compaction.completed + self.state.compaction.failed >= MAX_COMPACTION_ATTEMPTS {
-            return false;
-        }
-        let attempt = self.state.turn.attempt;
-        let before = self.step.writes.len();
-        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
-        if self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS {
-            // The window was reduced, so the next prompt includes less of the conversation under review.
-            self.call_model();
-            return true;
-        }
-        if self.begin_compaction(tokens) {
-            return true;
-        }
-        // No retry follows, so the `retrying` event must not be written.
-        self.step.writes.truncate(before);
-        false
     }
 
     /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.
