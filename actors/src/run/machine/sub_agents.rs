@@ -1,4 +1,5 @@
 //! Child runs: starting them, tracking them, and handling their results.
 
+mod child_run;
 pub(in crate::run) mod children;
 pub(in crate::run) mod spawn;

@@ -3,16 +3,16 @@
 //!
 //! Pure; part of the run state machine.
 //!
-//! Elsewhere: when a call may start, and the results of children (`scheduler.rs`, `outcome.rs`); admission of children
-//! (the sub-agent supervisor).
+//! Elsewhere: the settings of a child (`child_run.rs`); when a call may start, and the results of children
+//! (`scheduler.rs`, `outcome.rs`); admission of children (the sub-agent supervisor).
 
 use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
-    Message, NewTrace, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd, Write,
+    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind, Message,
+    NewTrace, Role, Run, RunSettings, SubAgentEvent, ToolCall, TraceId, Write,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -22,7 +22,6 @@ use crate::run::machine::{
     input::ChildRequest,
     outcome,
     output_schema::OutputSchema,
-    spec::RunSpec,
     state::phase::Phase,
     tools::OneOrMany,
     transition::Transition,
@@ -278,40 +277,6 @@ impl Transition<'_, '_> {
         self.emit(GoalEvent::Updated { goal_id: goal_id.clone(), changes, affected_goals: Vec::new() });
     }
 
-    /// Creates the run of a child.
-    fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
-        let spec = &self.state.spec;
-        let number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
-        let request = &order.spec;
-        let mut run = Run {
-            run_id: (self.context.new_run_id)(),
-            trace_id: match &request.continue_from {
-                Some(id) => id.clone(),
-                None => spec.identity.trace_id.child(request.mode, order.index, self.context.now, number),
-            },
-            session_id: spec.identity.session_id.clone(),
-            parent_run_id: Some(spec.identity.run_id.clone()),
-            parent_goal_id: goal_id,
-            depth: spec.identity.depth + 1,
-            mode: RunMode::Normal,
-            task: request.task.clone(),
-            settings: child_settings(spec, order, by_model),
-            uid: spec.identity.uid.to_string(),
-            status: RunStatus::Queued,
-            cancel_requested: false,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: self.context.now,
-            started_at: None,
-            completed_at: None,
-        };
-        spec.redactor.redact_run(&mut run);
-        run
-    }
-
     fn record_child(&mut self, run: &Run, order: &ChildRequest, call: Option<&str>) {
         let trace = || NewTrace {
             trace_id: run.trace_id.clone(),
@@ -388,68 +353,4 @@ pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> R
         }
     }
     Ok(())
-}
-
-/// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last run there. A model
-/// cannot widen its tools; a program can.
-fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSettings {
-    let mut previous_settings = order.previous_settings.as_deref().cloned();
-    if let Some(before) = previous_settings.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
-        (before.tools, before.model) = (None, spec.settings.model.clone());
-    }
-    let request = &order.spec;
-    let previous_tools = previous_settings.as_ref().and_then(|before| before.tools.as_ref());
-    let tools = child_tools(spec, request.tools.as_ref().or(previous_tools));
-    let default_type = match request.mode {
-        ChildMode::Explore => "explore",
-        ChildMode::Delegate => "default",
-        ChildMode::Evaluate => "evaluator",
-    };
-    let before = previous_settings.unwrap_or_else(|| RunSettings {
-        agent_type: default_type.to_owned(),
-        model: spec.settings.model.clone(),
-        ..RunSettings::default()
-    });
-    RunSettings {
-        agent_type: request.agent_type.clone().unwrap_or(before.agent_type),
-        model: request.model.clone().unwrap_or(before.model),
-        max_iterations: request.max_iterations.or(before.max_iterations),
-        tools: Some(tools),
-        context: request.context.clone(),
-        messages: request.messages.clone(),
-        skills: request.skills.clone().or(before.skills),
-        expected_output_schema: request.expected_output_schema.clone(),
-        budget: child_budget(request.budget.or(before.budget), &spec.settings.budget),
-        timeout_ms: Some(request.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
-        continues: request.continue_from.is_some(),
-        allow: spec.settings.allow.clone(),
-        deny: spec.settings.deny.clone(),
-        unattended: spec.settings.unattended,
-        ..RunSettings::default()
-    }
-}
-
-/// Returns the tools of a child: the wanted ones (default: all) among the tools that its parent passes on.
-fn child_tools(spec: &RunSpec, wanted: Option<&Vec<String>>) -> Vec<String> {
-    // SUB-6: a coordinator passes on all tools that it may ever use; other runs pass on at most their own tools.
-    let mut tools: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
-        spec.tools.ceiling.clone()
-    } else {
-        spec.tools.specs.iter().map(|tool| tool.name.clone()).collect()
-    };
-    if let Some(wanted) = wanted {
-        tools.retain(|name| wanted.contains(name));
-    }
-    tools
-}
-
-/// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
-/// is passed on to all descendants, because they need model prices then.
-fn child_budget(child: Budget, parent: &Budget) -> Budget {
-    let child_depth = parent.depth.map(|depth| depth.saturating_sub(1));
-    Budget {
-        depth: child.depth.into_iter().chain(child_depth).min(),
-        usd: child.usd.into_iter().chain(parent.usd).min(),
-        ..child
-    }
 }
