@@ -31,14 +31,10 @@ use soong_storage::{
     store::{Append, StoreError},
 };
 use soong_text::Redactor;
-use soong_tool::artifact::{
-    ArtifactOwner, Content, IfExists, Loaded, Save,
-    content::{self, is_text},
-};
-use soong_tool::artifact::{Change, EditRequest, Edited};
+use soong_tool::artifact::{ArtifactOwner, Change, EditRequest, Edited, Loaded, Save, content};
 
 use super::{
-    ArtifactOwner, ArtifactReader, Loaded, Save, content,
+    ArtifactReader,
     inventory::Inventories,
     working_set::{DocumentAccess, WorkingSets},
 };

@@ -11,10 +11,12 @@ use std::{path::Path, sync::Arc};
 
 pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
+use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId, TraceId, Write,
 };
 use soong_storage::store::{Append, Reader};
+use soong_text::shorten;
 use tokio::sync::oneshot;
 
 use super::{RunHandle, RunRequest, Runtime, project, settings};

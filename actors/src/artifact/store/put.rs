@@ -9,10 +9,11 @@ use soong_protocol::{
     UpdateType, Write,
 };
 use soong_storage::{blob::version_path, store::StoreError};
+use soong_tool::artifact::{Content, IfExists, Save, content::is_text};
 
 use super::{saved_event, store_error, summary};
 use crate::{
-    artifact::{ArtifactStore, Content, IfExists, Save, change::already_exists, content::is_text},
+    artifact::{ArtifactStore, change::already_exists},
     clock::now,
 };
 
@@ -27,7 +28,7 @@ pub(super) struct PutRequest {
     /// `None`: a captured product without a name.
     pub(super) name: Option<ArtifactName>,
     pub(super) save: Save,
-    /// Recorded type of the change. `None`: `CreateArguments` for the first version, else `RewriteArguments`.
+    /// Recorded type of the change. `None`: `Create` for the first version, else `Rewrite`.
     pub(super) update_type: Option<UpdateType>,
 }
 
