@@ -75,10 +75,10 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn is_recorded(&mut self, fence: &Fence) -> Result<bool, WriteError> {
         let run = self.cache.runs.get(self.conn, &fence.run_id)?;
         let run = run.ok_or_else(|| not_found("run", &fence.run_id))?;
-        if run.epoch != fence.epoch {
+        if run.position.epoch != fence.epoch {
             return Err(StoreError::StaleIncarnation(fence.run_id.clone()).into());
         }
-        Ok(fence.number <= run.append_number)
+        Ok(fence.number <= run.position.append_number)
     }
 
     fn check_write(&mut self, write: &'a Write) -> Result<(), WriteError> {

@@ -106,9 +106,9 @@ impl<'c> Batch<'c> {
         self.count_messages(append)?;
         if let Some(fence) = &append.fence
             && let Some(run) = self.cache.runs.get_mut(self.conn, &fence.run_id)?
-            && run.epoch == fence.epoch
+            && run.position.epoch == fence.epoch
         {
-            run.append_number = fence.number;
+            run.position.append_number = fence.number;
             if let Some(used_ms) = fence.active_ms.filter(|_| !run.status.is_terminal()) {
                 run.stats.duration_ms = used_ms;
             }
@@ -185,9 +185,9 @@ impl<'c> Batch<'c> {
 
     fn open_run(&mut self, run_id: &RunId) -> Result<u64, WriteError> {
         let run = self.cache.runs.get_mut(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
-        run.epoch += 1;
-        run.append_number = 0;
-        Ok(run.epoch)
+        run.position.epoch += 1;
+        run.position.append_number = 0;
+        Ok(run.position.epoch)
     }
 
     fn message(&mut self, message: &Message) -> Result<(), WriteError> {
@@ -312,8 +312,8 @@ impl EventRows<'_> {
         }
         session.updated_at = at;
         let run_seq = run.as_mut().map_or(0, |run| {
-            run.last_seq += 1;
-            run.last_seq
+            run.position.last_seq += 1;
+            run.position.last_seq
         });
         EventIds {
             lsn,

@@ -51,7 +51,7 @@ pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow,
             // A run that is resumed after a restart of the process keeps its first start time.
             if run.started_at.is_none() {
                 run.started_at = Some(ts);
-                run.start_model = Some(model.clone());
+                run.counted_usage.start_model = Some(model.clone());
             }
             if run.is_reflection {
                 return;

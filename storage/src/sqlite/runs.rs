@@ -17,30 +17,47 @@ pub(super) struct RunRow {
     pub(super) trace_key: i64,
     pub(super) session_key: i64,
     pub(super) status: RunStatus,
-    /// The status in the database.
-    saved_status: RunStatus,
     /// Whether the run only reflects on its trace, and so does not change the trace's status.
     pub(super) is_reflection: bool,
     /// Whether cancellation was requested.
     pub(super) cancel_requested: bool,
-    saved_cancel_requested: bool,
     pub(super) end_reason: Option<EndReason>,
     pub(super) turn: u32,
     pub(super) stats: Stats,
     pub(super) started_at: Option<Timestamp>,
-    saved_started_at: Option<Timestamp>,
-    /// The model that the run starts with, until the run is counted in `usage_sum`.
-    pub(super) start_model: Option<String>,
-    /// Key of the `usage_sum` row that counts the run; `None` before it has started.
-    pub(super) usage_key: Option<i64>,
-    /// Amounts of the run that this row includes.
-    pub(super) counted_sums: Option<Sums>,
     pub(super) completed_at: Option<Timestamp>,
+    pub(super) error: Option<ErrorInfo>,
+    pub(super) counted_usage: CountedUsage,
+    pub(super) position: JournalPosition,
+    /// The values in the database.
+    saved: StatusColumns,
+}
+
+/// How a run is counted in `usage_sum`.
+pub(super) struct CountedUsage {
+    /// The model that the run starts with, until the run is counted.
+    pub(super) start_model: Option<String>,
+    /// Key of the row that counts the run; `None` before it has started.
+    pub(super) key: Option<i64>,
+    /// Amounts of the run that this row includes.
+    pub(super) sums: Option<Sums>,
+}
+
+/// The last append and the last event of a run.
+#[derive(Default)]
+pub(super) struct JournalPosition {
     pub(super) epoch: u64,
     /// The last append of that epoch.
     pub(super) append_number: u64,
     pub(super) last_seq: u64,
-    pub(super) error: Option<ErrorInfo>,
+}
+
+/// Columns whose change causes the status of a run to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StatusColumns {
+    status: RunStatus,
+    cancel_requested: bool,
+    started_at: Option<Timestamp>,
 }
 
 impl HotRow for RunRow {
@@ -59,35 +76,35 @@ impl HotRow for RunRow {
             let mut columns = Columns::of(row);
             let (key, trace_key, session_key) = (columns.next()?, columns.next()?, columns.next()?);
             let status = columns.enum_value()?;
-            let mut row = Self {
+            let (end_reason, turn, stats) = (columns.maybe_enum()?, columns.next()?, columns.stats()?);
+            let (started_at, usage_key, completed_at) = (columns.maybe_time()?, columns.next()?, columns.maybe_time()?);
+            let position = JournalPosition {
+                epoch: columns.count()?,
+                append_number: columns.count()?,
+                last_seq: columns.count()?,
+            };
+            let (error, cancel_requested, is_reflection) = (columns.maybe_json()?, columns.next()?, columns.next()?);
+            Ok(Self {
                 key,
                 trace_key,
                 session_key,
                 status,
-                saved_status: status,
-                is_reflection: false,
-                cancel_requested: false,
-                saved_cancel_requested: false,
-                end_reason: columns.maybe_enum()?,
-                turn: columns.next()?,
-                stats: columns.stats()?,
-                started_at: columns.maybe_time()?,
-                saved_started_at: None,
-                start_model: None,
-                usage_key: columns.next()?,
-                counted_sums: None,
-                completed_at: columns.maybe_time()?,
-                epoch: columns.count()?,
-                append_number: columns.count()?,
-                last_seq: columns.count()?,
-                error: columns.maybe_json()?,
-            };
-            row.cancel_requested = columns.next()?;
-            row.saved_cancel_requested = row.cancel_requested;
-            row.is_reflection = columns.next()?;
-            row.saved_started_at = row.started_at;
-            row.counted_sums = row.usage_key.map(|_| Sums::of_run(&row.stats));
-            Ok(row)
+                is_reflection,
+                cancel_requested,
+                end_reason,
+                turn,
+                stats,
+                started_at,
+                completed_at,
+                error,
+                counted_usage: CountedUsage {
+                    start_model: None,
+                    key: usage_key,
+                    sums: usage_key.map(|_| Sums::of_run(&stats)),
+                },
+                position,
+                saved: StatusColumns { status, cancel_requested, started_at },
+            })
         })
         .optional()
     }
@@ -95,12 +112,11 @@ impl HotRow for RunRow {
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // An update that names the status makes SQLite remove the row from the index of live runs and insert it
         // again, even if the value is the same. Most batches do not change the status.
-        let saved = (self.saved_status, self.saved_cancel_requested, self.saved_started_at);
-        if (self.status, self.cancel_requested, self.started_at) != saved {
+        let Self { status, cancel_requested, started_at, .. } = *self;
+        let current = StatusColumns { status, cancel_requested, started_at };
+        if current != self.saved {
             self.save_status(conn)?;
-            self.saved_status = self.status;
-            self.saved_cancel_requested = self.cancel_requested;
-            self.saved_started_at = self.started_at;
+            self.saved = current;
         }
         conn.prepare_cached(
             "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
@@ -119,9 +135,9 @@ impl HotRow for RunRow {
             self.stats.estimated,
             self.stats.cost.map(|cost| clamp_to_i64(cost.as_nanos())),
             clamp_to_i64(self.stats.duration_ms),
-            clamp_to_i64(self.epoch),
-            clamp_to_i64(self.append_number),
-            clamp_to_i64(self.last_seq),
+            clamp_to_i64(self.position.epoch),
+            clamp_to_i64(self.position.append_number),
+            clamp_to_i64(self.position.last_seq),
             clamp_to_i64(self.stats.model_calls),
             clamp_to_i64(self.stats.tool_calls),
         ])?;
@@ -145,7 +161,7 @@ impl RunRow {
             self.cancel_requested,
         );
         // The start time is written only if it has changed, because it is indexed too.
-        if self.started_at == self.saved_started_at {
+        if self.started_at == self.saved.started_at {
             conn.prepare_cached(
                 "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
                  WHERE run_key = ?1",
@@ -167,7 +183,7 @@ impl RunRow {
             error,
             cancel_requested,
             self.started_at.map(Timestamp::as_millis),
-            self.usage_key,
+            self.counted_usage.key,
         ))?;
         Ok(())
     }
@@ -204,24 +220,18 @@ pub(super) fn insert(
         trace_key,
         session_key,
         status: run.status,
-        saved_status: RunStatus::Queued,
         is_reflection: run.settings.reflects.is_some(),
         cancel_requested: false,
-        saved_cancel_requested: false,
         end_reason: run.end_reason,
         turn: run.turn,
         stats: run.usage,
         // Set by the event that starts the run.
         started_at: None,
-        saved_started_at: None,
-        start_model: None,
-        usage_key: None,
-        counted_sums: None,
         completed_at: run.completed_at,
-        epoch: 0,
-        append_number: 0,
-        last_seq: 0,
         error: run.error.clone(),
+        counted_usage: CountedUsage { start_model: None, key: None, sums: None },
+        position: JournalPosition::default(),
+        saved: StatusColumns { status: RunStatus::Queued, cancel_requested: false, started_at: None },
     };
     conn.prepare_cached(
         "INSERT INTO run_state (run_key, session_key, status, turn, messages, prompt_tokens, completion_tokens,

@@ -33,20 +33,20 @@ pub(super) struct UsageSums {
 impl UsageSums {
     /// Adds the usage of a run since it was last counted.
     pub(super) fn record_usage(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
-        if let (Some(model), Some(started_at)) = (run.start_model.take(), run.started_at) {
-            run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
+        if let (Some(model), Some(started_at)) = (run.counted_usage.start_model.take(), run.started_at) {
+            run.counted_usage.key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
-        let Some(key) = run.usage_key else { return Ok(()) };
+        let Some(key) = run.counted_usage.key else { return Ok(()) };
         let current = Sums::of_run(&run.stats);
-        if run.counted_sums == Some(current) {
+        if run.counted_usage.sums == Some(current) {
             return Ok(());
         }
         let sums = self.sums_mut(conn, key)?;
-        if let Some(counted) = &run.counted_sums {
+        if let Some(counted) = &run.counted_usage.sums {
             sums.subtract(counted);
         }
         sums.add(&current);
-        run.counted_sums = Some(current);
+        run.counted_usage.sums = Some(current);
         Ok(())
     }
 
