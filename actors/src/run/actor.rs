@@ -10,6 +10,7 @@
 mod append;
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
+mod state;
 pub(in crate::run) mod time_limit;
 
 use std::{
@@ -24,7 +25,7 @@ use soong_storage::{
     fault::FaultPoint,
     store::{Append, Fence},
 };
-use tokio::sync::oneshot;
+use state::RunActorState;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
@@ -35,7 +36,6 @@ use crate::{
     journal::JournalHandle,
     run::{
         approvals::Approvals,
-        clock::ClockPause,
         machine::{
             effect::{ChildEffect, Effect},
             ending::Termination,
@@ -46,7 +46,7 @@ use crate::{
             state::RunState,
             view::stall_timeout_ms,
         },
-        message::{LoadedRun, RunMsg, RunStart, SpawnReply, SubAgentMsg},
+        message::{LoadedRun, RunMsg, RunStart, SubAgentMsg},
         registry::{
             RunRegistry,
             entry::{RunEntry, RunPhase},
@@ -78,55 +78,6 @@ pub(crate) struct RunActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) entry: Arc<RunEntry>,
     pub(crate) spec: Arc<RunSpec>,
-}
-
-/// Mutable state of the run actor.
-pub(crate) struct RunActorState {
-    /// `None` until the state is rebuilt.
-    pub(in crate::run) run: Option<RunState>,
-    inputs: VecDeque<RunInput>,
-    epoch: u64,
-    appends: u64,
-    /// Whether events of the run are recorded in addition to its rows.
-    has_started: bool,
-    /// Effects that are released when the append in flight is durable.
-    pub(in crate::run) in_flight: Option<Vec<Effect>>,
-    failed_append: Option<(Append, Duration)>,
-    accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    pub(in crate::run) pending_spawns: HashMap<u64, SpawnReply>,
-    next_spawn_id: u64,
-    pub(in crate::run) tasks: RunTasks,
-    /// Why this incarnation was started; set if it loads its state from the store.
-    resume_reason: Option<ResumeReason>,
-    /// Whether it has returned its slot because it waits for children (ACT-5).
-    pub(in crate::run) slot_returned: bool,
-    pub(in crate::run) deferred_effects: Vec<Effect>,
-    /// Reservations of model calls that have ended and are not recorded yet.
-    reservations: Vec<Reservation>,
-    recorded_reservations: Vec<Reservation>,
-    /// Guards that stop the clock while the run waits for a user, or for its slot.
-    pub(in crate::run) user_wait: Option<ClockPause>,
-    pub(in crate::run) slot_wait: Option<ClockPause>,
-    /// Whether the actor is being passivated because the run has waited for a long time (ACT-7), and the number of the
-    /// passivation attempt.
-    pub(in crate::run) is_passivating: bool,
-    pub(in crate::run) passivation_attempt: u32,
-}
-
-impl RunActorState {
-    /// Returns whether nothing is in flight: no append, no task, no reply to a caller.
-    pub(in crate::run) fn is_idle(&self) -> bool {
-        self.in_flight.is_none()
-            && self.failed_append.is_none()
-            && self.accepted.is_none()
-            && self.inputs.is_empty()
-            && self.pending_spawns.is_empty()
-            && self.deferred_effects.is_empty()
-            && self.reservations.is_empty()
-            && self.recorded_reservations.is_empty()
-            && self.slot_wait.is_none()
-            && self.tasks.is_empty()
-    }
 }
 
 impl Actor for RunActor {
