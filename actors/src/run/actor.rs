@@ -13,11 +13,7 @@ pub(in crate::run) mod passivation;
 mod state;
 pub(in crate::run) mod time_limit;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, Write};
@@ -30,7 +26,7 @@ use state::RunActorState;
 use crate::{
     actor_base::{Lifetime, Mailbox},
     artifact::ArtifactStore,
-    budget::{Consumed, Reservation},
+    budget::Consumed,
     clock::now,
     fault::Faults,
     journal::JournalHandle,
@@ -87,28 +83,7 @@ impl Actor for RunActor {
 
     async fn pre_start(&self, myself: ActorRef<RunMsg>, start: RunStart) -> Result<RunActorState, ActorProcessingErr> {
         let (previous_tasks, tracker) = self.entry.address.renew_tasks();
-        let mut state = RunActorState {
-            run: None,
-            inputs: VecDeque::new(),
-            has_started: false,
-            epoch: 0,
-            appends: 0,
-            in_flight: None,
-            failed_append: None,
-            accepted: None,
-            pending_spawns: HashMap::new(),
-            next_spawn_id: 0,
-            tasks: RunTasks::new(&self.services.tasks, &self.entry, tracker),
-            resume_reason: None,
-            slot_returned: false,
-            deferred_effects: Vec::new(),
-            reservations: Vec::new(),
-            recorded_reservations: Vec::new(),
-            user_wait: None,
-            slot_wait: None,
-            is_passivating: false,
-            passivation_attempt: 0,
-        };
+        let mut state = RunActorState::new(RunTasks::new(&self.services.tasks, &self.entry, tracker));
         self.connect_address(&myself, &mut state);
         match start {
             RunStart::New { rows, accepted } => {
@@ -122,7 +97,7 @@ impl Actor for RunActor {
             }
             RunStart::Load { restarted } => {
                 // A child returned its slot before it was passivated.
-                state.slot_returned =
+                state.slot.is_returned =
                     matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.parent_run_id.is_some();
                 state.resume_reason = restarted;
                 state.tasks.load(myself, previous_tasks, Duration::ZERO);
@@ -138,7 +113,7 @@ impl Actor for RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         self.entry.status.message_handled();
-        if state.is_passivating && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
+        if state.passivation.has_begun && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
             self.abort_passivation(&myself, state);
         }
         match message {
@@ -148,13 +123,11 @@ impl Actor for RunActor {
             }
             RunMsg::ModelCallEnded { input, held } => {
                 self.hit_fault_point(&input);
-                state.reservations.extend(held);
+                state.reservations.add(held);
                 state.inputs.push_back(*input);
             }
             RunMsg::Spawn { orders, reply } => {
-                let ticket = state.next_spawn_id;
-                state.next_spawn_id += 1;
-                state.pending_spawns.insert(ticket, reply);
+                let ticket = state.spawns.add(reply);
                 state.inputs.push_back(RunInput::Child(ChildInput::Spawn { orders, ticket }));
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
@@ -168,10 +141,8 @@ impl Actor for RunActor {
             RunMsg::LoadFailed(error) => self.finalize_and_stop(&myself, *error),
             RunMsg::RetryAppend => self.retry_append(&myself, state),
             RunMsg::SlotGranted => {
-                state.slot_returned = false;
-                state.slot_wait = None;
+                let effects = state.slot.end_wait();
                 self.entry.clock.progress(now());
-                let effects = std::mem::take(&mut state.deferred_effects);
                 self.perform(&myself, effects, state);
             }
             RunMsg::Passivate => self.begin_passivation(&myself, state),
@@ -194,7 +165,7 @@ impl RunActor {
         let mut writes = rows;
         writes.push(Write::NewEpoch(self.entry.run_id.clone()));
         writes.append(&mut step.writes);
-        state.in_flight = Some(step.effects);
+        state.appends.in_flight = Some(step.effects);
         self.entry.set_started();
         self.update_status(state);
         self.submit(myself, Append { fence: None, writes });
@@ -206,7 +177,7 @@ impl RunActor {
             self.entry.clock.reset_time_limit();
             self.restore_children(loaded.children);
         }
-        state.epoch = loaded.epoch;
+        state.appends.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let reason = match state.resume_reason.take() {
@@ -246,18 +217,18 @@ impl RunActor {
 
     /// Handles all queued inputs, unless an append is in flight.
     fn handle_inputs(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if state.in_flight.is_some() || state.failed_append.is_some() || state.inputs.is_empty() {
+        if !state.appends.is_idle() || state.inputs.is_empty() {
             return;
         }
         let Some(run) = &mut state.run else { return };
         if run.is_ended() {
-            state.reservations.drain(..).for_each(Reservation::settle);
+            state.reservations.settle_queued();
             // These inputs are too late; only programs get an answer.
             for input in state.inputs.drain(..) {
                 let step = run_step(run, input, None);
                 for effect in step.effects {
                     if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
-                        self.reply_to_spawn(&mut state.pending_spawns, ticket, answer);
+                        state.spawns.reply(ticket, answer);
                     }
                 }
             }
@@ -280,22 +251,21 @@ impl RunActor {
         if let Some(trouble) = view::last_error(&writes) {
             self.entry.status.record_error(trouble);
         }
-        // Reservations are settled when the usage of their calls is recorded.
-        state.recorded_reservations.append(&mut state.reservations);
+        state.reservations.move_to_append();
         if writes.is_empty() {
-            state.recorded_reservations.drain(..).for_each(Reservation::settle);
+            state.reservations.settle_appended();
             self.perform(myself, effects, state);
             return;
         }
         self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::BeforeAppend);
-        state.appends += 1;
+        state.appends.number += 1;
         let fence = Fence {
             run_id: self.entry.run_id.clone(),
-            epoch: state.epoch,
-            number: state.appends,
+            epoch: state.appends.epoch,
+            number: state.appends.number,
             active_ms: Some(used_ms),
         };
-        state.in_flight = Some(effects);
+        state.appends.in_flight = Some(effects);
         self.submit(myself, Append { fence: Some(fence), writes });
     }
 
@@ -319,9 +289,7 @@ impl RunActor {
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
         }
-        for (_, reply) in state.pending_spawns.drain() {
-            reply.send(Err(errors::run_has_ended()));
-        }
+        state.spawns.reject_all(errors::run_has_ended);
         myself.stop(None);
     }
 

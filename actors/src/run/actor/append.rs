@@ -13,10 +13,7 @@ use soong_storage::{
 };
 
 use super::{RunActor, RunActorState};
-use crate::{
-    budget::Reservation,
-    run::{machine::state::RunState, message::RunMsg},
-};
+use crate::run::{machine::state::RunState, message::RunMsg};
 
 /// Delay before a refused append is retried: initial and maximum. It doubles with each retry.
 const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -38,13 +35,13 @@ impl RunActor {
     ) -> Result<(), ActorProcessingErr> {
         let ack = match outcome {
             Ok(ack) => {
-                state.failed_append = None;
+                state.appends.failed = None;
                 ack
             }
             Err((error, append)) => return self.append_failed(myself, error, append, state),
         };
         if let Some(epoch) = ack.epoch {
-            state.epoch = epoch;
+            state.appends.epoch = epoch;
         }
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
             self.entry.status.update_run(|view| view.events = last.run_seq);
@@ -55,7 +52,7 @@ impl RunActor {
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
         }
-        state.recorded_reservations.drain(..).for_each(Reservation::settle);
+        state.reservations.settle_appended();
         // At this point, everything applied to the state is durable.
         if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
             self.entry.set_cancel_recorded();
@@ -65,7 +62,7 @@ impl RunActor {
         if self.entry.claim_journal() {
             self.services.task_journals.start(&self.entry.run_id);
         }
-        let effects = state.in_flight.take().unwrap_or_default();
+        let effects = state.appends.in_flight.take().unwrap_or_default();
         self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
@@ -96,25 +93,25 @@ impl RunActor {
                 Ok(())
             }
             error if error.is_transient() => {
-                let wait =
-                    state.failed_append.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
+                let failed = state.appends.failed.take();
+                let wait = failed.map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
                 tracing::debug!(run = %self.entry.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
-                    state.failed_append = Some((append, wait));
+                    state.appends.failed = Some((append, wait));
                     myself.send_after(wait, || RunMsg::RetryAppend);
                 } else {
                     // It is unclear whether the run was opened: read what is stored (DUR-6).
                     state.run = None;
-                    state.in_flight = None;
+                    state.appends.in_flight = None;
                     state.tasks.load(myself.clone(), Default::default(), wait);
                 }
                 Ok(())
             }
             // The conversation, or a document to be rewound with it, has changed since it was read.
             StoreError::HeadMoved(_) | StoreError::AlreadyExists(_) if !state.has_started => {
-                (state.run, state.in_flight, state.appends) = (None, None, 0);
+                (state.run, state.appends.in_flight, state.appends.number) = (None, None, 0);
                 state.tasks.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
                 Ok(())
             }
@@ -123,7 +120,7 @@ impl RunActor {
     }
 
     pub(super) fn retry_append(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if let Some((append, _)) = &state.failed_append {
+        if let Some((append, _)) = &state.appends.failed {
             let append = append.clone();
             self.submit(myself, append);
         }

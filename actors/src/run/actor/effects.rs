@@ -2,10 +2,8 @@
 //!
 //! Elsewhere: which effects are requested (`machine/transition.rs`), long-running work (`tasks.rs`).
 
-use std::collections::HashMap;
-
 use ractor::ActorRef;
-use soong_protocol::{ErrorInfo, Run};
+use soong_protocol::Run;
 use soong_storage::fault::FaultPoint;
 
 use crate::run::{
@@ -15,7 +13,7 @@ use crate::run::{
         input::{ChildInput, ModelInput, RunInput, ToolInput},
         state::RunState,
     },
-    message::{RunMsg, SpawnReply, SubAgentMsg},
+    message::{RunMsg, SubAgentMsg},
 };
 
 impl RunActor {
@@ -23,8 +21,8 @@ impl RunActor {
         for effect in effects {
             match effect {
                 Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_)) if self.lacks_slot(state) => {
-                    state.slot_wait.get_or_insert_with(|| self.entry.clock.pause());
-                    state.deferred_effects.push(effect);
+                    state.slot.wait.get_or_insert_with(|| self.entry.clock.pause());
+                    state.slot.deferred.push(effect);
                 }
                 Effect::Model(effect) => {
                     self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::CallModel);
@@ -61,10 +59,8 @@ impl RunActor {
                 Effect::AbortTasks => {
                     state.tasks.abort();
                     // The deferred effects start with a cancelled token, so they report immediately.
-                    let held_back = std::mem::take(&mut state.deferred_effects);
-                    state.slot_returned = false;
-                    state.slot_wait = None;
-                    self.perform(myself, held_back, state);
+                    let deferred = state.slot.end_wait();
+                    self.perform(myself, deferred, state);
                 }
             }
         }
@@ -95,9 +91,7 @@ impl RunActor {
                     self.services.runs.cancel(&child);
                 }
             }
-            ChildEffect::AnswerSpawn { ticket, answer } => {
-                self.reply_to_spawn(&mut state.pending_spawns, ticket, answer)
-            }
+            ChildEffect::AnswerSpawn { ticket, answer } => state.spawns.reply(ticket, answer),
             ChildEffect::NotifyParent { parent, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
                     let changed = ChildInput::Changed(Box::new(collaborator));
@@ -147,28 +141,17 @@ impl RunActor {
     /// Returns the slot while a child waits only for its own children (ACT-5).
     fn return_slot_while_waiting(&self, state: &mut RunActorState) {
         let is_waiting = RunState::only_waits_for_others;
-        if self.entry.parent_run_id.is_some() && !state.slot_returned && state.run.as_ref().is_some_and(is_waiting) {
-            state.slot_returned = true;
+        if self.entry.parent_run_id.is_some() && !state.slot.is_returned && state.run.as_ref().is_some_and(is_waiting) {
+            state.slot.is_returned = true;
             self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
-        }
-    }
-
-    pub(in crate::run) fn reply_to_spawn(
-        &self,
-        pending_spawns: &mut HashMap<u64, SpawnReply>,
-        ticket: u64,
-        answer: Result<Vec<Run>, ErrorInfo>,
-    ) {
-        if let Some(reply) = pending_spawns.remove(&ticket) {
-            reply.send(answer);
         }
     }
 
     /// Returns whether the run has no slot. Requests the slot on the first call.
     fn lacks_slot(&self, state: &RunActorState) -> bool {
-        if state.slot_returned && state.deferred_effects.is_empty() {
+        if state.slot.is_returned && state.slot.deferred.is_empty() {
             self.send_to_sub_agents(SubAgentMsg::RequestSlot(self.entry.run_id.clone()));
         }
-        state.slot_returned
+        state.slot.is_returned
     }
 }

@@ -46,11 +46,11 @@ impl RunActor {
     /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
     /// first.
     pub(in crate::run) fn begin_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if !state.is_passivating && self.can_passivate(state) {
-            state.is_passivating = true;
-            state.passivation_attempt += 1;
+        if !state.passivation.has_begun && self.can_passivate(state) {
+            state.passivation.has_begun = true;
+            state.passivation.attempt += 1;
             self.entry.address.start_buffering(state.user_wait.take());
-            self.mailbox(myself).send(RunMsg::FinishPassivation(state.passivation_attempt));
+            self.mailbox(myself).send(RunMsg::FinishPassivation(state.passivation.attempt));
         }
     }
 
@@ -61,7 +61,7 @@ impl RunActor {
         attempt: u32,
         state: &mut RunActorState,
     ) {
-        if state.is_passivating && attempt == state.passivation_attempt {
+        if state.passivation.has_begun && attempt == state.passivation.attempt {
             tracing::debug!(run = %self.entry.run_id, "passivating the actor of a waiting run");
             self.entry.status.update_run(|view| view.passive = true);
             myself.stop(None);
@@ -70,7 +70,7 @@ impl RunActor {
 
     /// Aborts the passivation, and receives the messages that were buffered meanwhile.
     pub(in crate::run) fn abort_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        state.is_passivating = false;
+        state.passivation.has_begun = false;
         self.connect_address(myself, state);
     }
 
@@ -84,7 +84,7 @@ impl RunActor {
         state.run.as_ref().is_some_and(waits)
             && state.is_idle()
             // A child that has not returned its slot would keep it forever.
-            && state.slot_returned == self.entry.parent_run_id.is_some()
+            && state.slot.is_returned == self.entry.parent_run_id.is_some()
             && !self.entry.token.is_cancelled()
     }
 }

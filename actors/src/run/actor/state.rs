@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::ErrorInfo;
+use soong_protocol::{ErrorInfo, Run};
 use soong_storage::store::Append;
 use tokio::sync::oneshot;
 
@@ -28,46 +28,163 @@ pub(crate) struct RunActorState {
     /// `None` until the state is rebuilt.
     pub(super) run: Option<RunState>,
     pub(super) inputs: VecDeque<RunInput>,
-    pub(super) epoch: u64,
-    pub(super) appends: u64,
+    pub(super) appends: Appends,
     /// Whether events of the run are recorded in addition to its rows.
     pub(super) has_started: bool,
-    /// Effects that are released when the append in flight is durable.
-    pub(super) in_flight: Option<Vec<Effect>>,
-    pub(super) failed_append: Option<(Append, Duration)>,
     pub(super) accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    pub(super) pending_spawns: HashMap<u64, SpawnReply>,
-    pub(super) next_spawn_id: u64,
+    pub(super) spawns: PendingSpawns,
     pub(super) tasks: RunTasks,
     /// Why this incarnation was started; set if it loads its state from the store.
     pub(super) resume_reason: Option<ResumeReason>,
-    /// Whether it has returned its slot because it waits for children (ACT-5).
-    pub(super) slot_returned: bool,
-    pub(super) deferred_effects: Vec<Effect>,
-    /// Reservations of model calls that have ended and are not recorded yet.
-    pub(super) reservations: Vec<Reservation>,
-    pub(super) recorded_reservations: Vec<Reservation>,
-    /// Guards that stop the clock while the run waits for a user, or for its slot.
+    pub(super) slot: Slot,
+    pub(super) reservations: Reservations,
+    /// Stops the clock while the run waits for a user.
     pub(super) user_wait: Option<ClockPause>,
-    pub(super) slot_wait: Option<ClockPause>,
-    /// Whether the actor is being passivated because the run has waited for a long time (ACT-7), and the number of the
-    /// passivation attempt.
-    pub(super) is_passivating: bool,
-    pub(super) passivation_attempt: u32,
+    pub(super) passivation: Passivation,
 }
 
 impl RunActorState {
+    pub(super) fn new(tasks: RunTasks) -> Self {
+        Self {
+            run: None,
+            inputs: VecDeque::new(),
+            appends: Appends::default(),
+            has_started: false,
+            accepted: None,
+            spawns: PendingSpawns::default(),
+            tasks,
+            resume_reason: None,
+            slot: Slot::default(),
+            reservations: Reservations::default(),
+            user_wait: None,
+            passivation: Passivation::default(),
+        }
+    }
+
     /// Returns whether nothing is in flight: no append, no task, no reply to a caller.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight.is_none()
-            && self.failed_append.is_none()
+        self.appends.is_idle()
             && self.accepted.is_none()
             && self.inputs.is_empty()
-            && self.pending_spawns.is_empty()
-            && self.deferred_effects.is_empty()
+            && self.spawns.is_empty()
+            && !self.slot.is_awaited()
             && self.reservations.is_empty()
-            && self.recorded_reservations.is_empty()
-            && self.slot_wait.is_none()
             && self.tasks.is_empty()
     }
+}
+
+/// The appends of an incarnation, of which at most one is in flight.
+#[derive(Default)]
+pub(super) struct Appends {
+    pub(super) epoch: u64,
+    /// Number of the last append in the epoch.
+    pub(super) number: u64,
+    /// Effects that are released when the append in flight is durable.
+    pub(super) in_flight: Option<Vec<Effect>>,
+    /// A refused append that will be retried, with the delay before the retry.
+    pub(super) failed: Option<(Append, Duration)>,
+}
+
+impl Appends {
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && self.failed.is_none()
+    }
+}
+
+/// Programs that requested children and wait for their rows.
+#[derive(Default)]
+pub(super) struct PendingSpawns {
+    replies: HashMap<u64, SpawnReply>,
+    next_ticket: u64,
+}
+
+impl PendingSpawns {
+    /// Keeps the reply until the request is decided. Returns the ticket of the request.
+    pub(super) fn add(&mut self, reply: SpawnReply) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.replies.insert(ticket, reply);
+        ticket
+    }
+
+    /// Replies to the request with that ticket. Does nothing if it was made to an earlier incarnation.
+    pub(super) fn reply(&mut self, ticket: u64, answer: Result<Vec<Run>, ErrorInfo>) {
+        if let Some(reply) = self.replies.remove(&ticket) {
+            reply.send(answer);
+        }
+    }
+
+    pub(super) fn reject_all(&mut self, error: impl Fn() -> ErrorInfo) {
+        for (_, reply) in self.replies.drain() {
+            reply.send(Err(error()));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+}
+
+/// The run's slot among the active children of its session (ACT-5).
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Whether the run has returned its slot because it waits for children.
+    pub(super) is_returned: bool,
+    /// Effects that require the slot.
+    pub(super) deferred: Vec<Effect>,
+    /// Stops the clock while the run waits for its slot.
+    pub(super) wait: Option<ClockPause>,
+}
+
+impl Slot {
+    /// Ends the wait for the slot. Returns the deferred effects.
+    pub(super) fn end_wait(&mut self) -> Vec<Effect> {
+        self.is_returned = false;
+        self.wait = None;
+        std::mem::take(&mut self.deferred)
+    }
+
+    fn is_awaited(&self) -> bool {
+        !self.deferred.is_empty() || self.wait.is_some()
+    }
+}
+
+/// Budget reservations of model calls that have ended. They are settled when the usage of their calls is recorded.
+#[derive(Default)]
+pub(super) struct Reservations {
+    /// Reservations whose calls are among the queued inputs.
+    queued: Vec<Reservation>,
+    /// Reservations whose calls are recorded by the append in flight.
+    in_append: Vec<Reservation>,
+}
+
+impl Reservations {
+    pub(super) fn add(&mut self, reservation: Option<Reservation>) {
+        self.queued.extend(reservation);
+    }
+
+    /// Moves the reservations of the queued inputs to the next append.
+    pub(super) fn move_to_append(&mut self) {
+        self.in_append.append(&mut self.queued);
+    }
+
+    pub(super) fn settle_queued(&mut self) {
+        self.queued.drain(..).for_each(Reservation::settle);
+    }
+
+    pub(super) fn settle_appended(&mut self) {
+        self.in_append.drain(..).for_each(Reservation::settle);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queued.is_empty() && self.in_append.is_empty()
+    }
+}
+
+/// Passivation of the actor because the run has waited for a long time (ACT-7).
+#[derive(Default)]
+pub(super) struct Passivation {
+    pub(super) has_begun: bool,
+    /// Number of the last attempt.
+    pub(super) attempt: u32,
 }
