@@ -25,26 +25,38 @@ pub struct RuntimeBuilder {
     home: Option<PathBuf>,
     project_dir: Option<PathBuf>,
     rejects_home_projects: bool,
-    /// The configuration set by the program.
-    config: Option<Config>,
-    loads_config: bool,
-    /// Permission grants in addition to those of the configuration.
-    allow: Vec<String>,
-    is_offline: bool,
+    config: ConfigSource,
     environment: Option<Environment>,
-    /// Base URL and name of the default model.
-    default_model: Option<(Option<String>, String)>,
     models: BTreeMap<String, Arc<dyn Model>>,
-    excludes_builtin_tools: bool,
     tools: Vec<Arc<dyn Tool>>,
+    excludes_builtin_tools: bool,
     approver: Approver,
     presets: Vec<Preset>,
     ignores_home_files: bool,
-    faults: Faults,
-    faults_from_env: bool,
+    faults: FaultSource,
     recover: RecoveryPolicy,
     wrap_store: Option<StoreWrapper>,
     task_journal_location: Option<TaskPlace>,
+}
+
+/// Where the configuration comes from, and the changes to it.
+#[derive(Default)]
+struct ConfigSource {
+    /// The configuration set by the program.
+    program: Option<Config>,
+    loads_home: bool,
+    /// Permission grants in addition to those of the configuration.
+    allow: Vec<String>,
+    is_offline: bool,
+    /// Base URL and name of the default model.
+    default_model: Option<(Option<String>, String)>,
+}
+
+/// Where injected faults come from.
+#[derive(Default)]
+struct FaultSource {
+    program: Faults,
+    loads_environment: bool,
 }
 
 /// Wraps the store that the journal writes to.
@@ -78,7 +90,7 @@ impl RuntimeBuilder {
     /// Extends `permissions.allow` of the configuration.
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
-        self.allow.push(grant.into());
+        self.config.allow.push(grant.into());
         self
     }
 
@@ -86,7 +98,7 @@ impl RuntimeBuilder {
     /// the home, use [`load_config`](Self::load_config).
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
-        self.config = Some(config);
+        self.config.program = Some(config);
         self
     }
 
@@ -94,7 +106,7 @@ impl RuntimeBuilder {
     /// `hooks.json`. By default neither file is read.
     #[must_use]
     pub fn load_config(mut self) -> Self {
-        self.loads_config = true;
+        self.config.loads_home = true;
         self
     }
 
@@ -102,7 +114,7 @@ impl RuntimeBuilder {
     /// model.
     #[must_use]
     pub fn offline(mut self) -> Self {
-        self.is_offline = true;
+        self.config.is_offline = true;
         self
     }
 
@@ -118,7 +130,7 @@ impl RuntimeBuilder {
     /// inherit from it change as well.
     #[must_use]
     pub fn openai(mut self, model: impl Into<String>) -> Self {
-        self.default_model = Some((None, model.into()));
+        self.config.default_model = Some((None, model.into()));
         self
     }
 
@@ -127,7 +139,7 @@ impl RuntimeBuilder {
     /// [`openai`](Self::openai). The server receives the key of `OPENAI_API_KEY` if that is set.
     #[must_use]
     pub fn openai_compatible(mut self, base_url: impl Into<String>, model: impl Into<String>) -> Self {
-        self.default_model = Some((Some(base_url.into()), model.into()));
+        self.config.default_model = Some((Some(base_url.into()), model.into()));
         self
     }
 
@@ -218,14 +230,14 @@ impl RuntimeBuilder {
     /// Calls `hook` at every fault point of every run. The hook may panic to crash the run's actor.
     #[must_use]
     pub fn fault_hook(mut self, hook: FaultHook) -> Self {
-        self.faults.hook = Some(hook);
+        self.faults.program.hook = Some(hook);
         self
     }
 
     /// Injects faults according to `plan`, in runs, commits and artifact bytes.
     #[must_use]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
-        self.faults.plan = Some(plan);
+        self.faults.program.plan = Some(plan);
         self
     }
 
@@ -233,7 +245,7 @@ impl RuntimeBuilder {
     /// set. Such a plan may terminate the process. Without this call the variable has no effect.
     #[must_use]
     pub fn faults_from_env(mut self) -> Self {
-        self.faults_from_env = true;
+        self.faults.loads_environment = true;
         self
     }
 
@@ -242,9 +254,9 @@ impl RuntimeBuilder {
     /// # Errors
     /// `config_error` if the environment holds an invalid plan; [`RuntimeBuilder::build`] fails with the same error.
     pub fn fault_plan(&self) -> Result<Option<FaultPlan>, ErrorInfo> {
-        match (&self.faults.plan, &self.environment) {
+        match (&self.faults.program.plan, &self.environment) {
             (Some(plan), _) => Ok(Some(plan.clone())),
-            (None, _) if !self.faults_from_env => Ok(None),
+            (None, _) if !self.faults.loads_environment => Ok(None),
             (None, Some(environment)) => plan_from_env(environment),
             (None, None) => plan_from_env(&Environment::from_process()),
         }

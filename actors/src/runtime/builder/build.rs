@@ -58,8 +58,8 @@ impl RuntimeBuilder {
     /// the home is invalid. In both cases nothing is changed.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
-        self.faults.plan = self.fault_plan()?;
-        if let Some(plan) = &self.faults.plan {
+        self.faults.program.plan = self.fault_plan()?;
+        if let Some(plan) = &self.faults.program.plan {
             tracing::warn!(%plan, "fault injection enabled");
         }
         let project_dir = match &self.project_dir {
@@ -82,7 +82,7 @@ impl RuntimeBuilder {
         let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
         let (home, lock) = home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
-        let (faults, task_place) = (self.faults, self.task_journal_location);
+        let (faults, task_place) = (self.faults.program, self.task_journal_location);
         let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
         let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
@@ -139,7 +139,7 @@ impl RuntimeBuilder {
             None => Box::new(store),
         };
         let reader = Arc::new(reader);
-        Ok(match &self.faults.plan {
+        Ok(match &self.faults.program.plan {
             Some(plan) => {
                 let store = Box::new(FaultStore::new(store, plan.clone()));
                 OpenStore { store, reader, blobs: blobs.with_faults(plan.clone()) }
@@ -151,17 +151,17 @@ impl RuntimeBuilder {
     /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
     /// settings applied.
     fn effective_config(&mut self, home: &Path) -> Result<Config, ErrorInfo> {
-        let mut config = match self.config.take() {
+        let mut config = match self.config.program.take() {
             Some(config) => config,
-            None if self.loads_config => read_config(&home.join("config.toml"))?,
+            None if self.config.loads_home => read_config(&home.join("config.toml"))?,
             None => Config::default(),
         };
-        config.permissions.allow.append(&mut self.allow);
-        if self.is_offline {
+        config.permissions.allow.append(&mut self.config.allow);
+        if self.config.is_offline {
             config.model.provider = Provider::Offline;
             config.model.name = "offline".to_owned();
         }
-        if let Some((base_url, name)) = self.default_model.take() {
+        if let Some((base_url, name)) = self.config.default_model.take() {
             let ModelConfig { api_key_env, headers, header_env, query, params, .. } = ModelConfig::default();
             let service = (api_key_env, headers, header_env, query, params);
             let model = &mut config.model;
@@ -181,7 +181,7 @@ impl RuntimeBuilder {
         home: &Path,
         redactor: Redactor,
     ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
-        let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
+        let hooks = if self.config.loads_home { Hooks::load(home, config, &environment)? } else { Hooks::default() };
         let hooks = Arc::new(hooks);
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
