@@ -18,7 +18,7 @@ use soong::{
     NewSessionSpec, RunRequest, Runtime,
     artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall, Write},
+    protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall, Write},
     storage::{
         blob::{BlobLocation, BlobStore},
         sqlite::SqliteStore,
@@ -278,7 +278,7 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
     let paths: Vec<String> = (0..ORPHANS).map(|n| format!("sessions/s/artifacts/a{n}/v1/product.bin")).collect();
     {
         let mut store = SqliteStore::open(dir.path().join("sessions.sqlite"), Durability::Full)?;
-        let announce = |path: &String| Write::BlobIntent { path: path.clone(), at: Timestamp::default() };
+        let announce = |path: &String| Write::Blob(BlobWrite::Intent { path: path.clone(), at: Timestamp::default() });
         store.commit(&[Append { fence: None, writes: paths.iter().map(announce).collect() }])?;
     }
     for path in &paths {

@@ -22,8 +22,8 @@ use std::{
 
 use futures::future::try_join_all;
 use soong::protocol::{
-    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, SessionId, Timestamp, ToolEvent,
-    TraceId, Usage, Usd, Write,
+    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, RunWrite, SessionId, Timestamp,
+    ToolEvent, TraceId, Usage, Usd, Write,
 };
 use soong_storage::{
     sqlite::SqliteStore,
@@ -76,7 +76,7 @@ impl Author {
         vec![
             rows::trace(&self.trace, &self.session, at),
             rows::run(&self.run, &self.trace, &self.session, at),
-            Write::NewEpoch(self.run.clone()),
+            Write::Run(RunWrite::NewEpoch(self.run.clone())),
         ]
     }
 

@@ -77,4 +77,7 @@ pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, 
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
-pub use write::{NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Write};
+pub use write::{
+    ArtifactWrite, BlobWrite, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion,
+    PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
+};

@@ -124,27 +124,17 @@ pub struct NewArtifactCopy {
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
 pub enum Write {
-    /// Creates a session.
-    Session(NewSession),
-    /// Creates a session as a copy of a conversation. Later writes of the same append must register the copies of its
-    /// artifacts and then record the event `session_forked`, which sets its goals.
-    Fork(Box<NewFork>),
-    /// Creates a trace in an existing session. Its goal tree has the task as mission and no goals.
-    Trace(NewTrace),
-    /// Sets the task of a root trace that was created without a run. If the session has no name, it gets the name of
-    /// the trace. Rejected with `AlreadyExists` if the trace has a run.
-    FirstTask(NewTrace),
-    /// Creates a run of an existing trace, with status `queued`.
-    Run(Box<Run>),
-    /// Assigns a new epoch to a run. The acknowledgement of the append returns the epoch.
-    NewEpoch(RunId),
+    /// Creates or deletes a session.
+    Session(SessionWrite),
+    /// Creates or changes a trace.
+    Trace(TraceWrite),
+    /// Creates a run, or records what belongs to it.
+    Run(RunWrite),
     /// Adds a message. The message becomes the head of the trace if its parent is the current head, it is complete, and
     /// it is not on a side branch.
     Message(Arc<Message>),
     /// Records an event, and updates the rows that depend on it (status, usage, goals, collaborators and others).
     Event(EventDraft),
-    /// Stores the result of a child run for its parent (SUB-4).
-    ChildResult(Box<ChildResult>),
     /// Answers an open question. Rejected with `AlreadyDecided` if the question has an answer or its run has ended.
     Answer {
         /// The question.
@@ -154,41 +144,24 @@ pub enum Write {
         /// Time of the answer.
         at: Timestamp,
     },
-    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A later
-    /// write of the same append must record the event that reports the request.
-    PermissionRequest(Box<Permission>),
-    /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the request has a decision or
-    /// its run has ended.
-    PermissionDecision(PermissionDecision),
-    /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found by their intents.
-    BlobIntent {
-        /// Future location of the file, relative to the home.
-        path: String,
-        /// Time at which the intent is recorded.
-        at: Timestamp,
-    },
-    /// Registers a version whose blob exists, and removes the intent of the blob.
-    ArtifactVersion(Box<NewVersion>),
-    /// Registers the first version of a copy of an artifact of another session.
-    ArtifactCopy(Box<NewArtifactCopy>),
-    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append must record
-    /// the event that reports the edit.
-    Edit(Box<NewEdit>),
-    /// Registers the content of a document after one of its edits as a version, and removes the intent of the blob.
-    DocumentVersion(Box<NewDocumentVersion>),
-    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files
-    /// are removed later.
-    ArtifactDeleted {
-        /// The artifact.
-        artifact_id: ArtifactId,
-        /// Time of the deletion.
-        at: Timestamp,
-    },
-    /// Removes the intent of a blob whose file does not exist any more.
-    BlobDeleted {
-        /// Location of the file, relative to the home.
-        path: String,
-    },
+    /// Stores a permission request or its decision.
+    Permission(PermissionWrite),
+    /// Changes an artifact.
+    Artifact(ArtifactWrite),
+    /// Records the state of the file of a blob.
+    Blob(BlobWrite),
+    /// Rewrites the format version with the same value, to test whether the disk accepts writes.
+    Probe,
+}
+
+/// Creation or deletion of a session.
+#[derive(Debug, Clone)]
+pub enum SessionWrite {
+    /// Creates a session.
+    Create(NewSession),
+    /// Creates a session as a copy of a conversation. Later writes of the same append must register the copies of its
+    /// artifacts and then record the event `session_forked`, which sets its goals.
+    Fork(Box<NewFork>),
     /// Marks a session for deletion. From then on, readers do not see the session and its records, and the writer
     /// rejects writes to them with `NotFound`. Creating a session with its id is rejected with `SessionDeleting`.
     ///
@@ -207,9 +180,78 @@ pub enum Write {
         /// Maximum number of rows to delete, not counting the row of the session.
         limit: u64,
     },
+}
+
+/// Creation or change of a trace.
+#[derive(Debug, Clone)]
+pub enum TraceWrite {
+    /// Creates a trace in an existing session. Its goal tree has the task as mission and no goals.
+    Create(NewTrace),
+    /// Sets the task of a root trace that was created without a run. If the session has no name, it gets the name of
+    /// the trace. Rejected with `AlreadyExists` if the trace has a run.
+    FirstTask(NewTrace),
+}
+
+/// Creation of a run, or a record that belongs to it.
+#[derive(Debug, Clone)]
+pub enum RunWrite {
+    /// Creates a run of an existing trace, with status `queued`.
+    Create(Box<Run>),
+    /// Assigns a new epoch to a run. The acknowledgement of the append returns the epoch.
+    NewEpoch(RunId),
+    /// Stores the result of a child run for its parent (SUB-4).
+    ChildResult(Box<ChildResult>),
     /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
     /// journal.
     TaskJournalCompleted(RunId),
-    /// Rewrites the format version with the same value, to test whether the disk accepts writes.
-    Probe,
+}
+
+/// Permission request or decision.
+#[derive(Debug, Clone)]
+pub enum PermissionWrite {
+    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A later
+    /// write of the same append must record the event that reports the request.
+    Request(Box<Permission>),
+    /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the request has a decision or
+    /// its run has ended.
+    Decision(PermissionDecision),
+}
+
+/// Change of an artifact.
+#[derive(Debug, Clone)]
+pub enum ArtifactWrite {
+    /// Registers a version whose blob exists, and removes the intent of the blob.
+    Version(Box<NewVersion>),
+    /// Registers the first version of a copy of an artifact of another session.
+    Copy(Box<NewArtifactCopy>),
+    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append must record
+    /// the event that reports the edit.
+    Edit(Box<NewEdit>),
+    /// Registers the content of a document after one of its edits as a version, and removes the intent of the blob.
+    DocumentVersion(Box<NewDocumentVersion>),
+    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files
+    /// are removed later.
+    Deleted {
+        /// The artifact.
+        artifact_id: ArtifactId,
+        /// Time of the deletion.
+        at: Timestamp,
+    },
+}
+
+/// State of the file of a blob.
+#[derive(Debug, Clone)]
+pub enum BlobWrite {
+    /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found by their intents.
+    Intent {
+        /// Future location of the file, relative to the home.
+        path: String,
+        /// Time at which the intent is recorded.
+        at: Timestamp,
+    },
+    /// Removes the intent of a blob whose file does not exist any more.
+    Deleted {
+        /// Location of the file, relative to the home.
+        path: String,
+    },
 }

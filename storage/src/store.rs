@@ -124,7 +124,7 @@ impl From<&StoreError> for ErrorInfo {
 pub struct Fence {
     /// The run.
     pub run_id: RunId,
-    /// Its incarnation, as assigned by `Write::NewEpoch`.
+    /// Its incarnation, as assigned by `RunWrite::NewEpoch`.
     pub epoch: u64,
     /// Number of the append within the incarnation, from 1.
     pub number: u64,
@@ -190,7 +190,7 @@ impl DeletionStage {
 /// The store's answer to a committed append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// The epoch that `Write::NewEpoch` took.
+    /// The epoch that `RunWrite::NewEpoch` took.
     pub epoch: Option<u64>,
     /// The ids of the append's events, in order; empty if the append was already recorded.
     pub events: Vec<EventIds>,

@@ -247,7 +247,7 @@ mod tests {
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteStore,
     };
-    use soong_protocol::{NewSession, NewTrace, Write};
+    use soong_protocol::{NewSession, NewTrace, SessionWrite, TraceWrite, Write};
 
     /// A writer over a new store that has one session with one trace, both with the id `s`.
     struct TestWriter {
@@ -282,7 +282,7 @@ mod tests {
             model: "m".into(),
             created_at: at,
         };
-        let writes = vec![Write::Session(session), Write::Trace(trace)];
+        let writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
         store.commit(&[Append { fence: None, writes }]).unwrap();
         let (plan, published) = (FaultPlan::new(), Arc::new(Mutex::new(Vec::new())));
         let seen = published.clone();

@@ -8,7 +8,7 @@ use std::sync::{
 use serde_json::json;
 use soong::{
     ChildSpec, RunRequest, RuntimeBuilder,
-    protocol::{Budget, Decision, EndReason, RunStatus, Timestamp, Write},
+    protocol::{Budget, Decision, EndReason, PermissionWrite, RunStatus, Timestamp, Write},
     storage::store::{Ack, Append, Store, StoreError},
 };
 
@@ -33,7 +33,7 @@ impl Store for Skewed {
             let skewed = |at: Timestamp| Timestamp::from_millis(at.as_millis() + self.by_ms.load(SeqCst));
             match write {
                 Write::Event(draft) => draft.ts = skewed(draft.ts),
-                Write::PermissionRequest(asked) => asked.created_at = skewed(asked.created_at),
+                Write::Permission(PermissionWrite::Request(asked)) => asked.created_at = skewed(asked.created_at),
                 _ => {}
             }
         }

@@ -8,7 +8,10 @@ use soong::{
     ErrorCode, MessagePath, NewSessionSpec, RunRequest, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport,
     TraceFilter,
     artifact::{ArtifactOwner, Save},
-    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, Timestamp, TraceId, Write},
+    protocol::{
+        Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, SessionWrite, Timestamp, TraceId,
+        Write,
+    },
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::{SqliteReader, SqliteStore},
@@ -307,7 +310,7 @@ async fn deletion_resumes_after_crash_between_files() {
     world.close_runtime().await;
     // The state that a process leaves if it dies right after the rename.
     let mut store = SqliteStore::open(home.join("sessions.sqlite"), Durability::Normal).unwrap();
-    let append = Append { fence: None, writes: vec![Write::BeginRemoval(id("s"))] };
+    let append = Append { fence: None, writes: vec![Write::Session(SessionWrite::BeginRemoval(id("s")))] };
     assert!(store.commit(&[append]).unwrap()[0].is_ok());
     drop(store);
     std::fs::create_dir(folder(&home, ".deleted")).unwrap();

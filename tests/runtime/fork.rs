@@ -9,7 +9,7 @@ use soong::{
     model::Model,
     protocol::{
         Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
-        Trace, TraceId, Write,
+        SessionWrite, Trace, TraceId, Write,
     },
     storage::{
         sqlite::SqliteStore,
@@ -326,7 +326,8 @@ struct NoForks(SqliteStore);
 
 impl Store for NoForks {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_fork = |append: &Append| append.writes.iter().any(|write| matches!(write, Write::Fork(_)));
+        let is_fork =
+            |append: &Append| append.writes.iter().any(|write| matches!(write, Write::Session(SessionWrite::Fork(_))));
         if batch.iter().any(is_fork) { Err(StoreError::Io("no".into())) } else { self.0.commit(batch) }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder,
     artifact::{Content, Save},
-    protocol::{Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
+    protocol::{ArtifactWrite, Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteReader,
@@ -439,7 +439,9 @@ struct Forgetful(Box<dyn Store>);
 
 impl Store for Forgetful {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_edit = |append: &Append| append.writes.iter().any(|write| matches!(write, Write::Edit(_)));
+        let is_edit = |append: &Append| {
+            append.writes.iter().any(|write| matches!(write, Write::Artifact(ArtifactWrite::Edit(_))))
+        };
         let mut outcomes = Vec::new();
         for append in batch {
             outcomes.push(match is_edit(append) {

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use soong::{
     ErrorCode, FaultPoint, RunRequest, RuntimeBuilder,
-    protocol::{GoalTree, RunMode, RunStatus, SessionId, TraceId, Write},
+    protocol::{GoalTree, RunMode, RunStatus, RunWrite, SessionId, TraceId, Write},
     storage::store::{Ack, Append, Store, StoreError},
     task_journal::{
         ProjectTask, TaskCleanup, TaskEvent, TaskLine, TaskPlace, TaskStatus, goal_tree, project_tasks as read_tasks,
@@ -79,7 +79,7 @@ struct NeverDone(Box<dyn Store>);
 
 impl Store for NeverDone {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_done = |write: &Write| matches!(write, Write::TaskJournalCompleted(_));
+        let is_done = |write: &Write| matches!(write, Write::Run(RunWrite::TaskJournalCompleted(_)));
         let answers = batch.iter().map(|append| match append.writes.iter().any(is_done) {
             true => Ok(Err(StoreError::Io("it died".into()))),
             false => Ok(self.0.commit(std::slice::from_ref(append))?.remove(0)),

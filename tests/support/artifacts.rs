@@ -18,7 +18,9 @@ use soong::{
     RunHandle, RunOutcome, RunRequest, RuntimeBuilder,
     artifact::{ArtifactOwner, Content, Save},
     model::{Failure, ModelError, ModelRequest},
-    protocol::{Artifact, ArtifactEvent, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write},
+    protocol::{
+        Artifact, ArtifactEvent, ArtifactWrite, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write,
+    },
     storage::store::{Ack, Append, Store, StoreError},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
@@ -108,7 +110,10 @@ impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> EditHookStore<F> {
 
 impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for EditHookStore<F> {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_edit = batch.iter().flat_map(|append| &append.writes).any(|write| matches!(write, Write::Edit(_)));
+        let is_edit = batch
+            .iter()
+            .flat_map(|append| &append.writes)
+            .any(|write| matches!(write, Write::Artifact(ArtifactWrite::Edit(_))));
         if is_edit {
             self.edits += 1;
             (self.hook)(self.edits, false)?;

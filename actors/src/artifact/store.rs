@@ -25,7 +25,7 @@ use std::{
 
 use futures::StreamExt;
 use put::{Precondition, PutRequest};
-use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ArtifactsConfig, ErrorCode, ErrorInfo, Write};
+use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ArtifactsConfig, BlobWrite, ErrorCode, ErrorInfo, Write};
 use soong_storage::{
     blob::BlobStore,
     store::{Append, StoreError},
@@ -124,7 +124,9 @@ impl ArtifactStore {
     /// Announces a blob, and deletes an unregistered file with the same path. That file is left over from a failed
     /// save, because no other writer uses this path now.
     pub(super) async fn record_write_intent(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(store_error)?;
+        self.append(vec![Write::Blob(BlobWrite::Intent { path: path.to_owned(), at: now() })])
+            .await
+            .map_err(store_error)?;
         self.blobs.prepare(path).await.map_err(store_error)
     }
 

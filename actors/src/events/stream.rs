@@ -289,7 +289,8 @@ fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreE
 #[cfg(test)]
 mod tests {
     use soong_protocol::{
-        Durability, EventDraft, NewSession, NewTrace, RunEvent, RunMode, SessionId, Timestamp, TraceId, Write,
+        Durability, EventDraft, NewSession, NewTrace, RunEvent, RunMode, SessionId, SessionWrite, Timestamp, TraceId,
+        TraceWrite, Write,
     };
     use soong_storage::{
         sqlite::{SqliteReader, SqliteStore},
@@ -322,7 +323,10 @@ mod tests {
         };
         let event = |_| Write::Event(EventDraft::new(trace_id.clone(), None, created_at, RunEvent::CancelRequested {}));
         let events: Vec<Write> = (0..count).map(event).collect();
-        [Write::Session(session), Write::Trace(trace)].into_iter().chain(events).collect()
+        [Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))]
+            .into_iter()
+            .chain(events)
+            .collect()
     }
 
     #[tokio::test]

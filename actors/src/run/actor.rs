@@ -16,7 +16,7 @@ pub(in crate::run) mod time_limit;
 use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, Write};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, RunWrite, Write};
 use soong_storage::{
     fault::FaultPoint,
     store::{Append, Fence},
@@ -163,7 +163,7 @@ impl RunActor {
         let Some(run) = &mut state.run else { return };
         let mut step = run_step(run, RunInput::Start, Some(&self.entry));
         let mut writes = rows;
-        writes.push(Write::NewEpoch(self.entry.run_id.clone()));
+        writes.push(Write::Run(RunWrite::NewEpoch(self.entry.run_id.clone())));
         writes.append(&mut step.writes);
         state.appends.in_flight = Some(step.effects);
         self.entry.set_started();

@@ -13,8 +13,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use dashmap::DashSet;
 use futures::FutureExt;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, PermissionsConfig,
-    RememberPolicy, Write,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, PermissionWrite,
+    PermissionsConfig, RememberPolicy, Write,
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
@@ -65,7 +65,8 @@ impl Approvals {
     pub(crate) async fn decide(self: &Arc<Self>, answer: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = answer.permission_id.clone();
         let (permission, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
-        let write = || Append { fence: None, writes: vec![Write::PermissionDecision(answer.clone())] };
+        let write =
+            || Append { fence: None, writes: vec![Write::Permission(PermissionWrite::Decision(answer.clone()))] };
         let (written, is_retry) = self.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}

@@ -19,7 +19,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, TraceId, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, RunWrite, TraceId, Write};
 use soong_storage::store::Append;
 use soong_text::Redactor;
 use soong_tool::ToolOutput;
@@ -389,7 +389,7 @@ pub(crate) fn artifact_owner(spec: &RunSpec) -> ArtifactOwner {
 }
 
 async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
-    let open = Append { fence: None, writes: vec![Write::NewEpoch(live.run_id.clone())] };
+    let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(live.run_id.clone()))] };
     let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
     let (mut stored, children) = services

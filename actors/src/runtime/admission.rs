@@ -13,7 +13,8 @@ pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId, TraceId, Write,
+    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings,
+    RunStatus, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -54,8 +55,8 @@ impl Runtime {
             () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
         let (request, reply) = self.prepare(start).await?;
-        let is_known =
-            request.history != SessionHistory::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
+        let is_known = request.history != SessionHistory::None
+            || matches!(request.rows.first(), Some(Write::Trace(TraceWrite::FirstTask(_))));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
@@ -317,7 +318,7 @@ fn first_rows(
         created_at: run.created_at,
     };
     if !is_new {
-        return vec![Write::FirstTask(trace)];
+        return vec![Write::Trace(TraceWrite::FirstTask(trace))];
     }
     let session = NewSession {
         session_id: run.session_id.clone(),
@@ -326,5 +327,5 @@ fn first_rows(
         project_dir: project_dir.display().to_string(),
         created_at: run.created_at,
     };
-    vec![Write::Session(session), Write::Trace(trace)]
+    vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))]
 }

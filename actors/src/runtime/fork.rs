@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, NewFork, NewSession, RunEvent, RunSettings, Session,
-    SessionId, Timestamp, TraceId, Write,
+    SessionId, SessionWrite, Timestamp, TraceId, Write,
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
@@ -137,12 +137,12 @@ async fn copy(
     };
     let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
     let (made, events) = registration_writes(copies, &trace_id);
-    let fork = Write::Fork(Box::new(NewFork {
+    let fork = Write::Session(SessionWrite::Fork(Box::new(NewFork {
         session,
         trace_id: trace_id.clone(),
         source_trace: trace.clone(),
         last_message: at,
-    }));
+    })));
     // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [fork].into_iter().chain(made);
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events).collect();

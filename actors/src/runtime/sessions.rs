@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RunMode, Session, SessionId, TraceId, Write,
+    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RunMode, Session, SessionId, SessionWrite, TraceId,
+    TraceWrite, Write,
 };
 use soong_storage::store::{Append, Page, Reader, SessionFilter};
 use tokio::sync::oneshot;
@@ -85,7 +86,7 @@ impl Sessions<'_> {
             model: String::new(),
             created_at: at,
         };
-        let writes = vec![Write::Session(session), Write::Trace(trace)];
+        let writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
         let appended = services.journal.append_and_wait(Append { fence: None, writes }).await;
         appended.map_err(|error| ErrorInfo::from(&error))?;
         self.get(&session_id).await

@@ -8,7 +8,10 @@ mod restore;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, SessionId, Write};
+use soong_protocol::{
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId,
+    Write,
+};
 use soong_storage::{
     store::{Append, StoreError},
     writer::AppendCallback,
@@ -246,7 +249,7 @@ impl SessionActor {
         }
         let entry = self.services.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
-        let mut writes = vec![Write::Run(Box::new(run.clone()))];
+        let mut writes = vec![Write::Run(RunWrite::Create(Box::new(run.clone())))];
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             entry.status.set_state("queued", format!("position {position}"));
@@ -296,7 +299,7 @@ impl SessionActor {
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
         state.last_run = Some(run.run_id.clone());
-        rows.push(Write::Run(Box::new(run.clone())));
+        rows.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.services.lifetime.spawn(async move {

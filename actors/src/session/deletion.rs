@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use soong_protocol::{ErrorCode, ErrorInfo, SessionId, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, SessionId, SessionWrite, Write};
 use soong_storage::{
     blob::UndeletedFile,
     store::{Append, DeletionStage, StoreError},
@@ -97,7 +97,7 @@ impl SessionDeleter {
     }
 
     async fn mark(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        match self.append(Write::BeginRemoval(id.clone())).await {
+        match self.append(Write::Session(SessionWrite::BeginRemoval(id.clone()))).await {
             Ok(()) => Ok(()),
             Err(StoreError::NotFound(_)) => {
                 Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {id}")))
@@ -117,7 +117,7 @@ impl SessionDeleter {
         let versions = self.lifetime.keep_trying("reading the file paths of a session", attempt).await?;
         let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
         let attempt = || async {
-            match self.append(Write::EndRemoval(id.clone())).await {
+            match self.append(Write::Session(SessionWrite::EndRemoval(id.clone()))).await {
                 Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
                 Err(error) => Err(ErrorInfo::from(&error)),
             }
@@ -128,7 +128,8 @@ impl SessionDeleter {
 
     /// Removes a batch of rows. Returns whether rows remain.
     async fn remove_batch(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
-        match self.append(Write::RemoveRows { session_id: id.clone(), limit: BATCH_ROWS }).await {
+        match self.append(Write::Session(SessionWrite::RemoveRows { session_id: id.clone(), limit: BATCH_ROWS })).await
+        {
             Ok(()) => Ok(self.read_stage(id).await?.is_some()),
             // Removed by an earlier append whose reply was lost.
             Err(StoreError::NotFound(_)) => Ok(false),

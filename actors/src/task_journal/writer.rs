@@ -11,7 +11,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
-use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, RunWrite, Write};
 use soong_storage::{
     fault::FaultPoint,
     store::{Append, PendingTaskJournal},
@@ -117,7 +117,7 @@ async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInf
             .await?;
         }
         if is_complete {
-            let done = Append { fence: None, writes: vec![Write::TaskJournalCompleted(run.clone())] };
+            let done = Append { fence: None, writes: vec![Write::Run(RunWrite::TaskJournalCompleted(run.clone()))] };
             journals.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
             tracing::debug!(%run, path = %file.path().display(), "completed a task journal");
             return Ok(());

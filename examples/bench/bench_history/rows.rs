@@ -1,21 +1,24 @@
 //! Rows of a session, a trace and a run, for benchmarks that write directly to the store.
 
-use soong::protocol::{NewSession, NewTrace, Run, RunId, RunMode, RunSettings, SessionId, Timestamp, TraceId, Write};
+use soong::protocol::{
+    NewSession, NewTrace, Run, RunId, RunMode, RunSettings, RunWrite, SessionId, SessionWrite, Timestamp, TraceId,
+    TraceWrite, Write,
+};
 
 const TASK: &str = "Look at one part of the project";
 
 pub(crate) fn session(id: &SessionId, at: Timestamp) -> Write {
-    Write::Session(NewSession {
+    Write::Session(SessionWrite::Create(NewSession {
         session_id: id.clone(),
         name: Some(TASK.to_owned()),
         uid: "local".to_owned(),
         project_dir: ".".to_owned(),
         created_at: at,
-    })
+    }))
 }
 
 pub(crate) fn trace(id: &TraceId, session: &SessionId, at: Timestamp) -> Write {
-    Write::Trace(NewTrace {
+    Write::Trace(TraceWrite::Create(NewTrace {
         trace_id: id.clone(),
         session_id: session.clone(),
         run_mode: RunMode::Normal,
@@ -27,11 +30,11 @@ pub(crate) fn trace(id: &TraceId, session: &SessionId, at: Timestamp) -> Write {
         uid: "local".to_owned(),
         model: "mock".to_owned(),
         created_at: at,
-    })
+    }))
 }
 
 pub(crate) fn run(id: &RunId, trace: &TraceId, session: &SessionId, at: Timestamp) -> Write {
     let settings = RunSettings::default();
     let queued = Run::queued(session.clone(), trace.clone(), TASK.to_owned(), settings, "local".to_owned(), at);
-    Write::Run(Box::new(Run { run_id: id.clone(), ..queued }))
+    Write::Run(RunWrite::Create(Box::new(Run { run_id: id.clone(), ..queued })))
 }

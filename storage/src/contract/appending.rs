@@ -7,7 +7,7 @@ use super::world::{
     queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{Append, StoreError};
-use soong_protocol::Write;
+use soong_protocol::{TraceWrite, Write};
 
 pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStore) {
     world.start_run("a");
@@ -190,9 +190,9 @@ pub(super) fn missing_references_are_rejected(mut world: TestStore) {
         (vec![new_session("s"), new_session("s")], "session s"),
     ];
     let late = new_trace("a", "a");
-    let Write::Trace(late) = late else { unreachable!("it makes a trace") };
+    let Write::Trace(TraceWrite::Create(late)) = late else { unreachable!("it makes a trace") };
     assert_eq!(
-        world.write_rejected(vec![Write::FirstTask(late)]),
+        world.write_rejected(vec![Write::Trace(TraceWrite::FirstTask(late))]),
         StoreError::AlreadyExists("a run of trace a".into())
     );
     for (writes, what) in taken {

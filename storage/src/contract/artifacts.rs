@@ -6,7 +6,7 @@ use soong_protocol::{
 
 use super::world::{TestStore, artifact_id, at, event, run_id, session_id, trace_id};
 use crate::store::{RecentArtifacts, StoreError};
-use soong_protocol::{NewDocumentVersion, NewEdit, NewVersion, Write};
+use soong_protocol::{ArtifactWrite, BlobWrite, NewDocumentVersion, NewEdit, NewVersion, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -46,7 +46,7 @@ fn blob(id: &str, version: u64) -> String {
 pub(super) fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Write {
     let update_type = if version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
     let artifact = artifact(id, scope, name, version);
-    Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type, path: blob(id, version) }))
+    Write::Artifact(ArtifactWrite::Version(Box::new(NewVersion { artifact, update_type, path: blob(id, version) })))
 }
 
 pub(super) fn versions_are_numbered_without_gaps(mut world: TestStore) {
@@ -108,7 +108,11 @@ pub(super) fn recent_artifacts_are_listed_with_counts(mut world: TestStore) {
             let artifact = artifact(&format!("{id}{place}"), scope, "x", 1);
             let artifact = Artifact { name: name.map(str::to_owned), debug, updated_at: at(second), ..artifact };
             let path = blob(artifact.artifact_id.as_str(), 1);
-            Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type: UpdateType::Create, path }))
+            Write::Artifact(ArtifactWrite::Version(Box::new(NewVersion {
+                artifact,
+                update_type: UpdateType::Create,
+                path,
+            })))
         };
         world.write(vec![
             made("p", Some("first"), false, 10),
@@ -127,14 +131,14 @@ pub(super) fn recent_artifacts_are_listed_with_counts(mut world: TestStore) {
 pub(super) fn intent_ends_with_registration_or_deletion(mut world: TestStore) {
     world.start_run("a");
     let scope = in_session("a");
-    let intent = |path: String, second| Write::BlobIntent { path, at: at(second) };
+    let intent = |path: String, second| Write::Blob(BlobWrite::Intent { path, at: at(second) });
     world.write(vec![intent(blob("x", 1), 1), intent(blob("y", 1), 2), intent(blob("z", 1), 3)]);
     world.write(vec![intent(blob("x", 1), 9)]);
     let all = [blob("x", 1), blob("y", 1), blob("z", 1)];
     assert_eq!(world.reader.blob_intents().unwrap(), all);
     world.write(vec![version("x", &scope, "report", 1)]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[1..]);
-    let gone = || Write::BlobDeleted { path: blob("y", 1) };
+    let gone = || Write::Blob(BlobWrite::Deleted { path: blob("y", 1) });
     world.write(vec![gone()]);
     world.write(vec![gone()]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
@@ -166,11 +170,11 @@ pub(super) fn edit(revision: u64, call: &str, update_type: UpdateType, splice: S
         created_at: at(i64::try_from(revision).unwrap()),
     };
     // The store must ignore this stored version and keep its own.
-    Write::Edit(Box::new(NewEdit { artifact: document(revision, 99), edit }))
+    Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact: document(revision, 99), edit })))
 }
 
 pub(super) fn flush(version: u64) -> Write {
-    Write::DocumentVersion(Box::new(NewDocumentVersion {
+    Write::Artifact(ArtifactWrite::DocumentVersion(Box::new(NewDocumentVersion {
         artifact_id: artifact_id("d"),
         version,
         size: version * 10,
@@ -178,7 +182,7 @@ pub(super) fn flush(version: u64) -> Write {
         provenance: Provenance { tool_call_id: Some(format!("c{version}")), ..Provenance::default() },
         path: blob("d", version),
         at: at(50),
-    }))
+    })))
 }
 
 fn numbers_and_dirty_flag(world: &TestStore) -> (u64, u64, bool) {
@@ -200,7 +204,7 @@ pub(super) fn edits_are_kept_in_order_and_flushed_as_versions(mut world: TestSto
         let refused = world.write_rejected(vec![edit(wrong, "late", UpdateType::Update, splice(0, 0, "x"))]);
         assert!(matches!(refused, StoreError::AlreadyExists(_)), "revision {wrong} after 2: {refused}");
     }
-    world.write(vec![Write::BlobIntent { path: blob("d", 2), at: at(3) }]);
+    world.write(vec![Write::Blob(BlobWrite::Intent { path: blob("d", 2), at: at(3) })]);
     world.write(vec![flush(2)]);
     assert_eq!(numbers_and_dirty_flag(&world), (2, 2, false));
     assert!(world.reader.blob_intents().unwrap().is_empty());
@@ -254,7 +258,7 @@ pub(super) fn version_is_rejected_while_edits_are_unflushed(mut world: TestStore
 
 pub(super) fn deleted_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {
     world.start_run("a");
-    let gone = || Write::ArtifactDeleted { artifact_id: artifact_id("d"), at: at(60) };
+    let gone = || Write::Artifact(ArtifactWrite::Deleted { artifact_id: artifact_id("d"), at: at(60) });
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
     world.write(vec![edit(3, "c3", UpdateType::Update, splice(0, 0, "x"))]);
     assert_eq!(world.reader.blob_paths(&artifact_id("d")).unwrap(), [blob("d", 1), blob("d", 2)]);
@@ -278,7 +282,7 @@ pub(super) fn unnamed_artifacts_are_found_by_id(mut world: TestStore) {
         captured.name = None;
         captured.debug = true;
         let new = NewVersion { artifact: captured, update_type: UpdateType::Create, path: blob(id, 1) };
-        world.write(vec![Write::ArtifactVersion(Box::new(new))]);
+        world.write(vec![Write::Artifact(ArtifactWrite::Version(Box::new(new)))]);
     }
     world.write(vec![version("z", &scope, "zeta", 1)]);
     world.write(vec![version("u", &of_user("local"), "mine", 1), version("y", &in_session("b"), "other", 3 - 2)]);

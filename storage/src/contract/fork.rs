@@ -12,7 +12,7 @@ use super::{
     },
 };
 use crate::store::{MessagePath, StoreError};
-use soong_protocol::{NewArtifactCopy, NewFork, NewSession, NewVersion, Write};
+use soong_protocol::{ArtifactWrite, NewArtifactCopy, NewFork, NewSession, NewVersion, SessionWrite, Write};
 
 fn fork(id: &str, source: &str, to: u64) -> Write {
     let session = NewSession {
@@ -22,7 +22,12 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
         project_dir: "p".into(),
         created_at: at(9),
     };
-    Write::Fork(Box::new(NewFork { session, trace_id: trace_id(id), source_trace: trace_id(source), last_message: to }))
+    Write::Session(SessionWrite::Fork(Box::new(NewFork {
+        session,
+        trace_id: trace_id(id),
+        source_trace: trace_id(source),
+        last_message: to,
+    })))
 }
 
 fn fork_event(id: &str, source: &str, to: u64) -> Write {
@@ -200,10 +205,10 @@ pub(super) fn sub_traces_of_the_source_are_linked(mut world: TestStore) {
     for run in ["s@1", "s@2", "s"] {
         world.write(vec![event(run, Some(run), 4, super::world::completed("done"))]);
     }
-    world.write(vec![Write::BeginRemoval(session_id("s"))]);
+    world.write(vec![Write::Session(SessionWrite::BeginRemoval(session_id("s")))]);
     assert!(linked(&world, "c").is_empty(), "they are there for nobody");
     while world.reader.session_deletions().unwrap().iter().any(|removal| removal.session_id == session_id("s")) {
-        world.write(vec![Write::RemoveRows { session_id: session_id("s"), limit: 3 }]);
+        world.write(vec![Write::Session(SessionWrite::RemoveRows { session_id: session_id("s"), limit: 3 })]);
     }
     assert!(linked(&world, "c").is_empty());
     assert_eq!(sequences(&world, "c", MessagePath::Main), [1, 2, 3], "the copy stays");
@@ -222,7 +227,7 @@ pub(super) fn copied_artifacts_are_found_by_original_ids(mut world: TestStore) {
             update_type: soong_protocol::UpdateType::Create,
             path: format!("sessions/{session}/{id}"),
         };
-        Write::ArtifactCopy(Box::new(NewArtifactCopy { version, source_artifact: artifact_id(of) }))
+        Write::Artifact(ArtifactWrite::Copy(Box::new(NewArtifactCopy { version, source_artifact: artifact_id(of) })))
     };
     world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), fork_event("b", "a", 7)]);
     world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), fork_event("c", "b", 7)]);

@@ -7,7 +7,7 @@ use super::{
     world::{TestStore, answered, event, session_id, started},
 };
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
-use soong_protocol::Write;
+use soong_protocol::{PermissionWrite, Write};
 
 /// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
 fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
@@ -36,7 +36,11 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
             event(name, Some(name), 1, started()),
             event(name, Some(name), 2, answered(tokens, 0, None)),
             event(name, Some(name), 3, question),
-            Write::PermissionRequest(Box::new(permissions::permission_request(&format!("p-{name}"), name, 4))),
+            Write::Permission(PermissionWrite::Request(Box::new(permissions::permission_request(
+                &format!("p-{name}"),
+                name,
+                4,
+            )))),
         ]);
     }
     for (uid, sessions, tokens) in [

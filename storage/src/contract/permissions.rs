@@ -6,7 +6,7 @@ use soong_protocol::{
 
 use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, StoreError};
-use soong_protocol::{PermissionDecision, Write};
+use soong_protocol::{PermissionDecision, PermissionWrite, SessionWrite, Write};
 
 /// A permission requested by a run; the run, its trace and its session have the same name.
 pub(super) fn permission_request(id: &str, name: &str, second: i64) -> Permission {
@@ -37,18 +37,18 @@ pub(super) fn permission_request(id: &str, name: &str, second: i64) -> Permissio
 }
 
 fn ask(id: &str, second: i64) -> Write {
-    Write::PermissionRequest(Box::new(permission_request(id, "a", second)))
+    Write::Permission(PermissionWrite::Request(Box::new(permission_request(id, "a", second))))
 }
 
 fn decide(id: &str, decision: Decision) -> Write {
     let (permission_id, by) = (PermissionId::new(id), "api".to_owned());
-    Write::PermissionDecision(PermissionDecision {
+    Write::Permission(PermissionWrite::Decision(PermissionDecision {
         permission_id,
         decision,
         decided_by: by,
         reason: Some("so".into()),
         at: at(9),
-    })
+    }))
 }
 
 fn pending(world: &TestStore) -> Vec<String> {
@@ -88,7 +88,7 @@ pub(super) fn permission_is_decided_once_or_withdrawn_with_its_run(mut world: Te
     let of = |world: &TestStore, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
     assert_eq!(of(&world, PermissionFilter { session_id: Some(session_id("b")), ..PermissionFilter::default() }), 0);
     assert_eq!(of(&world, PermissionFilter { run_id: Some(run_id("a")), ..PermissionFilter::default() }), 3);
-    world.write(vec![Write::BeginRemoval(session_id("a"))]);
+    world.write(vec![Write::Session(SessionWrite::BeginRemoval(session_id("a")))]);
     let left = world.reader.permission(&PermissionId::new("p1")).unwrap();
     assert_eq!((of(&world, PermissionFilter::default()), left), (0, None));
 }

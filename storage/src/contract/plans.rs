@@ -10,7 +10,7 @@ use super::world::{
     stats_with_duration, sub_trace, trace_id,
 };
 use crate::store::StoreError;
-use soong_protocol::Write;
+use soong_protocol::{RunWrite, Write};
 
 fn goals(world: &TestStore, trace: &str) -> GoalTree {
     world.reader.goal_tree(&trace_id(trace)).unwrap().unwrap()
@@ -151,12 +151,12 @@ pub(super) fn child_results_are_ordered_by_start(mut world: TestStore) {
     }
     for number in [3, 1] {
         let end = event(&format!("a@{number}"), Some(&format!("c{number}")), 1, completed("found"));
-        world.write(vec![end, Write::ChildResult(Box::new(result(number)))]);
+        world.write(vec![end, Write::Run(RunWrite::ChildResult(Box::new(result(number))))]);
     }
     assert_eq!(world.reader.child_results(&run_id("a")).unwrap(), [result(1), result(3)]);
     assert!(world.reader.child_results(&run_id("c1")).unwrap().is_empty());
-    let again = world.write_rejected(vec![Write::ChildResult(Box::new(result(3)))]);
+    let again = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(3))))]);
     assert_eq!(again, StoreError::AlreadyExists("the result of run c3".into()));
-    let nobody = world.write_rejected(vec![Write::ChildResult(Box::new(result(4)))]);
+    let nobody = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(4))))]);
     assert_eq!(nobody, StoreError::NotFound("run c4".into()));
 }

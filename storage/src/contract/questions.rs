@@ -4,7 +4,7 @@ use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, 
 
 use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{QuestionFilter, StoreError};
-use soong_protocol::Write;
+use soong_protocol::{SessionWrite, Write};
 
 fn ask(id: &str, second: i64) -> Write {
     let asked = SubAgentEvent::QuestionAsked {
@@ -57,7 +57,7 @@ pub(super) fn question_is_answered_once_or_withdrawn_with_its_run(mut world: Tes
     let of = |world: &TestStore, filter: QuestionFilter| world.reader.questions(&filter).unwrap().len();
     assert_eq!(of(&world, QuestionFilter { session_id: Some(session_id("b")), ..QuestionFilter::default() }), 0);
     assert_eq!(of(&world, QuestionFilter { run_id: Some(run_id("a")), ..QuestionFilter::default() }), 3);
-    world.write(vec![Write::BeginRemoval(session_id("a"))]);
+    world.write(vec![Write::Session(SessionWrite::BeginRemoval(session_id("a")))]);
     assert_eq!(
         (of(&world, QuestionFilter::default()), world.reader.question(&QuestionId::new("q1")).unwrap()),
         (0, None)

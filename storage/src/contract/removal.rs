@@ -17,7 +17,7 @@ use crate::store::{
     Append, DeletionStage, Fence, MessagePath, Reader, SessionDeletion, SessionFilter, StoreError, TraceFilter,
     UsageFilter,
 };
-use soong_protocol::Write;
+use soong_protocol::{ArtifactWrite, RunWrite, SessionWrite, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -28,15 +28,15 @@ fn of_user() -> ArtifactScope {
 }
 
 fn begin_deletion(id: &str) -> Write {
-    Write::BeginRemoval(session_id(id))
+    Write::Session(SessionWrite::BeginRemoval(session_id(id)))
 }
 
 fn cancel_deletion(id: &str) -> Write {
-    Write::EndRemoval(session_id(id))
+    Write::Session(SessionWrite::EndRemoval(session_id(id)))
 }
 
 fn delete_rows(id: &str, limit: u64) -> Write {
-    Write::RemoveRows { session_id: session_id(id), limit }
+    Write::Session(SessionWrite::RemoveRows { session_id: session_id(id), limit })
 }
 
 /// Writes one record of every kind to session `a`, and an artifact of the user that its run has made; all its runs
@@ -78,7 +78,7 @@ fn fill(world: &mut TestStore) {
         add_message(message("a@1", 1, None, Role::User)),
         event("a", Some("a"), 2, asked),
         event("a@1", Some("c"), 2, completed("found")),
-        Write::ChildResult(Box::new(result)),
+        Write::Run(RunWrite::ChildResult(Box::new(result))),
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
         edit(2, "c2", UpdateType::Update, splice(4, 3, "new")),
         flush(1),
@@ -187,7 +187,7 @@ pub(super) fn session_being_deleted_is_invisible_and_read_only(mut world: TestSt
         ("version", version("z", &in_session("a"), "new", 1)),
         ("next version", version("x", &in_session("a"), "report", 3)),
         ("flush", flush(2)),
-        ("deletion", Write::ArtifactDeleted { artifact_id: artifact_id("x"), at: at(7) }),
+        ("deletion", Write::Artifact(ArtifactWrite::Deleted { artifact_id: artifact_id("x"), at: at(7) })),
     ] {
         let refused = world.write_rejected(vec![write]);
         assert!(matches!(refused, StoreError::NotFound(_)), "{what}: {refused}");

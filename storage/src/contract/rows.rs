@@ -7,7 +7,7 @@ use super::world::{
     open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{SessionFilter, StoreError, TraceFilter};
-use soong_protocol::Write;
+use soong_protocol::{RunWrite, Write};
 
 pub(super) fn run_row_follows_its_events(mut world: TestStore) {
     world.start_run("a");
@@ -84,7 +84,7 @@ pub(super) fn trace_has_settings_of_its_last_run(mut world: TestStore) {
     run.settings.llm_params.insert("seed".into(), 7.into());
     let mut reflection = new_run_record("reflection", "a", "a", None);
     reflection.settings.reflects = Some(Reflection { focus: None });
-    world.write(vec![Write::Run(Box::new(run)), Write::Run(Box::new(reflection))]);
+    world.write(vec![Write::Run(RunWrite::Create(Box::new(run))), Write::Run(RunWrite::Create(Box::new(reflection)))]);
     let trace = world.trace("a");
     assert_eq!((trace.tools.as_deref(), trace.prompt_name), (Some(&["read".to_owned()][..]), None));
     assert_eq!(serde_json::to_value(trace.llm_params).unwrap(), serde_json::json!({"seed": 7, "temperature": 0.5}));

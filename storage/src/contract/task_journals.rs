@@ -5,7 +5,7 @@ use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
 use super::world::{
     TestStore, at, child_run, completed, event, new_run_record, new_session, new_trace, run_id, started, trace_id,
 };
-use soong_protocol::Write;
+use soong_protocol::{RunWrite, Write};
 
 fn listed(world: &TestStore) -> Vec<String> {
     world.reader.runs_with_pending_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()
@@ -23,10 +23,10 @@ pub(super) fn journal_starts_with_its_run_and_is_listed_until_completed(mut worl
     assert_eq!(world.reader.pending_task_journal(&run_id("a")).unwrap().unwrap().first_event_id, 1);
     assert_eq!(listed(&world), ["a"]);
     for _ in 0..2 {
-        world.write(vec![Write::TaskJournalCompleted(run_id("a"))]);
+        world.write(vec![Write::Run(RunWrite::TaskJournalCompleted(run_id("a")))]);
         assert_eq!((world.reader.pending_task_journal(&run_id("a")).unwrap(), listed(&world)), (None, vec![]));
     }
-    world.write(vec![Write::TaskJournalCompleted(run_id("nobody"))]);
+    world.write(vec![Write::Run(RunWrite::TaskJournalCompleted(run_id("nobody")))]);
 }
 
 pub(super) fn journal_has_the_goals_at_the_start_of_its_run(mut world: TestStore) {
@@ -39,7 +39,7 @@ pub(super) fn journal_has_the_goals_at_the_start_of_its_run(mut world: TestStore
     let first = add(&mut world, "older");
     world.write(first);
     // The journal has the goals that were written earlier in the same append, but not the later ones.
-    let mut writes = vec![Write::Run(Box::new(new_run_record("b", "a", "a", None)))];
+    let mut writes = vec![Write::Run(RunWrite::Create(Box::new(new_run_record("b", "a", "a", None))))];
     writes.extend(add(&mut world, "just before"));
     writes.push(event("a", Some("b"), 2, started()));
     writes.push(event("a", Some("b"), 2, GoalEvent::Focused { goal_id: super::world::goal_id("1") }));
@@ -57,7 +57,10 @@ pub(super) fn only_model_driven_orchestrator_runs_of_users_have_journal(mut worl
     world.write(vec![
         new_session("s"),
         new_trace("s", "s"),
-        Write::Run(Box::new(soong_protocol::Run { settings: driven, ..new_run_record("driven", "s", "s", None) })),
+        Write::Run(RunWrite::Create(Box::new(soong_protocol::Run {
+            settings: driven,
+            ..new_run_record("driven", "s", "s", None)
+        }))),
         event("s", Some("driven"), 1, started()),
         child_run("child", "s", "s", "driven"),
         event("s", Some("child"), 1, started()),

@@ -4,7 +4,7 @@ use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
 use super::world::{TestStore, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
 use crate::store::UsageFilter;
-use soong_protocol::{RunEvent, Write};
+use soong_protocol::{RunEvent, SessionWrite, Write};
 
 fn format_rows(rows: &[UsageRow]) -> Vec<String> {
     let one = |row: &UsageRow| {
@@ -93,11 +93,11 @@ pub(super) fn usage_is_summed_once(mut world: TestStore) {
     // A run that is resumed after midnight counts for the day of its start.
     world.write(vec![event("b", Some("b"), 2 * DAY, started()), event("b", Some("b"), 2 * DAY, completed("late"))]);
     assert_eq!(usage(&world, UsageBy::Day, None).len(), 2);
-    world.write(vec![Write::BeginRemoval(super::world::session_id("b"))]);
+    world.write(vec![Write::Session(SessionWrite::BeginRemoval(super::world::session_id("b")))]);
     assert_eq!(usage(&world, UsageBy::Session, None), [both], "what is being deleted is not there");
     let day = "2025-11-22: 1 runs, 1000+1 tokens, 1 cached, ? (≥ 0, 1 without)".to_owned();
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [day]);
-    world.write(vec![Write::EndRemoval(super::world::session_id("b"))]);
+    world.write(vec![Write::Session(SessionWrite::EndRemoval(super::world::session_id("b")))]);
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [format!("2025-11-22: 2 runs, {child}")]);
 }
 
@@ -147,7 +147,7 @@ pub(super) fn run_started_in_the_batch_of_a_deletion_is_counted(mut world: TestS
     }
     world.write(vec![event("a", Some("a"), 0, started()), event("a", Some("a"), 1, completed("done"))]);
     let start = |name| vec![event(name, Some(name), 2, started())];
-    let remove = |name| vec![Write::BeginRemoval(session_id(name))];
+    let remove = |name| vec![Write::Session(SessionWrite::BeginRemoval(session_id(name)))];
     // One removal succeeds, one is rejected because the session has a live run.
     let outcomes = world.batch(vec![start("b"), remove("a"), start("c"), remove("c")]);
     assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, true, false]);
@@ -176,9 +176,10 @@ pub(super) fn usage_of_two_users_is_separate_after_a_deletion(mut world: TestSto
         let uid = if name == "bob" { "bob" } else { "local" };
         assert_eq!(of(&world, uid), 110, "{uid}");
         if name == "bob" {
-            world.write(vec![Write::BeginRemoval(session_id(name))]);
+            world.write(vec![Write::Session(SessionWrite::BeginRemoval(session_id(name)))]);
             while !world.reader.session_deletions().unwrap().is_empty() {
-                world.write(vec![Write::RemoveRows { session_id: session_id(name), limit: 100 }]);
+                world
+                    .write(vec![Write::Session(SessionWrite::RemoveRows { session_id: session_id(name), limit: 100 })]);
             }
             assert_eq!(of(&world, uid), 0);
         }

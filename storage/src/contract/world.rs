@@ -8,7 +8,7 @@ use soong_protocol::{
 };
 
 use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
-use soong_protocol::{NewSession, NewTrace, Write};
+use soong_protocol::{NewSession, NewTrace, RunWrite, SessionWrite, TraceWrite, Write};
 
 /// A new store with its reader.
 pub(super) struct TestStore {
@@ -46,13 +46,13 @@ fn owner(session: &str) -> String {
 }
 
 pub(super) fn new_session(id: &str) -> Write {
-    Write::Session(NewSession {
+    Write::Session(SessionWrite::Create(NewSession {
         session_id: session_id(id),
         name: Some(format!("session {id}")),
         uid: owner(id),
         project_dir: "project".into(),
         created_at: at(0),
-    })
+    }))
 }
 
 pub(super) fn new_trace(id: &str, session: &str) -> Write {
@@ -60,7 +60,7 @@ pub(super) fn new_trace(id: &str, session: &str) -> Write {
 }
 
 pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Option<&str>) -> Write {
-    Write::Trace(NewTrace {
+    Write::Trace(TraceWrite::Create(NewTrace {
         trace_id: trace_id(id),
         session_id: session_id(session),
         run_mode: RunMode::Normal,
@@ -72,7 +72,7 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
         uid: owner(session),
         model: "m0".into(),
         created_at: at(1),
-    })
+    }))
 }
 
 pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
@@ -87,15 +87,15 @@ pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Optio
 }
 
 pub(super) fn new_run(id: &str, trace: &str, session: &str) -> Write {
-    Write::Run(Box::new(new_run_record(id, trace, session, None)))
+    Write::Run(RunWrite::Create(Box::new(new_run_record(id, trace, session, None))))
 }
 
 pub(super) fn child_run(id: &str, trace: &str, session: &str, parent: &str) -> Write {
-    Write::Run(Box::new(new_run_record(id, trace, session, Some(parent))))
+    Write::Run(RunWrite::Create(Box::new(new_run_record(id, trace, session, Some(parent)))))
 }
 
 pub(super) fn open_run(id: &str) -> Write {
-    Write::NewEpoch(run_id(id))
+    Write::Run(RunWrite::NewEpoch(run_id(id)))
 }
 
 pub(super) fn event(trace: &str, run: Option<&str>, second: i64, event: impl Into<Event>) -> Write {

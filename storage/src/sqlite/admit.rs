@@ -16,7 +16,10 @@ use super::{
     deletion, main_path, permissions, questions, runs,
 };
 use crate::store::{Append, DeletionStage, Fence, StoreError};
-use soong_protocol::{NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Write};
+use soong_protocol::{
+    ArtifactWrite, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, PermissionWrite, RunWrite,
+    SessionWrite, TraceWrite, Write,
+};
 
 /// Decision about an append that is not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,21 +86,43 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     fn check_write(&mut self, write: &'a Write) -> Result<(), WriteError> {
         match write {
-            Write::Session(new) => self.session(new)?,
-            Write::Fork(new) => self.fork(new)?,
-            Write::Trace(new) => self.trace(new)?,
-            Write::FirstTask(new) => self.first_task(&new.trace_id)?,
-            Write::Run(run) => self.run(run)?,
-            Write::NewEpoch(run_id) => self.require_run(run_id)?,
-            Write::Message(message) => self.message(message)?,
+            Write::Session(write) => self.check_session_write(write),
+            Write::Trace(TraceWrite::Create(new)) => self.trace(new),
+            Write::Trace(TraceWrite::FirstTask(new)) => self.first_task(&new.trace_id),
+            Write::Run(write) => self.check_run_write(write),
+            Write::Message(message) => self.message(message),
             Write::Event(draft) => {
                 self.require_trace(&draft.trace_id)?;
                 if let Some(run_id) = &draft.run_id {
                     self.require_run(run_id)?;
                 }
-                self.check_head_move(draft)?;
+                self.check_head_move(draft)
             }
-            Write::ChildResult(result) => {
+            Write::Answer { question_id, .. } => self.answer(question_id),
+            Write::Permission(PermissionWrite::Request(asked)) => self.permission(asked),
+            Write::Permission(PermissionWrite::Decision(answer)) => self.decision(&answer.permission_id),
+            Write::Artifact(write) => self.check_artifact_write(write),
+            Write::Blob(_) | Write::Probe => Ok(()),
+        }
+    }
+
+    fn check_session_write(&mut self, write: &'a SessionWrite) -> Result<(), WriteError> {
+        match write {
+            SessionWrite::Create(new) => self.session(new),
+            SessionWrite::Fork(new) => self.fork(new),
+            SessionWrite::BeginRemoval(id) => self.check_begin_deletion(id),
+            SessionWrite::EndRemoval(id) => self.require_deletion(id, &[DeletionStage::Files]),
+            SessionWrite::RemoveRows { session_id, .. } => {
+                self.require_deletion(session_id, &[DeletionStage::Files, DeletionStage::Rows])
+            }
+        }
+    }
+
+    fn check_run_write(&mut self, write: &'a RunWrite) -> Result<(), WriteError> {
+        match write {
+            RunWrite::Create(run) => self.run(run),
+            RunWrite::NewEpoch(run_id) => self.require_run(run_id),
+            RunWrite::ChildResult(result) => {
                 self.require_run(&result.run_id)?;
                 let stored = match self.cache.runs.get(self.conn, &result.run_id)? {
                     Some(run) => runs::has_result(self.conn, run.key)?,
@@ -106,26 +131,24 @@ impl<'a> AdmissionCheck<'a, '_> {
                 if stored || !self.appended.results.insert(&result.run_id) {
                     return Err(already_exists("the result of run", &result.run_id));
                 }
+                Ok(())
             }
-            Write::Answer { question_id, .. } => self.answer(question_id)?,
-            Write::PermissionDecision(answer) => self.decision(&answer.permission_id)?,
-            Write::PermissionRequest(asked) => self.permission(asked)?,
-            Write::ArtifactVersion(new) => self.version(new)?,
-            Write::ArtifactCopy(new) => self.version(&new.version)?,
-            Write::Edit(new) => self.edit(new)?,
-            Write::DocumentVersion(new) => self.flush(new)?,
-            Write::ArtifactDeleted { artifact_id, .. } => {
+            RunWrite::TaskJournalCompleted(_) => Ok(()),
+        }
+    }
+
+    fn check_artifact_write(&mut self, write: &'a ArtifactWrite) -> Result<(), WriteError> {
+        match write {
+            ArtifactWrite::Version(new) => self.version(new),
+            ArtifactWrite::Copy(new) => self.version(&new.version),
+            ArtifactWrite::Edit(new) => self.edit(new),
+            ArtifactWrite::DocumentVersion(new) => self.flush(new),
+            ArtifactWrite::Deleted { artifact_id, .. } => {
                 self.numbers(artifact_id)?.ok_or_else(|| not_found("artifact", artifact_id))?;
                 self.appended.numbers.insert(artifact_id, None);
-            }
-            Write::BlobIntent { .. } | Write::BlobDeleted { .. } | Write::TaskJournalCompleted(_) | Write::Probe => {}
-            Write::BeginRemoval(id) => self.check_begin_deletion(id)?,
-            Write::EndRemoval(id) => self.require_deletion(id, &[DeletionStage::Files])?,
-            Write::RemoveRows { session_id, .. } => {
-                self.require_deletion(session_id, &[DeletionStage::Files, DeletionStage::Rows])?;
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Accepts the first answer only, also within one append.

@@ -23,7 +23,9 @@ use super::{
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
-use soong_protocol::{NewEdit, NewFork, NewTrace, Write};
+use soong_protocol::{
+    ArtifactWrite, BlobWrite, NewEdit, NewFork, NewTrace, PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
+};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {
@@ -70,36 +72,21 @@ impl<'c> Batch<'c> {
         let mut ack = Ack::default();
         for write in &append.writes {
             match write {
-                Write::Session(new) => {
-                    let row = sessions::insert(self.conn, new)?;
-                    self.cache.sessions.add(new.session_id.clone(), row);
-                }
-                Write::Fork(new) => self.fork(new)?,
-                Write::Trace(new) => self.trace(new)?,
-                Write::FirstTask(new) => self.first_task(new)?,
-                Write::Run(run) => self.run(run)?,
-                Write::NewEpoch(run_id) => ack.epoch = Some(self.open_run(run_id)?),
+                Write::Session(write) => self.write_session(write)?,
+                Write::Trace(TraceWrite::Create(new)) => self.trace(new)?,
+                Write::Trace(TraceWrite::FirstTask(new)) => self.first_task(new)?,
+                Write::Run(RunWrite::Create(run)) => self.run(run)?,
+                Write::Run(RunWrite::NewEpoch(run_id)) => ack.epoch = Some(self.open_run(run_id)?),
+                Write::Run(RunWrite::ChildResult(result)) => self.child_result(result)?,
+                Write::Run(RunWrite::TaskJournalCompleted(run_id)) => task_journals::end(self.conn, run_id)?,
                 Write::Message(message) => self.message(message)?,
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
-                Write::ChildResult(result) => self.child_result(result)?,
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
-                Write::PermissionRequest(asked) => self.insert_permission(asked)?,
-                Write::PermissionDecision(decision) => permissions::decide(self.conn, decision)?,
-                Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
-                Write::ArtifactVersion(new) => {
-                    artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
-                }
-                Write::ArtifactCopy(new) => {
-                    artifacts::insert_copy(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
-                }
-                Write::Edit(new) => self.edit(new)?,
-                Write::DocumentVersion(new) => artifacts::flush(self.conn, new, self.cache.next_lsn.unwrap_or(1))?,
-                Write::ArtifactDeleted { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
-                Write::BlobDeleted { path } => artifacts::end_intent(self.conn, path)?,
-                Write::BeginRemoval(id) => self.begin_removal(id)?,
-                Write::EndRemoval(id) => self.end_removal(id)?,
-                Write::RemoveRows { session_id, limit } => deletion::remove_rows(self.conn, session_id, *limit)?,
-                Write::TaskJournalCompleted(run_id) => task_journals::end(self.conn, run_id)?,
+                Write::Permission(PermissionWrite::Request(asked)) => self.insert_permission(asked)?,
+                Write::Permission(PermissionWrite::Decision(decision)) => permissions::decide(self.conn, decision)?,
+                Write::Artifact(write) => self.write_artifact(write)?,
+                Write::Blob(BlobWrite::Intent { path, at }) => artifacts::begin_intent(self.conn, path, *at)?,
+                Write::Blob(BlobWrite::Deleted { path }) => artifacts::end_intent(self.conn, path)?,
                 Write::Probe => rewrite_format_version(self.conn)?,
             }
         }
@@ -114,6 +101,32 @@ impl<'c> Batch<'c> {
             }
         }
         Ok(ack)
+    }
+
+    fn write_session(&mut self, write: &SessionWrite) -> Result<(), WriteError> {
+        match write {
+            SessionWrite::Create(new) => {
+                let row = sessions::insert(self.conn, new)?;
+                self.cache.sessions.add(new.session_id.clone(), row);
+                Ok(())
+            }
+            SessionWrite::Fork(new) => self.fork(new),
+            SessionWrite::BeginRemoval(id) => self.begin_removal(id),
+            SessionWrite::EndRemoval(id) => self.end_removal(id),
+            SessionWrite::RemoveRows { session_id, limit } => Ok(deletion::remove_rows(self.conn, session_id, *limit)?),
+        }
+    }
+
+    fn write_artifact(&mut self, write: &ArtifactWrite) -> Result<(), WriteError> {
+        let next_lsn = self.cache.next_lsn.unwrap_or(1);
+        match write {
+            ArtifactWrite::Version(new) => artifacts::insert_version(self.conn, new, next_lsn)?,
+            ArtifactWrite::Copy(new) => artifacts::insert_copy(self.conn, new, next_lsn)?,
+            ArtifactWrite::Edit(new) => self.edit(new)?,
+            ArtifactWrite::DocumentVersion(new) => artifacts::flush(self.conn, new, next_lsn)?,
+            ArtifactWrite::Deleted { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
+        }
+        Ok(())
     }
 
     fn trace(&mut self, new: &NewTrace) -> Result<(), WriteError> {
@@ -221,7 +234,7 @@ impl<'c> Batch<'c> {
         }
         let fenced = append.fence.iter().map(|fence| &fence.run_id);
         let opened = append.writes.iter().filter_map(|write| match write {
-            Write::NewEpoch(run_id) => Some(run_id),
+            Write::Run(RunWrite::NewEpoch(run_id)) => Some(run_id),
             _ => None,
         });
         for run_id in fenced.chain(opened) {

@@ -18,7 +18,7 @@ use super::{
     store_error, with_repair_advice,
 };
 use crate::store::{Ack, Append, Store, StoreError};
-use soong_protocol::Write;
+use soong_protocol::{SessionWrite, Write};
 
 /// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16 MiB.
 ///
@@ -120,7 +120,7 @@ impl SqliteStore {
         }
         let Some(conn) = &self.conn else { return };
         let removed = batch.iter().flat_map(|append| &append.writes).filter_map(|write| match write {
-            Write::RemoveRows { session_id, .. } => Some(session_id),
+            Write::Session(SessionWrite::RemoveRows { session_id, .. }) => Some(session_id),
             _ => None,
         });
         let is_gone = |id: &SessionId| matches!(deletion::stage(conn, id), Ok(None));

@@ -12,7 +12,7 @@ use soong_protocol::{
 
 use super::{SqliteReader, SqliteStore};
 use crate::store::{Append, Reader, Store, StoreError};
-use soong_protocol::{NewSession, NewTrace, NewVersion, Write};
+use soong_protocol::{ArtifactWrite, NewSession, NewTrace, NewVersion, SessionWrite, TraceWrite, Write};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Durability::Normal).unwrap()
@@ -25,14 +25,14 @@ fn append(writes: Vec<Write>) -> Append {
 fn session(id: &str) -> Vec<Write> {
     let session_id = SessionId::new(id);
     vec![
-        Write::Session(NewSession {
+        Write::Session(SessionWrite::Create(NewSession {
             session_id: session_id.clone(),
             name: None,
             uid: "local".into(),
             project_dir: "p".into(),
             created_at: Timestamp::default(),
-        }),
-        Write::Trace(NewTrace {
+        })),
+        Write::Trace(TraceWrite::Create(NewTrace {
             trace_id: TraceId::root(&session_id),
             session_id,
             run_mode: soong_protocol::RunMode::Normal,
@@ -44,7 +44,7 @@ fn session(id: &str) -> Vec<Write> {
             uid: "local".into(),
             model: "m".into(),
             created_at: Timestamp::default(),
-        }),
+        })),
     ]
 }
 
@@ -390,7 +390,11 @@ fn stored_blobs_are_paged_without_deleted_sessions() {
             updated_at: Timestamp::default(),
         };
         let path = format!("{}/{version}", artifact.filename);
-        Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type: UpdateType::Create, path }))
+        Write::Artifact(ArtifactWrite::Version(Box::new(NewVersion {
+            artifact,
+            update_type: UpdateType::Create,
+            path,
+        })))
     };
     let blobs = [("s", "a", 1), ("s", "a", 2), ("t", "b", 1), ("s", "c", 1)];
     let mut writes = [session("s"), session("t")].concat();
@@ -419,7 +423,9 @@ fn stored_blobs_are_paged_without_deleted_sessions() {
         assert_eq!(all(limit), want(&["s", "t"]), "{limit}");
     }
     assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::InvalidCursor(_))));
-    store.commit(&[append(vec![Write::BeginRemoval(SessionId::new("s"))])]).unwrap()[0].as_ref().unwrap();
+    store.commit(&[append(vec![Write::Session(SessionWrite::BeginRemoval(SessionId::new("s")))])]).unwrap()[0]
+        .as_ref()
+        .unwrap();
     assert_eq!((all(9), reader.session_count().unwrap()), (want(&["t"]), 1));
 }
 

@@ -7,8 +7,8 @@
 
 use futures::{StreamExt, TryStreamExt};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ErrorInfo, EventDraft, NewArtifactCopy, NewVersion, SessionId, TraceId,
-    UpdateType, Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft, NewArtifactCopy, NewVersion,
+    SessionId, TraceId, UpdateType, Write,
 };
 use soong_storage::blob::version_path;
 use soong_tool::artifact::content::{self, is_text};
@@ -45,7 +45,8 @@ impl ArtifactStore {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let announced = paths.iter().map(|path| Write::BlobIntent { path: path.clone(), at: now() }).collect();
+        let announced =
+            paths.iter().map(|path| Write::Blob(BlobWrite::Intent { path: path.clone(), at: now() })).collect();
         self.append(announced).await.map_err(store_error)?;
         let copied = futures::stream::iter(planned)
             .map(|(artifact, number, copy)| self.copy(artifact, number, copy))
@@ -113,7 +114,7 @@ pub(crate) fn registration_writes(copies: Vec<NewArtifactCopy>, trace: &TraceId)
         Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved_event(artifact)))
     });
     let announcements = events.collect();
-    (copies.into_iter().map(|copy| Write::ArtifactCopy(Box::new(copy))).collect(), announcements)
+    (copies.into_iter().map(|copy| Write::Artifact(ArtifactWrite::Copy(Box::new(copy)))).collect(), announcements)
 }
 
 /// Returns the planned copy. Its size is not known yet.

@@ -4,7 +4,9 @@
 //! A crash in between leaves an announcement, never a file without any record. Deletions are batched: each folder is
 //! synced once, and all announcements are removed in one append.
 
-use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId, Write};
+use soong_protocol::{
+    Artifact, ArtifactEvent, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft, TraceId, Write,
+};
 
 use crate::{
     artifact::{ArtifactStore, store::store_error},
@@ -38,7 +40,7 @@ impl ArtifactStore {
     ) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
         let outcomes = self.blobs.delete_all(paths).await;
         let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobDeleted { path: path.clone() }).collect();
+        let writes: Vec<Write> = gone.map(|(path, _)| Write::Blob(BlobWrite::Deleted { path: path.clone() })).collect();
         if !writes.is_empty() {
             self.append(writes).await.map_err(store_error)?;
         }
@@ -59,7 +61,8 @@ impl ArtifactStore {
         }
         let id = artifact.artifact_id.clone();
         let paths = self.reads.read(move |reader| reader.blob_paths(&id)).await?;
-        let mut writes = vec![Write::ArtifactDeleted { artifact_id: artifact.artifact_id.clone(), at: now() }];
+        let mut writes =
+            vec![Write::Artifact(ArtifactWrite::Deleted { artifact_id: artifact.artifact_id.clone(), at: now() })];
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             let event =
                 ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, FlushReport, NewDocumentVersion, RunId,
-    TraceId, UpdateType, Write,
+    Artifact, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, FlushFailure, FlushReport,
+    NewDocumentVersion, RunId, TraceId, UpdateType, Write,
 };
 use soong_storage::{blob::version_path, store::StoreError};
 
@@ -116,7 +116,7 @@ impl ArtifactStore {
             path: path.clone(),
             at: now(),
         };
-        let mut writes = vec![Write::DocumentVersion(Box::new(flush))];
+        let mut writes = vec![Write::Artifact(ArtifactWrite::DocumentVersion(Box::new(flush)))];
         if let Some(draft) = flush_event(artifact, by) {
             writes.push(Write::Event(draft));
         }

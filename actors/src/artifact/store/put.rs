@@ -5,8 +5,8 @@ use std::{collections::HashSet, path::PathBuf};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactName, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, NewVersion, TraceId,
-    UpdateType, Write,
+    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, NewVersion,
+    TraceId, UpdateType, Write,
 };
 use soong_storage::{blob::version_path, store::StoreError};
 use soong_tool::artifact::{Content, IfExists, Save, content::is_text};
@@ -317,7 +317,7 @@ fn registration_writes(version: NewVersion) -> Vec<Write> {
             saved_event(artifact),
         ))
     });
-    [Write::ArtifactVersion(Box::new(version))].into_iter().chain(event).collect()
+    [Write::Artifact(ArtifactWrite::Version(Box::new(version)))].into_iter().chain(event).collect()
 }
 
 /// Returns the artifact with its next version. Size and summary are filled in later.

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit,
-    RunId, SessionId, Splice, TraceId, UpdateType, Write,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId, ErrorInfo,
+    EventDraft, NewEdit, RunId, SessionId, Splice, TraceId, UpdateType, Write,
 };
 use soong_storage::store::ChangedDocument;
 use soong_tool::artifact::{Edited, content};
@@ -140,5 +140,5 @@ fn restore_writes(
         created_at: at,
     };
     let event_draft = EventDraft::new(trace.clone(), reported_by.cloned(), at, event);
-    [Write::Edit(Box::new(NewEdit { artifact, edit })), Write::Event(event_draft)]
+    [Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact, edit }))), Write::Event(event_draft)]
 }

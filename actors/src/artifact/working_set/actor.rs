@@ -16,8 +16,8 @@ use std::{
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit, SessionId,
-    Splice, TraceId, Write,
+    Artifact, ArtifactEvent, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit,
+    SessionId, Splice, TraceId, Write,
 };
 use soong_storage::{
     store::{Append, StoreError},
@@ -340,5 +340,8 @@ fn edit_writes(command: &EditCommand) -> Vec<Write> {
         snapshot: snapshot(command),
     };
     let draft = EventDraft::new(command.trace_id.clone(), Some(command.effect.run_id.clone()), now(), event);
-    vec![Write::Edit(Box::new(NewEdit { artifact: artifact.clone(), edit })), Write::Event(draft)]
+    vec![
+        Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact: artifact.clone(), edit }))),
+        Write::Event(draft),
+    ]
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use soong_protocol::{ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId, Write};
+use soong_protocol::{ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, RunWrite, TraceId, Write};
 use soong_storage::store::{Append, Fence, Reader, StoreError};
 
 use crate::{
@@ -127,7 +127,7 @@ impl Finalizer {
         trace_id: &TraceId,
         ending: Termination,
     ) -> Result<Finalized, ErrorInfo> {
-        let open = Append { fence: None, writes: vec![Write::NewEpoch(run_id.clone())] };
+        let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(run_id.clone()))] };
         let ack = self.journal.append_and_wait(open).await.map_err(|error| match error {
             StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
             error => ErrorInfo::from(&error),

@@ -5,7 +5,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use soong_protocol::{
     ChildMode, Durability, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalStatus, NewSession, NewTrace, Run, RunId,
-    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, Timestamp, TraceId, Write,
+    RunMode, RunSettings, RunStatus, RunWrite, SessionId, SessionWrite, Stats, StatsPair, Timestamp, TraceId,
+    TraceWrite, Write,
 };
 use soong_storage::{
     sqlite::{SqliteReader, SqliteStore},
@@ -103,12 +104,12 @@ impl TestJournal {
             project_dir: "/project".into(),
             created_at: at(0),
         };
-        world.write(vec![Write::Session(session), TestJournal::new_trace(&trace(), None, None)]);
+        world.write(vec![Write::Session(SessionWrite::Create(session)), TestJournal::new_trace(&trace(), None, None)]);
         world
     }
 
     fn new_trace(id: &TraceId, parent: Option<TraceId>, goal: Option<GoalId>) -> Write {
-        Write::Trace(NewTrace {
+        Write::Trace(TraceWrite::Create(NewTrace {
             trace_id: id.clone(),
             session_id: session(),
             run_mode: RunMode::Orchestrator,
@@ -120,7 +121,7 @@ impl TestJournal {
             uid: "local".into(),
             model: "m".into(),
             created_at: at(0),
-        })
+        }))
     }
 
     fn write(&mut self, writes: Vec<Write>) {
@@ -139,7 +140,7 @@ impl TestJournal {
     /// Starts a run, applies all steps, and ends it.
     fn run_to_end(&mut self, id: &str, steps: &[Step], end: RunEvent) {
         let begun = self.event(id, started());
-        self.write(vec![Write::Run(Box::new(run(id, &trace(), None))), begun]);
+        self.write(vec![Write::Run(RunWrite::Create(Box::new(run(id, &trace(), None)))), begun]);
         for step in steps {
             let tree = self.tree();
             let name = |place: usize| tree.goals.get(place).map(|goal| goal.id.to_string()).unwrap_or_default();
@@ -199,7 +200,7 @@ impl TestJournal {
         );
         let rows = vec![
             TestJournal::new_trace(&sub_trace, Some(trace()), goal),
-            Write::Run(Box::new(run(&name, &sub_trace, Some(parent)))),
+            Write::Run(RunWrite::Create(Box::new(run(&name, &sub_trace, Some(parent))))),
         ];
         self.write(rows.into_iter().chain([started, ended]).collect());
     }

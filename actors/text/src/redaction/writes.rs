@@ -5,7 +5,10 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use soong_protocol::{Artifact, Event, EventDraft, Message, NewSession, NewTrace, Run, RunSettings, Write};
+use soong_protocol::{
+    Artifact, ArtifactWrite, Event, EventDraft, Message, NewSession, NewTrace, PermissionWrite, Run, RunSettings,
+    RunWrite, SessionWrite, TraceWrite, Write,
+};
 
 use super::Redactor;
 
@@ -17,13 +20,31 @@ impl Redactor {
 
     fn write(&self, write: &mut Write) {
         match write {
-            Write::Session(new) => self.new_session(new),
-            Write::Fork(new) => self.new_session(&mut new.session),
-            Write::Trace(new) | Write::FirstTask(new) => self.new_trace(new),
-            Write::Run(run) => self.redact_run(run),
+            Write::Session(write) => self.session_write(write),
+            Write::Trace(TraceWrite::Create(new) | TraceWrite::FirstTask(new)) => self.new_trace(new),
+            Write::Run(write) => self.run_write(write),
             Write::Message(message) => self.shared_message(message),
             Write::Event(draft) => self.draft(draft),
-            Write::ChildResult(result) => {
+            Write::Answer { answer, .. } => self.redact(answer),
+            Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
+            Write::Permission(PermissionWrite::Decision(decision)) => self.redact_optional(&mut decision.reason),
+            Write::Artifact(write) => self.artifact_write(write),
+            Write::Blob(_) | Write::Probe => {}
+        }
+    }
+
+    fn session_write(&self, write: &mut SessionWrite) {
+        match write {
+            SessionWrite::Create(new) => self.new_session(new),
+            SessionWrite::Fork(new) => self.new_session(&mut new.session),
+            SessionWrite::BeginRemoval(_) | SessionWrite::EndRemoval(_) | SessionWrite::RemoveRows { .. } => {}
+        }
+    }
+
+    fn run_write(&self, write: &mut RunWrite) {
+        match write {
+            RunWrite::Create(run) => self.redact_run(run),
+            RunWrite::ChildResult(result) => {
                 self.redact(&mut result.summary);
                 result.findings.iter_mut().for_each(|finding| self.redact(finding));
                 result.artifacts.iter_mut().for_each(|artifact| self.redact(&mut artifact.summary));
@@ -31,22 +52,16 @@ impl Redactor {
                     result.error = Some(self.redact_error(error));
                 }
             }
-            Write::Answer { answer, .. } => self.redact(answer),
-            Write::PermissionRequest(asked) => self.redact_permission(asked),
-            Write::PermissionDecision(decision) => self.redact_optional(&mut decision.reason),
-            Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
-            Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),
-            Write::Edit(new) => self.artifact(&mut new.artifact),
-            Write::NewEpoch(_)
-            | Write::BlobIntent { .. }
-            | Write::DocumentVersion(_)
-            | Write::ArtifactDeleted { .. }
-            | Write::BlobDeleted { .. }
-            | Write::BeginRemoval(_)
-            | Write::EndRemoval(_)
-            | Write::RemoveRows { .. }
-            | Write::TaskJournalCompleted(_)
-            | Write::Probe => {}
+            RunWrite::NewEpoch(_) | RunWrite::TaskJournalCompleted(_) => {}
+        }
+    }
+
+    fn artifact_write(&self, write: &mut ArtifactWrite) {
+        match write {
+            ArtifactWrite::Version(new) => self.artifact(&mut new.artifact),
+            ArtifactWrite::Copy(new) => self.artifact(&mut new.version.artifact),
+            ArtifactWrite::Edit(new) => self.artifact(&mut new.artifact),
+            ArtifactWrite::DocumentVersion(_) | ArtifactWrite::Deleted { .. } => {}
         }
     }
 

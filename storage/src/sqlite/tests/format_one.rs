@@ -15,7 +15,7 @@ use crate::{
     },
     store::{MessagePath, Reader, Store},
 };
-use soong_protocol::{NewVersion, Write};
+use soong_protocol::{ArtifactWrite, NewVersion, Write};
 
 /// A session with a run, messages, artifacts of both scopes, and an announced file.
 const ROWS: &str = r#"
@@ -92,7 +92,7 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
     // New versions can be added.
     let next = Artifact { current_version: 3, stored_version: 3, ..report };
     let wanted = NewVersion { artifact: next, update_type: UpdateType::Update, path: "p".into() };
-    let acks = store.commit(&[append(vec![Write::ArtifactVersion(Box::new(wanted))])]).unwrap();
+    let acks = store.commit(&[append(vec![Write::Artifact(ArtifactWrite::Version(Box::new(wanted)))])]).unwrap();
     assert!(acks[0].is_ok(), "{acks:?}");
     assert_eq!(reader.versions(&ArtifactId::new("a1")).unwrap().len(), 3);
 

@@ -5,7 +5,7 @@ use std::fs;
 use soong_protocol::{Event, EventDraft, RunMode, Timestamp, TraceId};
 
 use super::*;
-use soong_protocol::{NewSession, NewTrace};
+use soong_protocol::{NewSession, NewTrace, TraceWrite};
 
 const KIB: u64 = 1_024;
 
@@ -31,7 +31,10 @@ fn session(id: &str) -> Append {
         model: "m".into(),
         created_at,
     };
-    Append { fence: None, writes: vec![Write::Session(session), Write::Trace(trace)] }
+    Append {
+        fence: None,
+        writes: vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))],
+    }
 }
 
 fn event(session: &str, text: &str) -> Append {
@@ -98,9 +101,9 @@ fn deleted_session_leaves_no_bytes_in_the_files() {
     };
     assert!(found() >= 400);
     let id = SessionId::new("gone");
-    commit(&mut store, Append { fence: None, writes: vec![Write::BeginRemoval(id.clone())] });
+    commit(&mut store, Append { fence: None, writes: vec![Write::Session(SessionWrite::BeginRemoval(id.clone()))] });
     while matches!(deletion::stage(store.conn.as_ref().unwrap(), &id), Ok(Some(_))) {
-        let remove = Write::RemoveRows { session_id: id.clone(), limit: 50 };
+        let remove = Write::Session(SessionWrite::RemoveRows { session_id: id.clone(), limit: 50 });
         commit(&mut store, Append { fence: None, writes: vec![remove] });
     }
     assert_eq!(found(), 0, "while the database is open");

@@ -10,7 +10,7 @@
 
 use soong_protocol::{
     ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport, GoalChanges, GoalEvent,
-    GoalStatus, RunEvent, RunStatus, SubAgentEvent, Write,
+    GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
 };
 
 use crate::run::machine::{
@@ -142,7 +142,7 @@ impl Transition<'_, '_> {
             });
             let collaborator = outcome::ended_collaborator(&result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
-            self.step.writes.extend([Write::ChildResult(Box::new(result)), completed, updated]);
+            self.step.writes.extend([Write::Run(RunWrite::ChildResult(Box::new(result))), completed, updated]);
         }
     }
 }

@@ -11,8 +11,9 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind, Message,
-    NewTrace, Role, Run, RunSettings, SubAgentEvent, ToolCall, TraceId, Write,
+    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
+    Message, NewTrace, Role, Run, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId,
+    TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -292,9 +293,9 @@ impl Transition<'_, '_> {
             created_at: run.created_at,
         };
         if order.spec.continue_from.is_none() {
-            self.step.writes.push(Write::Trace(trace()));
+            self.step.writes.push(Write::Trace(TraceWrite::Create(trace())));
         }
-        self.step.writes.push(Write::Run(Box::new(run.clone())));
+        self.step.writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         self.emit(SubAgentEvent::Started {
             sub_trace_id: run.trace_id.clone(),
             run_id: run.run_id.clone(),

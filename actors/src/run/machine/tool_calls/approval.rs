@@ -11,7 +11,7 @@
 
 use serde_json::json;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, ToolCall, Write,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, PermissionWrite, ToolCall, Write,
 };
 
 use crate::run::machine::{
@@ -61,7 +61,7 @@ impl Transition<'_, '_> {
             arguments_preview,
             chain: asked.chain.clone(),
         };
-        self.step.writes.push(Write::PermissionRequest(Box::new(asked)));
+        self.step.writes.push(Write::Permission(PermissionWrite::Request(Box::new(asked))));
         self.emit(event);
         if self.state.end.ending.is_some() {
             return self.withdraw_pending_calls();
