@@ -43,7 +43,7 @@ pub use self::{
 };
 use crate::{
     fault::{FaultPlan, FaultPoint},
-    store::StoreError,
+    store::{BlobError, StoreError},
 };
 
 /// Maximum number of versions that are deleted in one batch.
@@ -78,7 +78,7 @@ impl BlobStore {
     /// use. No request is sent, so the first operation reports an unreachable bucket.
     ///
     /// # Errors
-    /// [`StoreError::Blob`] if the folder can be neither found nor created, if a setting of the environment is
+    /// [`BlobError::Io`] if the folder can be neither found nor created, if a setting of the environment is
     /// invalid, or if this build lacks the cargo feature that the location needs.
     pub fn open(
         home: &FilePath,
@@ -87,7 +87,7 @@ impl BlobStore {
     ) -> Result<Self, StoreError> {
         if let Some(feature) = place.missing_feature() {
             let error = BlobLocationError::FeatureMissing { place: place.to_string(), feature };
-            return Err(StoreError::Blob(error.to_string()));
+            return Err(BlobError::Io(error.to_string()).into());
         }
         let writing = match place {
             BlobLocation::File => Backend::Files(Files::open(home)?),
@@ -100,7 +100,7 @@ impl BlobStore {
             _ => {
                 // Rejected above.
                 let _ = environment;
-                return Err(StoreError::Blob(format!("{place} cannot be opened")));
+                return Err(BlobError::Io(format!("{place} cannot be opened")).into());
             }
         };
         let store = match &writing {
@@ -120,7 +120,7 @@ impl BlobStore {
     /// Stores the bytes of a new version. When this returns successfully, the version is complete and durable.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`StoreError::Blob`] if the disk
+    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`BlobError::Io`] if the disk
     /// or the bucket fails; then the path has no file. Exception: if a body was sent in one request and the answer of
     /// the bucket was lost, the complete object may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
@@ -133,8 +133,8 @@ impl BlobStore {
     /// removed in the background, or at the latest when the path is deleted.
     ///
     /// # Errors
-    /// As for [`BlobStore::put`]. [`StoreError::TooLarge`] if the stream has more than `limit_bytes` bytes, and
-    /// [`StoreError::SourceUnreadable`] if the stream fails; in both cases nothing is stored.
+    /// As for [`BlobStore::put`]. [`BlobError::TooLarge`] if the stream has more than `limit_bytes` bytes, and
+    /// [`BlobError::SourceUnreadable`] if the stream fails; in both cases nothing is stored.
     pub async fn put_stream(
         &self,
         path: &str,
@@ -150,7 +150,7 @@ impl BlobStore {
     /// the caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As for [`BlobStore::put_stream`]. [`StoreError::SourceUnreadable`] also if `source` is not a regular file.
+    /// As for [`BlobStore::put_stream`]. [`BlobError::SourceUnreadable`] also if `source` is not a regular file.
     pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
         self.put_stream(path, limit_bytes, body::stream_file(file)).await
@@ -172,7 +172,7 @@ impl BlobStore {
         let stream = match found.payload {
             // `stream_file` reads larger chunks than `object_store` does.
             GetResultPayload::File(file, _) => {
-                body::stream_file(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
+                body::stream_file(file).map_err(|error| BlobError::Io(error.to_string()).into()).boxed()
             }
             GetResultPayload::Stream(stream) => stream.map_err(blob_error).boxed(),
         };
@@ -321,11 +321,11 @@ pub fn path_segment(text: &str) -> String {
 /// Parses a path that [`version_path`] returned. Does not encode it again.
 fn parse_path(path: &str) -> Result<Path, StoreError> {
     if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
-        return Err(StoreError::Blob(format!("{path:?} is not a valid path of a version")));
+        return Err(BlobError::Io(format!("{path:?} is not a valid path of a version")).into());
     }
-    Path::parse(path).map_err(|error| StoreError::Blob(error.to_string()))
+    Path::parse(path).map_err(|error| BlobError::Io(error.to_string()).into())
 }
 
 fn blob_error(error: object_store::Error) -> StoreError {
-    StoreError::Blob(error.to_string())
+    BlobError::Io(error.to_string()).into()
 }

@@ -49,18 +49,9 @@ pub enum StoreError {
     /// A statement cannot be run or a value cannot be stored; a retry fails too.
     #[error("a database statement failed; this is a bug in soong: {0}")]
     Internal(String),
-    /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
-    #[error("the bytes of an artifact could not be written or read: {0}")]
-    Blob(String),
-    /// The source of the bytes to store could not be read; nothing was stored.
-    #[error("the source of the artifact could not be read: {0}")]
-    SourceUnreadable(String),
-    /// The content is larger than the limit; nothing was stored.
-    #[error("the artifact is larger than the limit of {limit_bytes} bytes")]
-    TooLarge {
-        /// The limit, in bytes.
-        limit_bytes: u64,
-    },
+    /// The bytes of an artifact could not be stored or read.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
     /// The file is damaged, or not a database of this program.
     #[error("{0}")]
     Corrupt(String),
@@ -87,21 +78,38 @@ pub enum StoreError {
     Closed,
 }
 
+/// Reason why the bytes of an artifact could not be stored or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BlobError {
+    /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
+    #[error("the bytes of an artifact could not be written or read: {0}")]
+    Io(String),
+    /// The source of the bytes to store could not be read; nothing was stored.
+    #[error("the source of the artifact could not be read: {0}")]
+    SourceUnreadable(String),
+    /// The content is larger than the limit; nothing was stored.
+    #[error("the artifact is larger than the limit of {limit_bytes} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit_bytes: u64,
+    },
+}
+
 impl StoreError {
     /// Returns whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::Blob(_))
+        matches!(self, Self::Io(_) | Self::Blob(BlobError::Io(_)))
     }
 }
 
 impl From<&StoreError> for ErrorInfo {
     fn from(error: &StoreError) -> Self {
         let code = match error {
-            StoreError::AlreadyExists(_) | StoreError::SourceUnreadable(_) | StoreError::InvalidCursor(_) => {
-                ErrorCode::ValidationError
-            }
+            StoreError::AlreadyExists(_)
+            | StoreError::InvalidCursor(_)
+            | StoreError::Blob(BlobError::SourceUnreadable(_)) => ErrorCode::ValidationError,
             StoreError::AlreadyDecided(_) => ErrorCode::AlreadyDecided,
-            StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
+            StoreError::Blob(BlobError::TooLarge { .. }) => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
             StoreError::Internal(_) => ErrorCode::InternalError,
             StoreError::SessionActive(_) | StoreError::SessionDeleting(_) | StoreError::HeadMoved(_) => {

@@ -13,8 +13,8 @@ pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings,
-    RunStatus, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId, SessionWrite, TraceId,
+    TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;

@@ -9,8 +9,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId,
-    Write,
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId, Write,
 };
 use soong_storage::{
     store::{Append, StoreError},

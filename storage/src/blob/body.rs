@@ -15,7 +15,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 
-use crate::store::StoreError;
+use crate::store::{BlobError, StoreError};
 
 /// Number of bytes read from a file at a time.
 const READ_BYTES: usize = 256 * 1024;
@@ -55,12 +55,12 @@ impl<'a> Body<'a> {
     }
 
     /// Waits for the next `want_bytes` bytes. A body without bytes has one empty last piece.
-    pub(super) async fn next_piece(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
+    pub(super) async fn next_piece(&mut self, want_bytes: usize) -> Result<Piece, BlobError> {
         // One more byte than requested shows that the piece is not the last one.
         while !self.is_finished && self.buffered_bytes <= want_bytes {
             match self.stream.next().await {
                 None => self.is_finished = true,
-                Some(Err(error)) => return Err(StoreError::SourceUnreadable(error.to_string())),
+                Some(Err(error)) => return Err(BlobError::SourceUnreadable(error.to_string())),
                 Some(Ok(bytes)) => self.buffer(bytes)?,
             }
         }
@@ -79,10 +79,10 @@ impl<'a> Body<'a> {
         Ok(Piece { bytes: piece, is_last: self.is_finished && self.buffered_bytes == 0 })
     }
 
-    fn buffer(&mut self, bytes: Bytes) -> Result<(), StoreError> {
+    fn buffer(&mut self, bytes: Bytes) -> Result<(), BlobError> {
         self.size = self.size.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if self.size > self.limit_bytes {
-            return Err(StoreError::TooLarge { limit_bytes: self.limit_bytes });
+            return Err(BlobError::TooLarge { limit_bytes: self.limit_bytes });
         }
         if !bytes.is_empty() {
             self.buffered_bytes += bytes.len();
@@ -98,7 +98,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, StoreError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(StoreError::Blob(error.to_string())),
+        Err(error) => Err(BlobError::Io(error.to_string()).into()),
     }
 }
 
@@ -108,13 +108,13 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<File, StoreError> {
     let path = path.to_owned();
     blocking(move || {
-        let failed = |error: io::Error| StoreError::SourceUnreadable(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| BlobError::SourceUnreadable(format!("{}: {error}", path.display()));
         if !std::fs::metadata(&path).map_err(failed)?.is_file() {
-            return Err(StoreError::SourceUnreadable(format!("{} is not a regular file", path.display())));
+            return Err(BlobError::SourceUnreadable(format!("{} is not a regular file", path.display())).into());
         }
         let file = File::open(&path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > limit_bytes {
-            return Err(StoreError::TooLarge { limit_bytes });
+            return Err(BlobError::TooLarge { limit_bytes }.into());
         }
         Ok(file)
     })
@@ -152,7 +152,7 @@ mod tests {
         Body::new(stream::iter(pieces).boxed(), limit_bytes)
     }
 
-    async fn all(mut body: Body<'_>, want_bytes: usize) -> Result<Vec<String>, StoreError> {
+    async fn all(mut body: Body<'_>, want_bytes: usize) -> Result<Vec<String>, BlobError> {
         let mut found = Vec::new();
         loop {
             let piece = body.next_piece(want_bytes).await?;
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn body_larger_than_limit_is_rejected() {
         for (limit_bytes, want) in
-            [(4, Ok(vec!["abc".to_owned(), "d".into()])), (3, Err(StoreError::TooLarge { limit_bytes: 3 }))]
+            [(4, Ok(vec!["abc".to_owned(), "d".into()])), (3, Err(BlobError::TooLarge { limit_bytes: 3 }))]
         {
             assert_eq!(all(body(&["ab", "cd"], limit_bytes), 3).await, want);
         }

@@ -20,7 +20,7 @@ use futures::{
 use soong_protocol::{ArtifactId, ArtifactScope, SessionId};
 
 use super::{BlobStore, objects::PART_BYTES, version_path};
-use crate::store::StoreError;
+use crate::store::{BlobError, StoreError};
 
 /// Number of versions that are written while others are deleted.
 const VERSION_COUNT: u64 = 40;
@@ -133,11 +133,11 @@ async fn oversized_or_failed_stream_leaves_nothing(world: TestBlobs) {
     for size in [10, LARGE_BYTES] {
         let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
         let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
-        assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
+        assert_eq!(refused, Err(BlobError::TooLarge { limit_bytes }.into()));
         world.assert_absent(&path).await;
         let broken = pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
         let failed = world.blobs.put_stream(&path, u64::MAX, broken.boxed()).await;
-        assert_eq!(failed, Err(StoreError::SourceUnreadable("the line is dead".into())));
+        assert_eq!(failed, Err(BlobError::SourceUnreadable("the line is dead".into()).into()));
         world.assert_absent(&path).await;
     }
 }
@@ -170,10 +170,10 @@ async fn file_is_copied_and_source_is_kept(world: TestBlobs) {
     assert!(std::fs::read(&source).unwrap() == body);
     let limit_bytes = body.len() as u64 - 1;
     let refused = world.blobs.put_file(&path(2, "f"), limit_bytes, &source).await;
-    assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
+    assert_eq!(refused, Err(BlobError::TooLarge { limit_bytes }.into()));
     for wrong in [world.scratch.join("there is none"), world.scratch.clone()] {
         let refused = world.blobs.put_file(&path(2, "f"), u64::MAX, &wrong).await;
-        assert!(matches!(refused, Err(StoreError::SourceUnreadable(_))), "{wrong:?}: {refused:?}");
+        assert!(matches!(refused, Err(StoreError::Blob(BlobError::SourceUnreadable(_)))), "{wrong:?}: {refused:?}");
     }
     world.assert_absent(&path(2, "f")).await;
     std::fs::remove_file(source).unwrap();
@@ -223,7 +223,7 @@ async fn many_versions_are_deleted_together(TestBlobs { blobs, .. }: TestBlobs) 
     }
     assert_eq!(blobs.get(&path(1_000, "f")).await.unwrap(), Some(sample(10)), "the others stay");
     let one_is_none = blobs.delete_all(&["/no/path".to_owned()]).await;
-    assert!(matches!(one_is_none[..], [Err(StoreError::Blob(_))]), "{one_is_none:?}");
+    assert!(matches!(one_is_none[..], [Err(StoreError::Blob(BlobError::Io(_)))]), "{one_is_none:?}");
     assert!(blobs.delete_all(&[]).await.is_empty());
 }
 

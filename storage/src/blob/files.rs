@@ -28,7 +28,7 @@ use super::{
     body::{Body, Piece, blocking},
     path_locks::PathLock,
 };
-use crate::store::StoreError;
+use crate::store::{BlobError, StoreError};
 
 /// Number of bytes written to the disk at a time.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -77,7 +77,7 @@ impl DurableFolders {
 impl Files {
     /// Opens the folder `home`; creates it if necessary.
     pub(super) fn open(home: &FilePath) -> Result<Self, StoreError> {
-        let failed = |error: io::Error| StoreError::Blob(format!("{}: {error}", home.display()));
+        let failed = |error: io::Error| BlobError::Io(format!("{}: {error}", home.display()));
         let is_new = !home.exists();
         fs::create_dir_all(home).map_err(failed)?;
         let home = fs::canonicalize(home).map_err(failed)?;
@@ -118,7 +118,7 @@ impl Files {
                         Ok(())
                     })
                     .await?;
-                    return Err(error);
+                    return Err(error.into());
                 }
             };
             let (target, is_last) = (target.clone(), piece.is_last);
@@ -200,7 +200,7 @@ struct Target {
 
 impl Target {
     fn failed(&self, error: &io::Error) -> StoreError {
-        StoreError::Blob(format!("{}: {error}", self.file.display()))
+        BlobError::Io(format!("{}: {error}", self.file.display())).into()
     }
 
     fn folder(&self) -> &FilePath {

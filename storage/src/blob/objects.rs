@@ -26,7 +26,7 @@ use super::{
     body::{Body, Piece},
     path_locks::PathLock,
 };
-use crate::store::StoreError;
+use crate::store::{BlobError, StoreError};
 
 /// Size of a part. S3 requires at least 5 MiB for all parts except the last, and allows at most 10 000 parts. Some
 /// S3-compatible services require parts of equal size.
@@ -126,7 +126,7 @@ impl Upload {
                 }
             }
         });
-        begun.await.map_err(|error| StoreError::Blob(error.to_string()))?.map_err(blob_error)
+        begun.await.map_err(|error| BlobError::Io(error.to_string()))?.map_err(blob_error)
     }
 
     async fn send(&self, first: Piece, body: &mut Body<'_>) -> Result<Vec<PartId>, StoreError> {

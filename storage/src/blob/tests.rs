@@ -181,7 +181,7 @@ async fn opening_unusable_location_fails_with_reason() {
     fs::write(&file, "").unwrap();
     for home in [file.clone(), file.join("inner")] {
         let error = BlobStore::open(&home, &BlobLocation::File, &no_environment);
-        assert!(matches!(error, Err(StoreError::Blob(_))), "{home:?}: {error:?}");
+        assert!(matches!(error, Err(StoreError::Blob(BlobError::Io(_)))), "{home:?}: {error:?}");
     }
     let bucket = Bucket { name: "b".into(), prefix: String::new() };
     for place in [BlobLocation::S3(bucket.clone()), BlobLocation::Gcs(bucket)] {

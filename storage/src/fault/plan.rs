@@ -14,7 +14,7 @@ use super::{
     FaultComponent, FaultPoint,
     rule::{FaultRuleError, Outcome, Rules},
 };
-use crate::store::StoreError;
+use crate::store::{BlobError, StoreError};
 
 /// Fault of one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct InjectedFault(pub FaultPoint);
 impl From<InjectedFault> for StoreError {
     fn from(injected: InjectedFault) -> Self {
         match injected.0.place() {
-            FaultComponent::Blob => Self::Blob(injected.to_string()),
+            FaultComponent::Blob => BlobError::Io(injected.to_string()).into(),
             FaultComponent::Writer | FaultComponent::Run | FaultComponent::Journal => Self::Io(injected.to_string()),
         }
     }

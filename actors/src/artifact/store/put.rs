@@ -8,7 +8,10 @@ use soong_protocol::{
     Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, NewVersion,
     TraceId, UpdateType, Write,
 };
-use soong_storage::{blob::version_path, store::StoreError};
+use soong_storage::{
+    blob::version_path,
+    store::{BlobError, StoreError},
+};
 use soong_tool::artifact::{Content, IfExists, Save, content::is_text};
 
 use super::{saved_event, store_error, summary};
@@ -231,7 +234,7 @@ impl ArtifactStore {
             Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
-        let source_error = |error: ErrorInfo| store_error(StoreError::SourceUnreadable(error.message));
+        let source_error = |error: ErrorInfo| store_error(BlobError::SourceUnreadable(error.message).into());
         let mut head = BytesMut::new();
         while head.len() <= MAX_IN_MEMORY_BYTES {
             match stream.next().await {

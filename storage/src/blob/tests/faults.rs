@@ -45,9 +45,9 @@ fn pieces(count: usize) -> Vec<io::Result<Bytes>> {
 
 async fn assert_refused(blobs: &BlobStore, artifact: &str) {
     let whole = blobs.put(&path(artifact, 1), Bytes::from(vec![7; 2 * MIB])).await;
-    assert!(matches!(whole, Err(StoreError::Blob(_))), "{whole:?}");
+    assert!(matches!(whole, Err(StoreError::Blob(BlobError::Io(_)))), "{whole:?}");
     let streamed = blobs.put_stream(&path(artifact, 1), u64::MAX, stream::iter(pieces(3)).boxed()).await;
-    assert!(matches!(streamed, Err(StoreError::Blob(_))), "{streamed:?}");
+    assert!(matches!(streamed, Err(StoreError::Blob(BlobError::Io(_)))), "{streamed:?}");
     assert!(streamed.unwrap_err().is_transient(), "there may be room later");
 }
 
@@ -86,7 +86,7 @@ async fn read_only_disk_can_still_be_read() {
     let before = tree(disk.path());
     assert_refused(&blobs, "a").await;
     let deleted = blobs.delete(&path("old", 1)).await;
-    assert!(matches!(deleted, Err(StoreError::Blob(_))), "{deleted:?}");
+    assert!(matches!(deleted, Err(StoreError::Blob(BlobError::Io(_)))), "{deleted:?}");
     assert_eq!(tree(disk.path()), before);
     assert_eq!(blobs.get(&path("old", 1)).await.unwrap().as_deref(), Some(&b"old"[..]));
     // An existing home can be opened, a new one cannot be created.
@@ -150,10 +150,10 @@ async fn failed_stream_leaves_no_file_or_folder() {
         let mut given = pieces(count);
         given.push(Err(io::Error::other("gone")));
         let result = blobs.put_stream(&path("a", 1), u64::MAX, stream::iter(given).boxed()).await;
-        assert_eq!(result, Err(StoreError::SourceUnreadable("gone".into())));
+        assert_eq!(result, Err(BlobError::SourceUnreadable("gone".into()).into()));
         let limit_bytes = (count * MIB) as u64;
         let result = blobs.put_stream(&path("a", 1), limit_bytes, stream::iter(pieces(count + 1)).boxed()).await;
-        assert_eq!(result, Err(StoreError::TooLarge { limit_bytes }));
+        assert_eq!(result, Err(BlobError::TooLarge { limit_bytes }.into()));
         assert!(
             tree(home.path()).iter().all(|path| EMPTY_SESSION_FOLDERS.contains(&path.as_str())),
             "{:?}",

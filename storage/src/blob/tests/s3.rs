@@ -197,6 +197,6 @@ async fn missing_bucket_is_a_typed_error() {
     let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &environment).unwrap();
     for size in [3, 2 * objects::PART_BYTES] {
         let error = blobs.put(&path("a", 1), Bytes::from(vec![7; size])).await.unwrap_err();
-        assert!(matches!(&error, StoreError::Blob(text) if !text.contains("a-secret")), "{error}");
+        assert!(matches!(&error, StoreError::Blob(BlobError::Io(text)) if !text.contains("a-secret")), "{error}");
     }
 }

@@ -11,9 +11,8 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
-    Message, NewTrace, Role, Run, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId,
-    TraceWrite, Write,
+    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind, Message,
+    NewTrace, Role, Run, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId, TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
 
