@@ -22,7 +22,7 @@ pub(crate) use mcp::Mcp;
 pub(crate) use memory::{Experiences, Skills};
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
-pub(crate) use run::{Chat, Demo, Run, Setting};
+pub(crate) use run::{Chat, ConversationArgs, Demo, Run, Setting};
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, ValueEnum};
-use soong::protocol::{RunMode, Usd};
+use soong::protocol::{Budget, RunMode, Usd};
 
 use super::{duration, number_parser, short_duration};
 
@@ -39,7 +39,6 @@ pub(crate) struct Demo {
 
 /// Options of `run`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
 #[command(after_help = "\
 The model is set in config.toml, or by OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model offline`
 needs neither. Progress goes to standard error, the answer to standard output. The first Ctrl-C
@@ -78,57 +77,28 @@ pub(crate) struct Run {
     /// Mode of the run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Session to continue; an unknown id starts a new session with that id
-    #[arg(long, value_name = "ID", value_parser = session_id)]
-    pub(crate) session: Option<String>,
-    /// Continue the last session of this project folder
-    #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
-    pub(crate) resume: bool,
-    /// Main trace to continue; without a prompt, resume it where it stopped, for example after a failure
-    #[arg(long, value_name = "ID", conflicts_with = "session")]
-    pub(crate) trace: Option<String>,
-    /// Continue after this message; without a prompt, the model answers it again
-    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
-    pub(crate) after: Option<u64>,
+    #[command(flatten)]
+    pub(crate) conversation: ConversationArgs,
     /// File to store as an artifact before the run, for agents to read; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
     /// Start the run in the background and return once it is accepted
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Project folder (for a file, its folder); a continued session keeps its project [default: .]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) path: Option<PathBuf>,
-    /// Allow $HOME, or a folder above it, as the project of a new session
-    #[arg(long)]
-    pub(crate) here: bool,
-    /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
-    #[arg(long, value_name = "P")]
-    pub(crate) agent_type: Option<String>,
-    /// Profile from `soong models list`, a model name for the default service, or `offline`
-    #[arg(long, value_name = "PROFILE")]
-    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
     /// Maximum turns, without sub-agents [default: the preset's, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,
-    /// Allow tool calls without asking: TOOL, write:DIR, webfetch:HOST, bash:PROGRAM
-    #[arg(long, value_name = "TOOL[:SCOPE]")]
-    pub(crate) allow: Vec<String>,
-    /// Deny tool calls, even if another rule allows them: TOOL, write:DIR, `bash(git push *)`
-    #[arg(long, value_name = "TOOL[:SCOPE]")]
-    pub(crate) deny: Vec<String>,
-    /// Exit with code 4 if a tool call was denied, even if the run succeeded
-    #[arg(long, conflicts_with = "detach")]
-    pub(crate) fail_on_denied: bool,
+    #[command(flatten)]
+    pub(crate) permissions: PermissionArgs,
     /// Set a setting of the session back to the configuration; can be given several times
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
-    /// Maximum tokens of the run and its sub-agents [default: the session's, else budget.tokens]
-    #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
-    pub(crate) budget_tokens: Option<u64>,
-    /// Maximum cost in USD, such as 0.50; requires prices [default: the session's, else budget.usd]
-    #[arg(long, value_name = "X")]
-    pub(crate) budget_usd: Option<Usd>,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// File with a JSON schema; the run fails if its answer is not JSON that matches it
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
@@ -162,21 +132,85 @@ pub(crate) struct Chat {
     /// Mode of each run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
+    #[command(flatten)]
+    pub(crate) project: ProjectArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// Set a setting of the session back to the configuration; can be given several times
+    #[arg(long, value_name = "SETTING", value_enum)]
+    pub(crate) reset: Vec<Setting>,
+}
+
+/// Options of `run` that select the conversation to continue.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
+pub(crate) struct ConversationArgs {
+    /// Session to continue; an unknown id starts a new session with that id
+    #[arg(long, value_name = "ID", value_parser = session_id)]
+    pub(crate) session: Option<String>,
+    /// Continue the last session of this project folder
+    #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
+    pub(crate) resume: bool,
+    /// Main trace to continue; without a prompt, resume it where it stopped, for example after a failure
+    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    pub(crate) trace: Option<String>,
+    /// Continue after this message; without a prompt, the model answers it again
+    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
+    pub(crate) after: Option<u64>,
+}
+
+/// Options of the project folder.
+#[derive(Debug, Args)]
+pub(crate) struct ProjectArgs {
     /// Project folder (for a file, its folder); a continued session keeps its project [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
     /// Allow $HOME, or a folder above it, as the project of a new session
     #[arg(long)]
     pub(crate) here: bool,
+}
+
+/// Options of the agent that executes runs.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
     /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
     /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// Set a setting of the session back to the configuration; can be given several times
-    #[arg(long, value_name = "SETTING", value_enum)]
-    pub(crate) reset: Vec<Setting>,
+}
+
+/// Options of the permissions of a run.
+#[derive(Debug, Args)]
+pub(crate) struct PermissionArgs {
+    /// Allow tool calls without asking: TOOL, write:DIR, webfetch:HOST, bash:PROGRAM
+    #[arg(long, value_name = "TOOL[:SCOPE]")]
+    pub(crate) allow: Vec<String>,
+    /// Deny tool calls, even if another rule allows them: TOOL, write:DIR, `bash(git push *)`
+    #[arg(long, value_name = "TOOL[:SCOPE]")]
+    pub(crate) deny: Vec<String>,
+    /// Exit with code 4 if a tool call was denied, even if the run succeeded
+    #[arg(long, conflicts_with = "detach")]
+    pub(crate) fail_on_denied: bool,
+}
+
+/// Options of the budget of a run.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetArgs {
+    /// Maximum tokens of the run and its sub-agents [default: the session's, else budget.tokens]
+    #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
+    pub(crate) budget_tokens: Option<u64>,
+    /// Maximum cost in USD, such as 0.50; requires prices [default: the session's, else budget.usd]
+    #[arg(long, value_name = "X")]
+    pub(crate) budget_usd: Option<Usd>,
+}
+
+impl BudgetArgs {
+    /// Returns the limits that are set.
+    pub(crate) fn limits(&self) -> Budget {
+        Budget { tokens: self.budget_tokens, usd: self.budget_usd, ..Budget::default() }
+    }
 }
 
 /// Setting that a run inherits from the last run of its session.

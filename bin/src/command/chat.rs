@@ -88,12 +88,12 @@ impl ChatInput {
 pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let project = project(context, options.path.as_deref())?;
+    let project = project(context, options.project.path.as_deref())?;
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         let session = (options.session.as_deref(), None, options.resume);
         let kept = || last_model(&home, session, project.as_deref());
-        let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-        let model = options.model.clone().or_else(|| if is_reset { None } else { kept() });
+        let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let model = options.agent.model.clone().or_else(|| if is_reset { None } else { kept() });
         settings.check_model(model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
@@ -109,10 +109,10 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
             let mut next = StartBody {
                 session_id,
                 mode: options.mode.map(|mode| Some(mode.into())),
-                model: options.model.map(Some),
-                agent_type: options.agent_type.map(Some),
+                model: options.agent.model.map(Some),
+                agent_type: options.agent.agent_type.map(Some),
                 project_dir: project,
-                allow_home_project: options.here,
+                allow_home_project: options.project.here,
                 unattended: context.global.json || !prompts::is_interactive(),
                 ..StartBody::default()
             };

@@ -9,7 +9,7 @@ use serde_json::Value;
 use soong::protocol::api::{Accepted, SettingUpdate, StartBody};
 use soong::{
     ErrorCode,
-    protocol::{Budget, Session, TraceStatus},
+    protocol::{Session, TraceStatus},
 };
 use soong_client::{Client, Discovery};
 
@@ -35,22 +35,23 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
-    let project = project(context, options.path.as_deref())?;
-    let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
+    let cli::ConversationArgs { session, trace, resume, after } = &options.conversation;
+    let prompt = prompt(options.prompt.as_deref(), trace.is_some() || after.is_some())?;
+    let project = project(context, options.project.path.as_deref())?;
+    let budget = options.budget.limits();
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
         let advice = "Either set new limits, or reset the budget.";
         return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
     }
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
-        let resumed_trace = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
-        let session = (options.session.as_deref(), options.trace.as_deref(), options.resume);
+        let resumed_trace = trace.as_deref().filter(|_| prompt.is_none() && after.is_none());
+        let session = (session.as_deref(), trace.as_deref(), *resume);
         let last_model = || last_model(&home, session, project.as_deref());
-        let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-        let model = options.model.clone().or_else(|| if is_reset { None } else { last_model() });
+        let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let model = options.agent.model.clone().or_else(|| if is_reset { None } else { last_model() });
         check_credentials(context, &settings, &home, model.as_deref(), resumed_trace)?;
     }
-    let fails_on_denied = options.fail_on_denied;
+    let fails_on_denied = options.permissions.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     let input = RunInput { options, prompt, output_schema: schema, project };
@@ -174,15 +175,15 @@ struct RunInput {
 /// Builds the request body of the run.
 async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Result<StartBody, Failure> {
     let RunInput { options, prompt, output_schema: expected_output_schema, project } = input;
-    let session_id = match (options.session, options.trace) {
+    let budget = options.budget.limits();
+    let session_id = match (options.conversation.session, options.conversation.trace) {
         (Some(session), _) => Some(session),
         (None, Some(trace)) => {
             let session = session_of(client, &trace).await?;
-            let is_set = options.model.is_some()
+            let is_set = options.agent.model.is_some()
                 || options.max_iterations.is_some()
                 || options.timeout.is_some()
-                || options.budget_tokens.is_some()
-                || options.budget_usd.is_some()
+                || !budget.is_unlimited()
                 || expected_output_schema.is_some();
             if prompt.is_none() && is_set && session.live_runs > 0 {
                 print::error_line(
@@ -191,27 +192,26 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
             }
             Some(session.session_id.to_string())
         }
-        (None, None) if options.resume => {
+        (None, None) if options.conversation.resume => {
             Some(fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
         }
         (None, None) => None,
     };
-    let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
     let mut body = StartBody {
         prompt,
         mode: options.mode.map(|mode| Some(mode.into())),
         session_id,
-        agent_type: options.agent_type.map(Some),
-        model: options.model.map(Some),
+        agent_type: options.agent.agent_type.map(Some),
+        model: options.agent.model.map(Some),
         max_iterations: options.max_iterations.map(Some),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),
         expected_output_schema,
         project_dir: project,
-        allow_home_project: options.here,
-        after_sequence: options.after,
-        allow: options.allow,
-        deny: options.deny,
+        allow_home_project: options.project.here,
+        after_sequence: options.conversation.after,
+        allow: options.permissions.allow,
+        deny: options.permissions.deny,
         unattended: !options.detach && (is_json || !prompts::is_interactive()),
         ..StartBody::default()
     };
