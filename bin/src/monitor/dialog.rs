@@ -7,7 +7,7 @@ use soong::protocol::{Decision, Permission, Timestamp, TraceId};
 
 use super::{
     command::Command,
-    keys::{KeyAction, RowMove, action},
+    keys::{KeyAction, Navigation, RowMove, action, row_move},
     prompt::{Prompt, PromptResult},
 };
 use crate::prompts::UserRequest;
@@ -54,11 +54,11 @@ impl Dialog {
     pub(crate) fn key(&mut self, key: KeyEvent, asks: &[UserRequest], now: Timestamp) -> DialogResult {
         match self {
             Self::None => DialogResult::Close,
-            Self::Help(at) => match action(key) {
-                Some(KeyAction::Move(RowMove::Up)) => scroll(at, at.saturating_sub(1)),
-                Some(KeyAction::Move(RowMove::Down)) => scroll(at, *at + 1),
-                Some(KeyAction::Move(RowMove::PageUp)) => scroll(at, at.saturating_sub(10)),
-                Some(KeyAction::Move(RowMove::PageDown)) => scroll(at, *at + 10),
+            Self::Help(at) => match row_move(key) {
+                Some(RowMove::Up) => scroll(at, at.saturating_sub(1)),
+                Some(RowMove::Down) => scroll(at, *at + 1),
+                Some(RowMove::PageUp) => scroll(at, at.saturating_sub(10)),
+                Some(RowMove::PageDown) => scroll(at, *at + 10),
                 _ => DialogResult::Close,
             },
             Self::Confirm { deed, .. } => match key.code {
@@ -96,9 +96,9 @@ impl Dialog {
                     // The key was pressed before the request could be read.
                     return DialogResult::StayOpen;
                 }
-                match action(key) {
-                    Some(KeyAction::Move(RowMove::PageDown)) if typed.is_none() => scroll(from, *from + 5),
-                    Some(KeyAction::Move(RowMove::PageUp)) if typed.is_none() => scroll(from, from.saturating_sub(5)),
+                match row_move(key) {
+                    Some(RowMove::PageDown) if typed.is_none() => scroll(from, *from + 5),
+                    Some(RowMove::PageUp) if typed.is_none() => scroll(from, from.saturating_sub(5)),
                     _ => answer(key, asks, at, *is_read, typed),
                 }
             }
@@ -167,9 +167,11 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
             *typed = Some(Prompt::default());
         }
         _ => match action(key) {
-            Some(KeyAction::Move(RowMove::Up)) => return to(at.saturating_sub(1)),
-            Some(KeyAction::Move(RowMove::Down)) => return to(at + 1),
-            Some(KeyAction::Close | KeyAction::Quit | KeyAction::Interrupt | KeyAction::Answer) => {
+            Some(KeyAction::Navigate(Navigation::Move(RowMove::Up))) => return to(at.saturating_sub(1)),
+            Some(KeyAction::Navigate(Navigation::Move(RowMove::Down))) => return to(at + 1),
+            Some(
+                KeyAction::Navigate(Navigation::Close) | KeyAction::Quit | KeyAction::Interrupt | KeyAction::Answer,
+            ) => {
                 return DialogResult::Close;
             }
             _ => {}

@@ -7,6 +7,23 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// Action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyAction {
+    Navigate(Navigation),
+    Filter,
+    NextUrgent,
+    Cancel,
+    Answer,
+    Export,
+    Kill,
+    Help,
+    Quit,
+    Redraw,
+    Suspend,
+    Interrupt,
+}
+
+/// A change of what the tree and the pane show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Navigation {
     Move(RowMove),
     /// Unfold the row, or move to its first child.
     In,
@@ -19,21 +36,10 @@ pub(crate) enum KeyAction {
     NextPane,
     FoldAll,
     Sort,
-    Filter,
     OnlyUrgent,
-    NextUrgent,
     Arrange,
     Ended,
     Follow,
-    Cancel,
-    Answer,
-    Export,
-    Kill,
-    Help,
-    Quit,
-    Redraw,
-    Suspend,
-    Interrupt,
 }
 
 /// A movement through rows.
@@ -59,32 +65,46 @@ const fn bind(keys: &'static [KeyCode], action: KeyAction, shown: &'static str, 
     Binding { keys, action, shown, help }
 }
 
+const fn navigate(
+    keys: &'static [KeyCode],
+    navigation: Navigation,
+    shown: &'static str,
+    help: &'static str,
+) -> Binding {
+    bind(keys, KeyAction::Navigate(navigation), shown, help)
+}
+
 use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
 /// All key bindings. A binding without help is described together with the previous one.
 const BINDINGS: &[Binding] = &[
-    bind(&[Up, Char('k')], KeyAction::Move(RowMove::Up), "Up Down", "previous or next row (k, j)"),
-    bind(&[Down, Char('j')], KeyAction::Move(RowMove::Down), "", ""),
-    bind(&[PageUp], KeyAction::Move(RowMove::PageUp), "PgUp PgDn", "a page up or down"),
-    bind(&[PageDown], KeyAction::Move(RowMove::PageDown), "", ""),
-    bind(&[Home, Char('g')], KeyAction::Move(RowMove::First), "Home End", "first or last row (g, G)"),
-    bind(&[End, Char('G')], KeyAction::Move(RowMove::Last), "", ""),
-    bind(&[Left, Char('h')], KeyAction::Out, "Left Right", "fold or unfold; in a pane: previous or next pane (h, l)"),
-    bind(&[Right, Char('l')], KeyAction::In, "", ""),
-    bind(&[Char('z')], KeyAction::FoldAll, "z", "fold or unfold all"),
-    bind(&[Enter], KeyAction::Open, "Enter", "open the pane; there: preview an artifact, or toggle details"),
-    bind(&[Esc], KeyAction::Close, "Esc", "back to the tree, or remove the filter"),
-    bind(&[Tab], KeyAction::Switch, "Tab", "switch between tree and pane"),
-    bind(&[BackTab], KeyAction::NextPane, "Shift-Tab", "next pane"),
+    navigate(&[Up, Char('k')], Navigation::Move(RowMove::Up), "Up Down", "previous or next row (k, j)"),
+    navigate(&[Down, Char('j')], Navigation::Move(RowMove::Down), "", ""),
+    navigate(&[PageUp], Navigation::Move(RowMove::PageUp), "PgUp PgDn", "a page up or down"),
+    navigate(&[PageDown], Navigation::Move(RowMove::PageDown), "", ""),
+    navigate(&[Home, Char('g')], Navigation::Move(RowMove::First), "Home End", "first or last row (g, G)"),
+    navigate(&[End, Char('G')], Navigation::Move(RowMove::Last), "", ""),
+    navigate(
+        &[Left, Char('h')],
+        Navigation::Out,
+        "Left Right",
+        "fold or unfold; in a pane: previous or next pane (h, l)",
+    ),
+    navigate(&[Right, Char('l')], Navigation::In, "", ""),
+    navigate(&[Char('z')], Navigation::FoldAll, "z", "fold or unfold all"),
+    navigate(&[Enter], Navigation::Open, "Enter", "open the pane; there: preview an artifact, or toggle details"),
+    navigate(&[Esc], Navigation::Close, "Esc", "back to the tree, or remove the filter"),
+    navigate(&[Tab], Navigation::Switch, "Tab", "switch between tree and pane"),
+    navigate(&[BackTab], Navigation::NextPane, "Shift-Tab", "next pane"),
     // Digits are handled in `action`.
-    bind(&[], KeyAction::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
+    navigate(&[], Navigation::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
     bind(&[Char('n')], KeyAction::NextUrgent, "n", "next alert: stuck, asking, failed, restarted"),
-    bind(&[Char('!')], KeyAction::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
+    navigate(&[Char('!')], Navigation::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
     bind(&[Char('/')], KeyAction::Filter, "/", "filter by text: id, task, state, error"),
-    bind(&[Char('s')], KeyAction::Sort, "s", "change the sort order: start, urgency, tokens, cost, ..."),
-    bind(&[Char('t')], KeyAction::Arrange, "t", "group by parent run or by supervisor"),
-    bind(&[Char('e')], KeyAction::Ended, "e", "show or hide ended runs"),
-    bind(&[Char('f')], KeyAction::Follow, "f", "follow the latest activity; in a pane: stay at the end"),
+    navigate(&[Char('s')], Navigation::Sort, "s", "change the sort order: start, urgency, tokens, cost, ..."),
+    navigate(&[Char('t')], Navigation::Arrange, "t", "group by parent run or by supervisor"),
+    navigate(&[Char('e')], Navigation::Ended, "e", "show or hide ended runs"),
+    navigate(&[Char('f')], Navigation::Follow, "f", "follow the latest activity; in a pane: stay at the end"),
     bind(&[Char('a')], KeyAction::Answer, "a", "answer pending permissions and questions"),
     bind(&[Char('c')], KeyAction::Cancel, "c", "cancel a run with its sub-agents, or all runs of a session"),
     bind(&[Char('x')], KeyAction::Export, "x", "export a run's trace with its sub-agents to a folder"),
@@ -103,8 +123,8 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
             Char('c') => Some(KeyAction::Interrupt),
             Char('l') => Some(KeyAction::Redraw),
             Char('z') => Some(KeyAction::Suspend),
-            Char('d') => Some(KeyAction::Move(RowMove::PageDown)),
-            Char('u') => Some(KeyAction::Move(RowMove::PageUp)),
+            Char('d') => Some(KeyAction::Navigate(Navigation::Move(RowMove::PageDown))),
+            Char('u') => Some(KeyAction::Navigate(Navigation::Move(RowMove::PageUp))),
             _ => None,
         };
     }
@@ -112,9 +132,17 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
         return None;
     }
     if let Char(digit @ '1'..='7') = key.code {
-        return Some(KeyAction::Pane(digit as usize - '1' as usize));
+        return Some(KeyAction::Navigate(Navigation::Pane(digit as usize - '1' as usize)));
     }
     BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
+}
+
+/// Returns the movement of a key; `None` if the key has another action or none.
+pub(crate) fn row_move(key: KeyEvent) -> Option<RowMove> {
+    match action(key) {
+        Some(KeyAction::Navigate(Navigation::Move(step))) => Some(step),
+        _ => None,
+    }
 }
 
 /// Returns the lines of the help: keys and descriptions.
@@ -140,7 +168,7 @@ mod tests {
             (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
-            (Char('7'), KeyModifiers::NONE, Some(KeyAction::Pane(6))),
+            (Char('7'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(6)))),
             (Char('8'), KeyModifiers::NONE, None),
         ] {
             assert_eq!(of(code, modifiers), want, "{code:?} {modifiers:?}");

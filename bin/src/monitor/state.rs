@@ -19,7 +19,7 @@ use super::{
     detail::{Detail, ReadContent, ReadRequest},
     dialog::{Dialog, DialogResult},
     finished_runs::FinishedRuns,
-    keys::{KeyAction, action},
+    keys::{KeyAction, Navigation, action},
     list::RowList,
     pane::Pane,
     pending_requests::PendingRequests,
@@ -254,8 +254,8 @@ impl Monitor {
             KeyAction::Kill => self.kill(now),
             KeyAction::Export => self.export(now),
             KeyAction::NextUrgent => self.select_next_alert(now),
-            action => {
-                self.navigate(action);
+            KeyAction::Navigate(navigation) => {
+                self.navigate(navigation);
                 None
             }
         }
@@ -303,42 +303,43 @@ impl Monitor {
     }
 
     /// Moves the selection or changes the view.
-    fn navigate(&mut self, action: KeyAction) {
+    fn navigate(&mut self, navigation: Navigation) {
         self.has_selected = true;
         let forest = &self.actors;
-        match action {
-            KeyAction::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
-            KeyAction::Move(step) => self.list.step(step, self.visible_rows.0),
-            KeyAction::In if self.detail.has_focus => self.detail.switch_pane(1),
-            KeyAction::Out if self.detail.has_focus => self.detail.switch_pane(-1),
-            KeyAction::In => self.list.unfold_or_descend(forest),
-            KeyAction::Out => self.list.fold_or_ascend(forest),
-            KeyAction::FoldAll => self.list.fold_all(forest),
-            KeyAction::Open if self.detail.has_focus => self.detail.open_preview(),
-            KeyAction::Open => self.detail.has_focus = true,
-            KeyAction::Close if self.detail.close_preview() => {}
-            KeyAction::Close if self.detail.has_focus => self.detail.has_focus = false,
-            KeyAction::Close => self.list.change(forest, |view| {
+        match navigation {
+            Navigation::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
+            Navigation::Move(step) => self.list.step(step, self.visible_rows.0),
+            Navigation::In if self.detail.has_focus => self.detail.switch_pane(1),
+            Navigation::Out if self.detail.has_focus => self.detail.switch_pane(-1),
+            Navigation::In => self.list.unfold_or_descend(forest),
+            Navigation::Out => self.list.fold_or_ascend(forest),
+            Navigation::FoldAll => self.list.fold_all(forest),
+            Navigation::Open if self.detail.has_focus => self.detail.open_preview(),
+            Navigation::Open => self.detail.has_focus = true,
+            Navigation::Close if self.detail.close_preview() => {}
+            Navigation::Close if self.detail.has_focus => self.detail.has_focus = false,
+            Navigation::Close => self.list.change(forest, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
-            KeyAction::Switch => self.detail.has_focus = !self.detail.has_focus,
-            KeyAction::Pane(at) => {
+            Navigation::Switch => self.detail.has_focus = !self.detail.has_focus,
+            Navigation::Pane(at) => {
                 self.detail.show(Pane::ALL[at]);
                 // If there is room for only one of tree and pane, the pane is shown.
                 self.detail.has_focus |= self.visible_rows.1 == 0;
             }
-            KeyAction::NextPane => self.detail.switch_pane(1),
-            KeyAction::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
-            KeyAction::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
-            KeyAction::Arrange => self.list.change(forest, |view| view.group_by_supervisor = !view.group_by_supervisor),
-            KeyAction::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
-            KeyAction::Follow if self.detail.has_focus => self.detail.at_end = !self.detail.at_end,
-            KeyAction::Follow => {
+            Navigation::NextPane => self.detail.switch_pane(1),
+            Navigation::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
+            Navigation::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
+            Navigation::Arrange => {
+                self.list.change(forest, |view| view.group_by_supervisor = !view.group_by_supervisor)
+            }
+            Navigation::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
+            Navigation::Follow if self.detail.has_focus => self.detail.at_end = !self.detail.at_end,
+            Navigation::Follow => {
                 self.list.follows = !self.list.follows;
                 self.list.change(forest, |_| {});
             }
-            _ => {}
         }
     }
 
