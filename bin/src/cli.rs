@@ -187,6 +187,28 @@ pub(crate) enum Command {
     Chat(Chat),
     /// Serve the home over HTTP: REST, event streams, WebSockets
     Serve(Serve),
+    #[command(flatten)]
+    Records(RecordCommand),
+    /// Copy the home to a folder, also while runs are active
+    Backup(Backup),
+    /// Print the actors of the home once: sessions, runs and sub-agents of all terminals
+    #[command(after_help = TREE)]
+    Tree,
+    /// Show the actors of the home live, with keys to cancel, answer and export
+    #[command(after_help = MONITOR)]
+    Monitor,
+    /// Own the home while runs are active in it
+    #[command(hide = true)]
+    Host,
+    #[command(flatten)]
+    Setup(SetupCommand),
+    #[command(flatten)]
+    Catalog(CatalogCommand),
+}
+
+/// Commands on the records of a home.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecordCommand {
     /// List, show, fork, switch or delete sessions
     #[command(subcommand)]
     Sessions(Sessions),
@@ -207,17 +229,11 @@ pub(crate) enum Command {
     Permissions(Permissions),
     /// Show the tokens, calls and cost of past runs
     Usage(Usage),
-    /// Copy the home to a folder, also while runs are active
-    Backup(Backup),
-    /// Print the actors of the home once: sessions, runs and sub-agents of all terminals
-    #[command(after_help = TREE)]
-    Tree,
-    /// Show the actors of the home live, with keys to cancel, answer and export
-    #[command(after_help = MONITOR)]
-    Monitor,
-    /// Own the home while runs are active in it
-    #[command(hide = true)]
-    Host,
+}
+
+/// Commands that set up the program and explain it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SetupCommand {
     /// Write a config.toml with every setting, its default and its meaning
     Init(Init),
     /// Check everything that a run needs, and suggest fixes
@@ -228,6 +244,11 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write man pages to a folder
     Man(Man),
+}
+
+/// Commands that show the configuration and what agents can use.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CatalogCommand {
     /// Show the configuration
     #[command(subcommand)]
     Config(Config),
@@ -273,19 +294,11 @@ impl Cli {
 impl Command {
     /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
     pub(crate) fn uses_owner(&self) -> bool {
-        matches!(
-            self,
-            Self::Run(_)
-                | Self::Chat(_)
-                | Self::Sessions(_)
-                | Self::Traces(_)
-                | Self::Artifacts(_)
-                | Self::Questions(_)
-                | Self::Permissions(_)
-                | Self::Usage(_)
-                | Self::Tree
-                | Self::Monitor
-        )
+        match self {
+            Self::Run(_) | Self::Chat(_) | Self::Tree | Self::Monitor => true,
+            Self::Records(command) => !matches!(command, RecordCommand::Tasks(_)),
+            Self::Demo(_) | Self::Serve(_) | Self::Backup(_) | Self::Host | Self::Setup(_) | Self::Catalog(_) => false,
+        }
     }
 }
 

@@ -35,7 +35,8 @@ use soong::{Environment, protocol::Decision};
 use soong_client::Remote;
 
 use crate::{
-    cli::{self, Cli, Command},
+    cli::{self, CatalogCommand, Cli, Command, RecordCommand, SetupCommand},
+    client::Remote,
     config,
     context::Context,
     exit::{Exit, Failure},
@@ -57,50 +58,64 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Chat(options) => block_on_multi_thread(chat::chat(&context, options)),
         Command::Serve(options) => block_on_multi_thread(serve::serve(&context, &options)),
         Command::Host => block_on_multi_thread(host::host(&context)),
-        Command::Init(options) => init::init(&context, &options),
-        Command::Doctor(options) => doctor::doctor(&context, &options),
-        Command::Guide(options) => guide::guide(&options, terminal),
-        Command::Sessions(options) => block_on_current_thread(sessions::sessions(context.for_reading()?, &options)),
-        Command::Artifacts(options) if options.writes() => {
-            block_on_multi_thread(artifacts::write_command(&context, &options))
-        }
-        Command::Artifacts(options) => {
-            block_on_current_thread(artifacts::read_command(context.for_reading()?, &options))
-        }
-        Command::Tasks(options) => block_on_current_thread(tasks::tasks(context.for_reading()?, &options)),
-        Command::Permissions(cli::Permissions::List { all }) => {
-            block_on_current_thread(permissions::list(context.for_reading()?, all))
-        }
-        Command::Permissions(cli::Permissions::Allow { id, session }) => {
-            let decision = if session { Decision::AllowForSession } else { Decision::AllowOnce };
-            block_on_current_thread(permissions::decide(context.for_reading()?, &id, decision, None))
-        }
-        Command::Permissions(cli::Permissions::Deny { id, reason }) => {
-            block_on_current_thread(permissions::decide(context.for_reading()?, &id, Decision::Deny, reason))
-        }
-        Command::Questions(cli::Questions::List { all }) => {
-            block_on_current_thread(questions::list(context.for_reading()?, all))
-        }
-        Command::Questions(cli::Questions::Answer { id, text }) => {
-            block_on_current_thread(questions::answer(context.for_reading()?, &id, &text))
-        }
-        Command::Traces(cli::Traces::Reflect { id, focus }) => {
-            block_on_multi_thread(traces::reflect(&context, &id, focus.as_deref()))
-        }
-        Command::Traces(options) => block_on_current_thread(traces::traces(context.for_reading()?, &options)),
-        Command::Usage(options) => block_on_current_thread(usage::usage(context.for_reading()?, &options)),
+        Command::Records(command) => run_record_command(&context, command),
         Command::Backup(options) => block_on_current_thread(backup::backup(context.for_reading()?, &options)),
         Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
         Command::Monitor => block_on_current_thread(monitor::monitor(&context)),
-        Command::Completions(options) => completions::completions(&options),
-        Command::Man(options) => completions::man(&options),
-        Command::Config(options) => settings::settings(&context, &options),
-        Command::Presets(options) => presets::presets(&context, &options),
-        Command::Skills(options) => skills::skills(&context, &options),
-        Command::Experiences(options) => experiences::experiences(&context, &options),
-        Command::Tools(options) => tools::tools(&context, &options),
-        Command::Models(options) => models::models(&context, &options),
-        Command::Mcp(options) => mcp::mcp(&context, &options),
+        Command::Setup(SetupCommand::Init(options)) => init::init(&context, &options),
+        Command::Setup(SetupCommand::Doctor(options)) => doctor::doctor(&context, &options),
+        Command::Setup(SetupCommand::Guide(options)) => guide::guide(&options, terminal),
+        Command::Setup(SetupCommand::Completions(options)) => completions::completions(&options),
+        Command::Setup(SetupCommand::Man(options)) => completions::man(&options),
+        Command::Catalog(command) => run_catalog_command(&context, &command),
+    }
+}
+
+fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<Exit, Failure> {
+    match command {
+        RecordCommand::Sessions(options) => {
+            block_on_current_thread(sessions::sessions(context.for_reading()?, &options))
+        }
+        RecordCommand::Artifacts(options) if options.writes() => {
+            block_on_multi_thread(artifacts::write_command(context, &options))
+        }
+        RecordCommand::Artifacts(options) => {
+            block_on_current_thread(artifacts::read_command(context.for_reading()?, &options))
+        }
+        RecordCommand::Tasks(options) => block_on_current_thread(tasks::tasks(context.for_reading()?, &options)),
+        RecordCommand::Permissions(cli::Permissions::List { all }) => {
+            block_on_current_thread(permissions::list(context.for_reading()?, all))
+        }
+        RecordCommand::Permissions(cli::Permissions::Allow { id, session }) => {
+            let decision = if session { Decision::AllowForSession } else { Decision::AllowOnce };
+            block_on_current_thread(permissions::decide(context.for_reading()?, &id, decision, None))
+        }
+        RecordCommand::Permissions(cli::Permissions::Deny { id, reason }) => {
+            block_on_current_thread(permissions::decide(context.for_reading()?, &id, Decision::Deny, reason))
+        }
+        RecordCommand::Questions(cli::Questions::List { all }) => {
+            block_on_current_thread(questions::list(context.for_reading()?, all))
+        }
+        RecordCommand::Questions(cli::Questions::Answer { id, text }) => {
+            block_on_current_thread(questions::answer(context.for_reading()?, &id, &text))
+        }
+        RecordCommand::Traces(cli::Traces::Reflect { id, focus }) => {
+            block_on_multi_thread(traces::reflect(context, &id, focus.as_deref()))
+        }
+        RecordCommand::Traces(options) => block_on_current_thread(traces::traces(context.for_reading()?, &options)),
+        RecordCommand::Usage(options) => block_on_current_thread(usage::usage(context.for_reading()?, &options)),
+    }
+}
+
+fn run_catalog_command(context: &Context<'_>, command: &CatalogCommand) -> Result<Exit, Failure> {
+    match command {
+        CatalogCommand::Config(options) => settings::settings(context, options),
+        CatalogCommand::Presets(options) => presets::presets(context, options),
+        CatalogCommand::Skills(options) => skills::skills(context, options),
+        CatalogCommand::Experiences(options) => experiences::experiences(context, options),
+        CatalogCommand::Tools(options) => tools::tools(context, options),
+        CatalogCommand::Models(options) => models::models(context, options),
+        CatalogCommand::Mcp(options) => mcp::mcp(context, options),
     }
 }
 
