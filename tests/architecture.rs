@@ -22,14 +22,14 @@ const CRATES: [(&str, &str, &[&str]); 13] = [
     ("actors/sandbox", "soong-sandbox", &[]),
     ("actors/text", "soong-text", &["soong-protocol"]),
     ("actors/match", "soong-match", &["soong-protocol"]),
-    ("actors/docx", "soong-docx", &["soong-protocol"]),
     ("actors/model", "soong-model", &["soong-protocol", "soong-text"]),
     ("actors/tool", "soong-tool", &["soong-protocol", "soong-text", "soong-model", "soong-sandbox"]),
     ("actors/web", "soong-web", &["soong-protocol", "soong-text", "soong-tool"]),
     // Its examples use the library with the feature `testing`.
     ("actors", "soong", LIBRARY),
     ("bin/client", "soong-client", &["soong-protocol"]),
-    ("bin/server", "soong-server", &["soong", "soong-client"]),
+    ("bin/docx", "soong-docx", &["soong-protocol"]),
+    ("bin/server", "soong-server", &["soong", "soong-client", "soong-docx"]),
     ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-client", "soong-server"]),
 ];
 
@@ -40,7 +40,6 @@ const LIBRARY: &[&str] = &[
     "soong-sandbox",
     "soong-text",
     "soong-match",
-    "soong-docx",
     "soong-model",
     "soong-tool",
     "soong-web",

@@ -20,8 +20,6 @@ mod working_set;
 
 pub use reader::ArtifactReader;
 pub(crate) use service::ArtifactHandle;
-#[cfg(feature = "docx")]
-pub use soong_docx::docx;
 pub use soong_protocol::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub(crate) use store::ArtifactStore;
 pub(crate) use store::copy::registration_writes;

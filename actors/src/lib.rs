@@ -28,7 +28,6 @@
 //! | `tokenizer` | yes | exact token counts for models of OpenAI: 4 MB of vocabulary |
 //! | `web-tools` | | the tools `webfetch` and `web_search` |
 //! | `mcp` | | tools of MCP servers |
-//! | `docx` | | export of Markdown as `.docx` |
 //! | `s3`, `gcs` | | artifacts in a bucket |
 //! | `openapi` | | `utoipa` schemas of the types that clients see |
 //! | `testing` | | a scripted model: `soong::testing` |

@@ -114,7 +114,7 @@ impl ArtifactSource {
         match &self.transport {
             Transport::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
             Transport::Disk(reader, place) => {
-                let bytes = Bytes::from(reader.export_docx(place, name).await?);
+                let bytes = Bytes::from(soong_server::http::docx(reader.last_version(place, name).await?).await?);
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
                 Ok(Download { content_type: String::new(), body })
             }

@@ -36,7 +36,6 @@ use soong_client::Remote;
 
 use crate::{
     cli::{self, CatalogCommand, Cli, Command, RecordCommand, SetupCommand},
-    client::Remote,
     config,
     context::Context,
     exit::{Exit, Failure},

@@ -18,8 +18,7 @@ use super::root;
 const MAX_DEPTH: usize = 8;
 
 /// Crates of the workspace whose items the library re-exports as its own: name and folder.
-const PARTS: [(&str, &str); 6] = [
-    ("soong_docx", "actors/docx"),
+const PARTS: [(&str, &str); 5] = [
     ("soong_match", "actors/match"),
     ("soong_model", "actors/model"),
     ("soong_text", "actors/text"),

@@ -58,7 +58,7 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
         let edited = runtime.artifacts().edit(&bob, &key, "ann", "bob").await.unwrap_err().code;
         assert!(matches!(edited, ErrorCode::ArtifactNotFound | ErrorCode::ValidationError), "{key}: {edited}");
         assert_eq!(runtime.artifacts().load(&bob, &key, None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
-        assert_eq!(runtime.artifacts().export_docx(&bob, &key).await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+        assert_eq!(runtime.artifacts().last_version(&bob, &key).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
     }
     assert!(service.list_keys(&bob).await.unwrap().is_empty());
     // The other user can use the same name for a separate artifact.

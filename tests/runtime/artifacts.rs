@@ -228,6 +228,11 @@ async fn upload_is_named_after_its_file_and_numbered_if_taken() {
     world.finish().await;
 }
 
+/// Exports the last stored version of a text as `.docx`.
+async fn exported(runtime: &soong::Runtime, owner: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
+    soong_server::http::docx(runtime.artifacts().last_version(owner, key).await?).await
+}
+
 /// (ART-12)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_contains_the_stored_version_not_pending_edits() {
@@ -235,25 +240,25 @@ async fn export_contains_the_stored_version_not_pending_edits() {
     let (here, runtime) = (local_owner("s"), world.runtime());
     let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
     gate.reached(1).await;
-    assert_eq!(runtime.artifacts().export_docx(&here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
+    assert_eq!(exported(runtime, &here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
     save(&world, &here, "doc", "# Stored\n\nA [link](https://example.com).").await;
-    let stored = runtime.artifacts().export_docx(&here, "doc").await.unwrap();
+    let stored = exported(runtime, &here, "doc").await.unwrap();
     runtime.artifacts().edit(&here, "doc", "Stored", "Other").await.unwrap();
-    let other = runtime.artifacts().export_docx(&here, "doc").await.unwrap();
+    let other = exported(runtime, &here, "doc").await.unwrap();
     assert!(stored.starts_with(b"PK") && stored != other);
     gate.pass();
     with_timeout(run.wait()).await.unwrap();
     let run = begin(&world, "s", &[update("doc", "Other", "Edited"), pause()]).await;
     gate.reached(2).await;
     assert!(text(&world, &here, "doc").await.starts_with("# Edited"));
-    assert_eq!(runtime.artifacts().export_docx(&here, "doc").await.unwrap(), other, "the edit is no version yet");
+    assert_eq!(exported(runtime, &here, "doc").await.unwrap(), other, "the edit is no version yet");
     gate.pass();
     with_timeout(run.wait()).await.unwrap();
-    assert_ne!(runtime.artifacts().export_docx(&here, "doc").await.unwrap(), other);
+    assert_ne!(exported(runtime, &here, "doc").await.unwrap(), other);
     let png = Save::new("picture", "image/png", vec![0_u8]);
     runtime.artifacts().service().save(&here, png).await.unwrap();
-    assert_eq!(runtime.artifacts().export_docx(&here, "picture").await.unwrap_err().code, ErrorCode::UnsupportedMedia);
-    assert_eq!(runtime.artifacts().export_docx(&here, "none").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+    assert_eq!(exported(runtime, &here, "picture").await.unwrap_err().code, ErrorCode::UnsupportedMedia);
+    assert_eq!(exported(runtime, &here, "none").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
     world.finish().await;
 }
 

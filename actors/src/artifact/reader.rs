@@ -77,10 +77,9 @@ impl ArtifactReader {
         }
     }
 
-    /// Exports the last stored version of a text as a `.docx` file. Markdown is rendered; any other text is included
-    /// verbatim (ART-12).
-    #[cfg(feature = "docx")]
-    pub async fn export_docx(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
+    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
+    /// has none.
+    pub async fn last_version(&self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
             let message = format!(
                 "{key:?} has no stored version yet: a version is stored when its run ends. \
@@ -88,16 +87,7 @@ impl ArtifactReader {
             );
             return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
         };
-        let loaded = self.find(place, key, Some(last.version)).await?;
-        let title = loaded.artifact.title.clone();
-        let is_markdown = soong_docx::is_markdown(&loaded.content_type);
-        let text = loaded.text().await?;
-        let written = tokio::task::spawn_blocking(move || {
-            let text = if is_markdown { text } else { soong_docx::fenced(&text) };
-            soong_docx::docx(&title, &text)
-        });
-        let written = written.await;
-        written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
+        self.find(place, key, Some(last.version)).await
     }
 
     /// Returns an artifact of a scope by name or id, or `None` if it does not exist.

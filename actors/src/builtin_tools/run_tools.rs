@@ -58,7 +58,7 @@ fn agent() -> ToolSpec {
             "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."},
             "continue_from": {
                 "type": "string",
-                "description": "The sub_trace_id of an earlier sub-agent that goes on with this one task."
+                "description": "The sub_trace_id of an earlier sub-agent that continues with this one task."
             }
         },
         "required": ["task"],
@@ -84,7 +84,7 @@ fn evaluate() -> ToolSpec {
             "target_goal_id": {"type": "string", "description": "The goal to judge; the focused one if left out."},
             "messages": initial_messages_schema("What the evaluator's conversation begins with."),
             "context": {"type": "string", "description": "What the evaluator should look at."},
-            "continue_from": {"type": "string", "description": "The sub_trace_id of an earlier evaluation that goes on."}
+            "continue_from": {"type": "string", "description": "The sub_trace_id of an earlier evaluation that continues."}
         },
         "additionalProperties": false
     });

@@ -111,10 +111,10 @@ impl Artifacts<'_> {
         }
     }
 
-    /// Exports the last stored version of a text as a `.docx` file (ART-12).
-    #[cfg(feature = "docx")]
-    pub async fn export_docx(self, place: &ArtifactOwner, key: &str) -> Result<Vec<u8>, ErrorInfo> {
-        self.access().store.reader.export_docx(place, key).await
+    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
+    /// has none.
+    pub async fn last_version(self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
+        self.access().store.reader.last_version(place, key).await
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).

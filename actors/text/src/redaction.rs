@@ -14,11 +14,11 @@
 //! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
 //! the artifact store for texts).
 
+mod appends;
 mod partial;
 mod permission;
 mod prefix;
 mod stream;
-mod writes;
 
 use std::{
     borrow::Cow,

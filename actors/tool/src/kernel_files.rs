@@ -40,6 +40,7 @@ fn kernel_file_system_name(found: rustix::fs::StatFs) -> Option<&'static str> {
     KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
 }
 
+/// Returns `None`: only Linux has such file systems.
 #[cfg(not(target_os = "linux"))]
 pub fn file_system(_: &Path) -> Option<&'static str> {
     None

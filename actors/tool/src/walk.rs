@@ -65,73 +65,86 @@ pub(crate) fn walk(
     // Start at the root of the project, so that its ignore files apply. Only folders on the path to `start` are
     // entered.
     let mut reached = false;
-    walk_from((project, project), own.as_deref(), start, recursive, cancel, &mut end, &mut |entry, relative| {
+    let walk = Walk { project, own: own.as_deref(), start, recursive, cancel };
+    walk.visit(project, &mut end, &mut |entry, relative| {
         reached = true;
         each(entry, relative)
     })?;
     let ignored = !reached && !start.relative.as_os_str().is_empty() && end.unreadable_count == 0;
     if ignored {
         // `start` is empty, or is ignored but was requested by name.
-        walk_from((project, &start.path), own.as_deref(), start, recursive, cancel, &mut end, &mut each)?;
+        walk.visit(&start.path, &mut end, &mut each)?;
     }
     Ok(end)
 }
 
-fn walk_from(
-    (project, root): (&Path, &Path),
-    own: Option<&Path>,
-    start: &ResolvedPath,
+/// What is visited.
+struct Walk<'a> {
+    /// Root that the paths are relative to.
+    project: &'a Path,
+    /// Home of the runtime, which is skipped.
+    own: Option<&'a Path>,
+    start: &'a ResolvedPath,
     recursive: bool,
-    cancel: &CancellationToken,
-    end: &mut WalkEnd,
-    each: &mut dyn FnMut(&DirEntry, &Path) -> ControlFlow<()>,
-) -> Result<(), ErrorInfo> {
-    let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
-    let (target, own) = (start.path.clone(), own.map(Path::to_owned));
-    let mut builder = WalkBuilder::new(root);
-    builder
-        .hidden(false)
-        .parents(false)
-        .git_global(false)
-        .require_git(false)
-        .follow_links(false)
-        .max_depth((!recursive).then_some(below_root + 1))
-        .sort_by_file_name(Ord::cmp)
-        .filter_entry(move |entry| {
-            let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
-            let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
-            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
-            on_the_way && !is_own && !is_of_kernel() && !SKIPPED_NAMES.iter().any(|name| entry.file_name() == *name)
-        });
-    let mut visited = 0;
-    for entry in builder.build() {
-        check_cancelled(cancel)?;
-        match entry {
-            Ok(entry) => {
-                let relative = entry.path().strip_prefix(project).unwrap_or(entry.path());
-                if entry.path() == start.path || !entry.path().starts_with(&start.path) {
-                    continue;
+    cancel: &'a CancellationToken,
+}
+
+impl Walk<'_> {
+    /// Visits what is below `start`, beginning at `root`, whose ignore files apply.
+    fn visit(
+        &self,
+        root: &Path,
+        end: &mut WalkEnd,
+        each: &mut dyn FnMut(&DirEntry, &Path) -> ControlFlow<()>,
+    ) -> Result<(), ErrorInfo> {
+        let Self { project, own, start, recursive, cancel } = *self;
+        let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
+        let (target, own) = (start.path.clone(), own.map(Path::to_owned));
+        let mut builder = WalkBuilder::new(root);
+        builder
+            .hidden(false)
+            .parents(false)
+            .git_global(false)
+            .require_git(false)
+            .follow_links(false)
+            .max_depth((!recursive).then_some(below_root + 1))
+            .sort_by_file_name(Ord::cmp)
+            .filter_entry(move |entry| {
+                let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
+                let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
+                on_the_way && !is_own && !is_of_kernel() && !SKIPPED_NAMES.iter().any(|name| entry.file_name() == *name)
+            });
+        let mut visited = 0;
+        for entry in builder.build() {
+            check_cancelled(cancel)?;
+            match entry {
+                Ok(entry) => {
+                    let relative = entry.path().strip_prefix(project).unwrap_or(entry.path());
+                    if entry.path() == start.path || !entry.path().starts_with(&start.path) {
+                        continue;
+                    }
+                    visited += 1;
+                    if visited > MAX_VISITED {
+                        end.reached_limit = true;
+                        break;
+                    }
+                    if each(&entry, relative).is_break() {
+                        break;
+                    }
                 }
-                visited += 1;
-                if visited > MAX_VISITED {
-                    end.reached_limit = true;
-                    break;
-                }
-                if each(&entry, relative).is_break() {
-                    break;
-                }
-            }
-            Err(error) => {
-                let (path, why) = describe_error(&error, project);
-                end.unreadable_count += 1;
-                if end.unreadable.len() < MAX_LISTED_UNREADABLE {
-                    end.unreadable.push(format!("`{path}` ({why})"));
+                Err(error) => {
+                    let (path, why) = describe_error(&error, project);
+                    end.unreadable_count += 1;
+                    if end.unreadable.len() < MAX_LISTED_UNREADABLE {
+                        end.unreadable.push(format!("`{path}` ({why})"));
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Returns the path and the reason of an error of the walk, without the absolute path.

@@ -97,7 +97,7 @@ pub(crate) fn required_access(permissions: &PermissionsConfig, url: &Url) -> Res
         HostPolicy::Denied => {
             let message = format!(
                 "`{host}` may not be connected to: permissions.network is \"deny\" and permissions.allowed_hosts does \
-                 not list it; go on without it"
+                 not list it; continue without it"
             );
             Err(ErrorInfo::new(ErrorCode::PermissionDenied, message))
         }

@@ -39,7 +39,7 @@ use std::{
     time::Duration,
 };
 
-pub use artifact::artifact_view;
+pub use artifact::{artifact_view, docx};
 use axum::{
     Json, Router,
     extract::DefaultBodyLimit,

@@ -219,6 +219,17 @@ pub(super) struct UploadForm {
     file: Vec<Vec<u8>>,
 }
 
+/// Converts a text to the bytes of a `.docx` file (ART-12).
+///
+/// # Errors
+/// `unsupported_media` if it is not text, `storage_error` if it cannot be read.
+pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
+    let (title, content_type) = (loaded.artifact.title.clone(), loaded.content_type.clone());
+    let text = loaded.text().await?;
+    let written = tokio::task::spawn_blocking(move || soong_docx::export(&title, &content_type, &text)).await;
+    written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
+}
+
 /// Exports the last stored version of a Markdown artifact in another format.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
@@ -230,7 +241,7 @@ pub(super) async fn export(
     Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let bytes = access.runtime().artifacts().export_docx(&place, &name).await?;
+    let bytes = docx(access.runtime().artifacts().last_version(&place, &name).await?).await?;
     let stem = name.strip_prefix("user:").unwrap_or(&name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let headers = file_headers(DOCX, bytes.len() as u64, &format!("{stem}.docx"));

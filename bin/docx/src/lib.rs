@@ -44,14 +44,22 @@ pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the document could not be packed: {error}")))
 }
 
+/// Converts a text to the bytes of a `.docx` file: Markdown as [`docx`] does, any other text verbatim.
+pub fn export(title: &str, content_type: &str, text: &str) -> Result<Vec<u8>, ErrorInfo> {
+    match is_markdown(content_type) {
+        true => docx(title, text),
+        false => docx(title, &fenced(text)),
+    }
+}
+
 /// Returns whether a content type denotes Markdown.
-pub fn is_markdown(content_type: &str) -> bool {
+fn is_markdown(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     matches!(kind.as_str(), "text/markdown" | "text/x-markdown")
 }
 
 /// Wraps a text in a Markdown code fence that shows it verbatim.
-pub fn fenced(text: &str) -> String {
+fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}\n{}\n{fence}\n", text.trim_end_matches('\n'))
