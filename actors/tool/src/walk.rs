@@ -78,7 +78,7 @@ pub(crate) fn walk(
     Ok(end)
 }
 
-/// What is visited.
+/// Everything that one visit needs.
 struct Walk<'a> {
     /// Root that the paths are relative to.
     project: &'a Path,
