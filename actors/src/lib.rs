@@ -82,9 +82,9 @@ pub use hook::count_hooks;
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
-    Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, NewSessionSpec, Permissions, Questions,
-    RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, Sessions,
-    Traces, Tree, already_decided,
+    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, NewSessionSpec, Permissions,
+    Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo,
+    Sessions, Traces, Tree, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};

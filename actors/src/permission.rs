@@ -118,7 +118,7 @@ impl Permissions {
 
     /// Returns whether an approver is available for the requests of a run.
     pub(crate) fn has_approver(&self, settings: &RunSettings) -> bool {
-        !settings.unattended && !matches!(self.approver, Approver::None)
+        !settings.permissions.unattended && !matches!(self.approver, Approver::None)
     }
 
     /// Returns whether a deny rule forbids every call of a tool.
@@ -139,7 +139,7 @@ impl Permissions {
         tool: &str,
         demand: &AccessRequest,
     ) -> CommandVerdict {
-        let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
+        let of_run = settings.permissions.allow.iter().filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
         let denied = self.effective_deny_rules(settings);
         if tool == BASH {
@@ -154,7 +154,7 @@ impl Permissions {
     }
 
     fn effective_deny_rules(&self, settings: &RunSettings) -> Vec<Grant> {
-        let of_run = settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
+        let of_run = settings.permissions.deny.iter().filter_map(|text| Grant::parse(text).ok());
         self.deny_rules.iter().cloned().chain(of_run).collect()
     }
 

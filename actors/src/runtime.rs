@@ -54,7 +54,7 @@ pub use questions::{Questions, already_decided};
 use ractor::ActorRef;
 pub use recovery::{InterruptedRuns, RecoveryPolicy};
 pub use run_filter::RunFilter;
-pub use run_request::{RunRequest, RunSetting};
+pub use run_request::{AgentOptions, RunRequest, RunSetting};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 pub use sessions::{NewSessionSpec, Sessions};

@@ -123,9 +123,7 @@ impl Bench {
     }
 
     fn start(&self, message: String, tools: &[&str]) -> RunRequest {
-        let mut start = RunRequest::new(message);
-        start.tools = Some(tools.iter().map(|name| (*name).to_owned()).collect());
-        start
+        RunRequest::new(message).tools(tools.iter().copied())
     }
 
     async fn answer(&self, start: RunRequest) -> Result<String, ErrorInfo> {
@@ -139,10 +137,8 @@ impl Bench {
     /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
         let (n, before) = (self.n, self.silent.waiting.load(SeqCst));
-        let mut start = RunRequest::driven("cancel");
-        start.tools = Some(vec!["noop".to_owned()]);
-        let parent = self.runtime.start(start).await?;
-        let spec = |i| ChildSpec { model: Some("silent".to_owned()), ..ChildSpec::new(format!("{i}")) };
+        let parent = self.runtime.start(RunRequest::driven("cancel").tools(["noop"])).await?;
+        let spec = |i| ChildSpec::new(format!("{i}")).model("silent");
         try_join_all((0..n).map(|i| parent.spawn(spec(i)))).await?;
         while self.silent.waiting.load(SeqCst) < before + n {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -160,14 +156,11 @@ impl Bench {
         match self.scenario.as_str() {
             "single" => Ok(vec![self.answer(self.start(format!("bench: tools={n}"), &["noop"])).await?]),
             "fanout" => {
-                let mut start = self.start(format!("bench: fanout={n} tools=2"), &["agent", "noop"]);
-                start.agent_type = Some("bench".to_owned());
-                Ok(vec![self.answer(start).await?])
+                let start = self.start(format!("bench: fanout={n} tools=2"), &["agent", "noop"]);
+                Ok(vec![self.answer(start.preset("bench")).await?])
             }
             "gather" => {
-                let mut start = RunRequest::driven("gather");
-                start.tools = Some(vec!["noop".to_owned()]);
-                let parent = self.runtime.start(start).await?;
+                let parent = self.runtime.start(RunRequest::driven("gather").tools(["noop"])).await?;
                 let children = (0..n).map(|i| {
                     let parent = parent.clone();
                     async move {

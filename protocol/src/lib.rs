@@ -64,7 +64,7 @@ pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId
 pub use message::{Covers, Message, Role, ToolCall};
 pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionStatus, Scope};
 pub use question::{Question, QuestionStatus};
-pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, RunStatus};
+pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};
 pub use session::Session;
 pub use stream::{LiveDelta, StreamItem, UnrecordedRun};
 pub use sub_agent::ChildResult;

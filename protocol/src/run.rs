@@ -1,8 +1,12 @@
 //! A run: one execution of the agent loop on a trace, from its start to one terminal state (RUN-1).
 
+mod options;
+
 use serde::{Deserialize, Serialize};
 
 use serde_json::{Map, Value};
+
+pub use options::{RunOptions, RunPermissions};
 
 use crate::{Budget, ErrorInfo, GoalId, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
 
@@ -124,12 +128,9 @@ pub struct RunSettings {
     pub agent_type: String,
     /// Model profile, or a model name of the default profile.
     pub model: String,
-    /// Maximum number of turns. Default: the preset's, else `runtime.max_turns`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_iterations: Option<u32>,
-    /// Tools that the run and all its descendants may use at most (SUB-6). Default: all configured tools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<String>>,
+    /// Options that every run has. They are serialized among the settings.
+    #[serde(flatten)]
+    pub options: RunOptions,
     /// System prompt. Default: the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
@@ -146,26 +147,10 @@ pub struct RunSettings {
     /// Context from the parent run, shown under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Messages that precede the task (SUB-1). For a run that resumes its trace, the results of the tool calls that
-    /// the previous run returned.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<GivenMessage>,
-    /// Skills in the system prompt. Default: the preset's, else all built-in skills (MEM-1).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skills: Option<Vec<String>>,
-    /// JSON schema that the answer must match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected_output_schema: Option<Value>,
-    /// Budget of the run and its descendants. The remaining budget of the parent limits it further (BUD-1).
-    #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
-    pub budget: Budget,
     /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the
     /// configuration. Absent if the configuration adds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_budget: Option<Budget>,
-    /// Time limit of the run, in milliseconds. Absent if the run has no limit itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
     /// Whether a program drives the run instead of a model. Such a run only starts children (RT-4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub driven: bool,
@@ -179,17 +164,9 @@ pub struct RunSettings {
     /// Whether the run resumes its trace without a new message (MSG-2).
     #[serde(rename = "goes_on", default, skip_serializing_if = "std::ops::Not::not")]
     pub resumes: bool,
-    /// Calls that the run and its descendants may make without a permission request, as `TOOL` or `TOOL:SCOPE`
-    /// (PERM-1).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<String>,
-    /// Calls that the run, its descendants and later runs of the session may not make, even if another rule allows
-    /// them (PERM-1).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// Whether no approver is available. Calls that require permission are denied immediately.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unattended: bool,
+    /// Permissions of the run. They are serialized among the settings.
+    #[serde(flatten)]
+    pub permissions: RunPermissions,
     /// Options of a reflection. If set, the run only reviews its trace (MEM-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,
@@ -204,26 +181,18 @@ impl Default for RunSettings {
         Self {
             agent_type: "default".to_owned(),
             model: "default".to_owned(),
-            max_iterations: None,
-            tools: None,
+            options: RunOptions::default(),
             system_prompt: None,
             temperature: None,
             llm_params: Map::new(),
             auto_execute_tools: None,
             context: None,
-            messages: Vec::new(),
-            skills: None,
-            expected_output_schema: None,
-            budget: Budget::default(),
             given_budget: None,
-            timeout_ms: None,
             driven: false,
             continues: false,
             after_sequence: None,
             resumes: false,
-            allow: Vec::new(),
-            deny: Vec::new(),
-            unattended: false,
+            permissions: RunPermissions::default(),
             reflects: None,
             enable_memory: None,
         }
@@ -332,5 +301,36 @@ impl Run {
             started_at: None,
             completed_at: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_a_stored_run_are_one_flat_object() {
+        let stored = json!({
+            "agent_type": "explore", "model": "small", "max_iterations": 7, "tools": ["read"],
+            "system_prompt": "Be brief.", "temperature": 0.5, "llm_params": {"seed": 7}, "auto_execute_tools": false,
+            "context": "c", "messages": [{"role": "user", "content": "x"}], "skills": ["planning"],
+            "expected_output_schema": {"type": "object", "maximum": 18446744073709551615u64, "minimum": -1.5},
+            "budget": {"tokens": 100, "usd": "1.50"}, "given_budget": {"tokens": 100}, "timeout_ms": 9, "driven": true,
+            "continues": true, "after_sequence": 3, "goes_on": true, "allow": ["write"], "deny": ["bash"],
+            "unattended": true, "reflects": {"focus": "f"}, "enable_memory": false,
+        });
+        let settings: RunSettings = serde_json::from_str(&stored.to_string()).unwrap();
+        assert_eq!((settings.options.max_iterations, settings.options.timeout_ms), (Some(7), Some(9)));
+        assert_eq!((settings.permissions.allow.len(), settings.permissions.unattended), (1, true));
+        assert_eq!(serde_json::to_value(&settings).unwrap(), stored);
+    }
+
+    #[test]
+    fn unset_options_are_not_stored() {
+        let settings = serde_json::to_string(&RunSettings::default()).unwrap();
+        assert_eq!(settings, r#"{"agent_type":"default","model":"default"}"#);
+        assert_eq!(serde_json::from_str::<RunSettings>(&settings).unwrap(), RunSettings::default());
     }
 }

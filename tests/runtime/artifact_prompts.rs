@@ -293,14 +293,11 @@ async fn unread_read_once_output_is_shown_to_the_next_run() {
     let (model, asked) = recording_model();
     let world = TestRuntime::with(model, |builder| builder.tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
-    let start = RunRequest { max_iterations: Some(1), ..RunRequest::new(turns(&[wish])).session("s") };
+    let start = RunRequest::new(turns(&[wish])).session("s").max_iterations(1);
     let first = world.runtime().start(start).await.unwrap();
     assert_eq!(with_timeout(first.wait()).await.unwrap().status, RunStatus::Failed);
     assert!(heard(&asked).is_empty());
-    let go_on = RunRequest {
-        max_iterations: Some(5),
-        ..RunRequest::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s")
-    };
+    let go_on = RunRequest::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s").max_iterations(5);
     let second = world.runtime().start(go_on).await.unwrap();
     with_timeout(second.wait()).await.unwrap();
     assert_eq!(heard(&asked), ["the whole page", "short"]);

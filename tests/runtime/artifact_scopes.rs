@@ -25,7 +25,7 @@ fn place_of(session: &str, uid: &str) -> ArtifactOwner {
 
 /// Runs these turns for a user, and returns the output of the run.
 async fn run_as(world: &TestRuntime, uid: &str, session: &str, steps: &[serde_json::Value]) -> String {
-    let start = RunRequest { uid: Some(uid.into()), ..RunRequest::new(turns(steps)).session(session) };
+    let start = RunRequest::new(turns(steps)).session(session).uid(uid);
     let run = world.runtime().start(start).await.unwrap();
     with_timeout(run.wait()).await.unwrap().output.clone()
 }
@@ -236,7 +236,7 @@ async fn no_name_escapes_the_artifact_folders() {
             true => vec![names.iter().step_by(step).map(|name| create(name, "x")).collect()],
             false => names.iter().step_by(step).map(|name| create(name, "x")).collect(),
         };
-        let start = RunRequest { max_iterations: Some(1_000), ..RunRequest::new(turns(&steps)).session("t") };
+        let start = RunRequest::new(turns(&steps)).session("t").max_iterations(1_000);
         let run = world.runtime().start(start).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
         let events = stored(world.runtime(), run.trace_id()).await;

@@ -213,8 +213,8 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
         Turn::call("list_files", json!({}))
     });
     let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
-    let mut start = RunRequest::new("read").budget(Budget { tokens: Some(40_000), ..Budget::default() });
-    start.tools = Some(vec!["list_files".into()]);
+    let budget = Budget { tokens: Some(40_000), ..Budget::default() };
+    let start = RunRequest::new("read").budget(budget).tools(["list_files"]);
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
     let seen = seen.lock().unwrap().clone();
@@ -237,8 +237,8 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
         builder.config(config)
     })
     .await;
-    let mut start = RunRequest::new("read").budget(Budget { tokens: Some(1_000), ..Budget::default() });
-    (start.tools, start.system_prompt) = (Some(vec!["list_files".into()]), Some("short".into()));
+    let budget = Budget { tokens: Some(1_000), ..Budget::default() };
+    let start = RunRequest::new("read").budget(budget).tools(["list_files"]).system_prompt("short");
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.end_reason, outcome.output.as_str()), (EndReason::BudgetExceeded, "as far as the mon"));
@@ -329,7 +329,7 @@ async fn request_budget_overrides_the_configured_budget() {
         let run = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
         assert_eq!(model.calls.load(SeqCst), calls);
-        assert_eq!(run.record().await.unwrap().settings.budget.tool_calls, Some(100));
+        assert_eq!(run.record().await.unwrap().settings.options.budget.tool_calls, Some(100));
         world.finish().await;
     }
 }

@@ -1,8 +1,11 @@
 //! A wall clock that is changed while runs are active: time limits and durations do not follow it (SUB-7).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use serde_json::json;
@@ -52,7 +55,7 @@ fn skewed(by_ms: &Arc<AtomicI64>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuild
 
 fn limited(start: RunRequest) -> RunRequest {
     let budget = Budget { wall_time_s: Some(60), ..Budget::default() };
-    RunRequest { budget, timeout_ms: Some(120_000), ..start }
+    start.budget(budget).timeout(Duration::from_secs(120))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,7 +72,7 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
         let thinks = |calls: usize, at_work: usize| first.calls.load(SeqCst) == calls && first.in_flight() == at_work;
         wait_until("it thinks again", || thinks(2, 1)).await;
         skew.store(by_ms, SeqCst);
-        let spec = ChildSpec { timeout_ms: Some(60_000), ..ChildSpec::new("look") };
+        let spec = ChildSpec::new("look").timeout(Duration::from_secs(60));
         let child = driven.spawn(spec).await.unwrap();
         wait_until("the child thinks again, too", || thinks(4, 2)).await;
         world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();

@@ -114,7 +114,7 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     let world = TestRuntime::with(model.clone(), small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let start = RunRequest::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
-    let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..start };
+    let start = start.system_prompt("Do it.");
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
     wait_until("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
@@ -275,7 +275,7 @@ async fn prompt_is_shortened_if_provider_finds_it_too_long() {
     });
     let world = TestRuntime::with(model, small(8_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = RunRequest { system_prompt: Some("Do it.".to_owned()), ..RunRequest::new("the job").session("s") };
+    let start = RunRequest::new("the job").session("s").system_prompt("Do it.");
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);

@@ -120,8 +120,8 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     for (link, to) in [("link", "secret"), ("open/link", "../secret"), ("file-link", "secret/key"), ("chain", "link")] {
         std::os::unix::fs::symlink(to, project.join(link)).unwrap();
     }
-    let mut start = RunRequest::new("read it").allow("write").allow("edit");
-    start.system_prompt = Some(format!("PROJECT={}", project.display()));
+    let start = RunRequest::new("read it").allow("write").allow("edit");
+    let start = start.system_prompt(format!("PROJECT={}", project.display()));
     let run = world.runtime().start(start).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
@@ -204,7 +204,7 @@ async fn always_denied_stop_is_bounded_and_can_be_cancelled() {
     let deny = r#"echo '{"decision": "deny", "reason": "never"}'"#;
     let world =
         world(ScriptedModel::new(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
-    let start = RunRequest { max_iterations: Some(3), ..RunRequest::new("work") };
+    let start = RunRequest::new("work").max_iterations(3);
     let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::MaxTurns);
     let run = world.runtime().start("work").await.unwrap();

@@ -220,7 +220,7 @@ async fn follow(
         Channel::Child | Channel::Page => {}
     }
     let start = (case.start)(RunRequest::new(format!("follow {}", channel.as_str())).session(session));
-    let start = RunRequest { unattended: start.unattended || leave == Leave::Nobody, ..start };
+    let start = if leave == Leave::Nobody { start.unattended() } else { start };
     world.runtime().start(start).await.unwrap()
 }
 

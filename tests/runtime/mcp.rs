@@ -443,15 +443,10 @@ async fn request_and_preset_may_name_tools_of_unavailable_server() {
     let build =
         |builder: RuntimeBuilder| builder.config(config([("demo", gone)])).environment(environment).preset(mine);
     let world = TestRuntime::with(model, build).await;
-    let tools = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let start = RunRequest {
-        agent_type: Some("mine".into()),
-        tools: tools(&["read", "mcp.demo.add"]),
-        ..RunRequest::new("go")
-    };
+    let start = RunRequest::new("go").preset("mine").tools(["read", "mcp.demo.add"]);
     let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "0"));
-    let start = RunRequest { tools: tools(&["mcp.other.add"]), ..RunRequest::new("go") };
+    let start = RunRequest::new("go").tools(["mcp.other.add"]);
     let refused = world.runtime().start(start).await.map(drop).unwrap_err();
     assert!(refused.message.contains("mcp.other.add"), "{refused}");
     world.finish().await;

@@ -138,7 +138,8 @@ async fn no_tagging_call_if_memory_is_disabled_or_empty() {
         ("Only notes.\n", Config::default(), Some(true)),
     ] {
         let world = world(text, |_| panic!("nobody asks for tags"), config).await;
-        let start = RunRequest { enable_memory, ..RunRequest::new("Fix it.") };
+        let mut start = RunRequest::new("Fix it.");
+        start.agent.enable_memory = enable_memory;
         let run = world.runtime().start(start).await.unwrap();
         let events = read_to_end(run.events().unwrap()).await;
         assert!(injected(&events).is_empty(), "{text:?}: {:?}", kinds(&events));
@@ -500,7 +501,7 @@ async fn interrupted_reflection_resumes_only_for_its_user() {
     drop(look);
     let model = learning(|_| Turn::say(LEARNED)) as Arc<dyn Model>;
     world.reopen_with(model, |builder| builder.recover(soong::RecoveryPolicy::Nothing)).await;
-    let foreign = RunRequest { uid: Some("other".to_owned()), ..RunRequest::reflect("s", None) };
+    let foreign = RunRequest::reflect("s", None).uid("other");
     assert_eq!(world.runtime().start(foreign).await.map(|_| ()).unwrap_err().code, ErrorCode::SessionNotFound);
     assert!(world.runtime().traces().active_run(&TraceId::new("s")).is_none(), "it was taken up");
     let own = world.runtime().start(RunRequest::reflect("s", None)).await.unwrap();
@@ -521,8 +522,7 @@ async fn experiences_of_other_users_are_not_shown() {
         ("bob", TOLD.replace("Run the tests alone first.", "Ask Bob.")),
         ("eve", String::new()),
     ] {
-        let run =
-            world.runtime().start(RunRequest { uid: Some(uid.into()), ..RunRequest::new("Fix it.") }).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("Fix it.").uid(uid)).await.unwrap();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
     }
     assert_eq!(world.runtime().memory().file("bob").read().unwrap().experiences().len(), 3);

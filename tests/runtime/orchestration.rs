@@ -235,9 +235,7 @@ async fn child_tools_are_limited_to_the_parent_tools() {
         (false, _) => Turn::say(last_of(request)),
     });
     let world = TestRuntime::open(model).await;
-    let mut wish = RunRequest::new("x");
-    wish.tools = Some(vec!["agent".into(), "read".into()]);
-    let run = world.runtime().start(wish).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x").tools(["agent", "read"])).await.unwrap();
     let result: Value = serde_json::from_str(&with_timeout(run.wait()).await.unwrap().output).unwrap();
     assert!(result["summary"].as_str().unwrap().contains("[tool_not_available]"), "{result}");
     world.finish().await;
@@ -371,7 +369,7 @@ async fn child_can_use_a_different_model() {
     let world =
         TestRuntime::with(model, |builder| builder.model("small", ScriptedModel::new(|_| Turn::say("small")))).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
-    let spec = ChildSpec { model: Some("small".into()), ..ChildSpec::new("x") };
+    let spec = ChildSpec::new("x").model("small");
     let child = parent.spawn(spec).await.unwrap();
     assert_eq!(with_timeout(child.wait()).await.unwrap().output, "small");
     let too_deep = child.spawn(ChildSpec::new("y")).await.unwrap_err();

@@ -75,8 +75,7 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let tree = serde_json::to_string(&runtime.tree().snapshot()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
     assert!(runtime.sessions().awaits_input(run.session_id()), "it waits for people, and for nothing else");
-    let refused =
-        runtime.start(RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") }).await.unwrap_err();
+    let refused = runtime.start(RunRequest::new("x").session("s").reject_if_busy()).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::SessionActive);
     assert!(refused.message.contains("waiting for input"), "{refused}");
     // Another run of the session is queued, as if the first run had an actor.
@@ -165,7 +164,7 @@ async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     });
     let world = world(model, |_| {}).await;
     let runtime = world.runtime();
-    let start = |task, mode| RunRequest { timeout_ms: Some(300), ..RunRequest::new(task).mode(mode) };
+    let start = |task, mode| RunRequest::new(task).mode(mode).timeout(Duration::from_millis(300));
     let asks = runtime.start(start("ask", RunMode::Normal)).await.unwrap();
     let splits = runtime.start(start("split", RunMode::Orchestrator)).await.unwrap();
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);

@@ -73,7 +73,7 @@ async fn call_is_denied_immediately_without_an_approver() {
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, by_people).await;
-    let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
+    let start = RunRequest::new("stamp").unattended();
     let run = world.runtime().start(start).await.unwrap();
     let events = read_to_end(run.events().unwrap()).await;
     let denied = |event: &Event| matches!(event, Event::Tool(ToolEvent::Denied { reason, .. }) if reason.contains("no approver is available") && reason.contains("stamp:/folder/a"));
@@ -287,7 +287,7 @@ async fn preapproved_calls_request_no_permission() {
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, |builder| builder.config(config)).await;
-        let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
+        let start = RunRequest::new("stamp").unattended();
         let run = world.runtime().start(if of_run { start.allow(allow) } else { start }).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "a child may what its parent's run may: {allow} {of_run}");
@@ -308,7 +308,7 @@ async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, by_people).await;
-        let start = RunRequest { unattended: true, ..RunRequest::new("stamp") };
+        let start = RunRequest::new("stamp").unattended();
         let run = world.runtime().start(start.allow(allow)).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "{allow}");

@@ -250,9 +250,7 @@ async fn missing_api_key_is_reported_before_a_run_is_accepted() {
         assert!(error.message.contains(word), "{error}");
     }
     assert!(runtime.sessions().list(soong::SessionFilter::default(), 10, None).await.unwrap().items.is_empty());
-    let mut offline = RunRequest::new("what is in here?");
-    offline.model = Some("offline".into());
-    let run = runtime.start(offline).await.unwrap();
+    let run = runtime.start(RunRequest::new("what is in here?").model("offline")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     runtime.close().await;
 }

@@ -295,14 +295,13 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     for scene in ["talk", "tools", "cuts", "children", "artifacts", "goals", "fail", "break"] {
         let mode = if scene == "goals" { RunMode::Orchestrator } else { RunMode::Normal };
         let given = |role, content: String| GivenMessage { role, content, tool_call_id: None };
-        let start = RunRequest {
-            name: (scene == "talk").then(blurt),
-            system_prompt: Some(format!("You work. {}", blurt())),
-            messages: vec![given(Role::User, format!("{scene} {}", blurt())), given(Role::Assistant, blurt())],
-            ..RunRequest::new(format!("{scene} {}", blurt())).session(scene).mode(mode)
-        };
+        let mut start = RunRequest::new(format!("{scene} {}", blurt())).session(scene).mode(mode);
+        start = start.system_prompt(format!("You work. {}", blurt()));
         // Given messages would shift the scripted turns, so only the scene without a script gets them.
-        let start = if scene == "talk" { start } else { RunRequest { messages: Vec::new(), ..start } };
+        if scene == "talk" {
+            let messages = [given(Role::User, format!("{scene} {}", blurt())), given(Role::Assistant, blurt())];
+            start = start.name(blurt()).messages(messages);
+        }
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }
     // Names, descriptions and collaborator entries are made from the first characters of a message.
@@ -331,7 +330,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
         search.look("permissions", json!(decided).to_string());
     }
     hear(&mut search, &run).await;
-    let refused = RunRequest { unattended: true, ..RunRequest::new("refused").session("refused") };
+    let refused = RunRequest::new("refused").session("refused").unattended();
     hear(&mut search, &runtime.start(refused).await.unwrap()).await;
     let hung = runtime.start(RunRequest::new("hang").session("hang")).await.unwrap();
     let (_, ()) = tokio::join!(hear(&mut search, &hung), async { with_timeout(hung.cancel()).await.unwrap() });

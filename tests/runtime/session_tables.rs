@@ -109,7 +109,7 @@ async fn runs_of_a_session_execute_in_start_order() {
 /// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by name.
 async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
-    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    let alone = RunRequest::new("x").session("s").reject_if_busy();
     vec![
         ("alone", runtime.start(alone).await.map(drop)),
         ("go on", runtime.start(RunRequest::resume("s")).await.map(drop)),
@@ -153,7 +153,7 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     with_timeout(waiting.cancel()).await.unwrap();
     // Now each of them is accepted, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
-    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    let alone = RunRequest::new("x").session("s").reject_if_busy();
     for start in [alone, RunRequest::new("x").session("s").after(2), RunRequest::resume("s").after(2)] {
         with_timeout(runtime.start(start).await.unwrap().wait()).await.unwrap();
     }
@@ -222,8 +222,8 @@ fn ends() -> [(End, Left); 8] {
 }
 
 async fn run_to_its_end(world: &TestRuntime, model: &ScriptedModel, called: &AtomicUsize, end: End) -> RunHandle {
-    let start =
-        RunRequest { max_iterations: (end == End::LastTurn).then_some(1), ..RunRequest::new("try").session("s") };
+    let mut start = RunRequest::new("try").session("s");
+    start.options.max_iterations = (end == End::LastTurn).then_some(1);
     // Subscribes before the run starts, because text that has already been streamed is not sent to new subscribers.
     let mut events = world.runtime().sessions().events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();

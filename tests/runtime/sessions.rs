@@ -1,6 +1,6 @@
 //! Sessions: first in, first out; continuing a session; accepted and rejected requests (SES-1 … SES-3, MSG-2).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use soong::{
     ErrorCode, FaultPoint, RunHandle, RunRequest, RunSetting,
@@ -218,15 +218,14 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         })
     };
     let mut world = TestRuntime::open(model()).await;
-    let first = RunRequest {
-        agent_type: Some("explore".into()),
-        model: Some("small".into()),
-        system_prompt: Some("Be brief.".into()),
-        max_iterations: Some(7),
-        tools: Some(vec!["read".into()]),
-        timeout_ms: Some(60_000),
-        ..RunRequest::new("one").session("s")
-    };
+    let first = RunRequest::new("one")
+        .session("s")
+        .preset("explore")
+        .model("small")
+        .system_prompt("Be brief.")
+        .max_iterations(7)
+        .tools(["read"])
+        .timeout(Duration::from_secs(60));
     let first = world.runtime().start(first).await.unwrap();
     let given = with_timeout(first.wait()).await.unwrap().error.clone().unwrap();
     assert!(given.message.contains("Some(\"small\") Be brief. read"), "{given}");
@@ -240,11 +239,11 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         assert_eq!(with_timeout(run.wait()).await.unwrap().error, Some(given.clone()));
         assert_eq!(run.record().await.unwrap().settings, want);
     }
-    let other = RunRequest { model: Some("large".into()), max_iterations: Some(9), ..RunRequest::resume("s") };
+    let other = RunRequest::resume("s").model("large").max_iterations(9);
     let run = world.runtime().start(other).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     want.model = "large".into();
-    want.max_iterations = Some(9);
+    want.options.max_iterations = Some(9);
     assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
     // Another mode uses its own preset.
     let run = world.runtime().start(RunRequest::resume("s").mode(RunMode::Orchestrator)).await.unwrap();
@@ -255,13 +254,13 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
     with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
     want.resumes = false;
-    want.timeout_ms = None;
+    want.options.timeout_ms = None;
     assert_eq!(settings, want, "a further message keeps everything but the time limit");
     let reset = RunRequest::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
     let run = world.runtime().start(reset).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
-    assert_eq!((settings.tools, settings.system_prompt, settings.model.as_str()), (None, None, "large"));
+    assert_eq!((settings.options.tools, settings.system_prompt, settings.model.as_str()), (None, None, "large"));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -271,7 +270,7 @@ async fn missing_kept_preset_is_named_and_can_be_reset() {
     let model = || ScriptedModel::new(|_| Turn::say("done"));
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
     let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
-    let start = RunRequest { agent_type: Some("mine".into()), ..RunRequest::new("one").session("s") };
+    let start = RunRequest::new("one").session("s").preset("mine");
     with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     world.reopen(model()).await;
     let refused = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap_err();
@@ -288,7 +287,7 @@ async fn session_resumes_from_the_last_run_that_started() {
         tools => Turn::say(format!("{tools} tools")),
     });
     let world = TestRuntime::open(model.clone()).await;
-    let narrow = RunRequest { tools: Some(vec!["read".into()]), ..RunRequest::new("one").session("s") };
+    let narrow = RunRequest::new("one").session("s").tools(["read"]);
     let began = world.runtime().start(narrow).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
     with_timeout(queued.cancel()).await.unwrap();
@@ -297,7 +296,7 @@ async fn session_resumes_from_the_last_run_that_started() {
     for start in [RunRequest::resume("s"), RunRequest::new("one").session("s")] {
         let run = world.runtime().start(start).await.unwrap();
         let record = run.record().await.unwrap();
-        assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
+        assert_eq!((record.task.as_str(), record.settings.options.tools), ("one", Some(vec!["read".to_owned()])));
         with_timeout(run.cancel()).await.unwrap();
     }
     check_session(world.runtime(), began.session_id()).await;
@@ -326,7 +325,7 @@ async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
 async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
     let hangs = ScriptedModel::new(|_| Turn::Hang(""));
     let world = TestRuntime::open(hangs.clone()).await;
-    let mut alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    let mut alone = RunRequest::new("x").session("s").reject_if_busy();
     // First with a session that is just being created, then with an existing one; below, with a session that
     // continues.
     for _ in 0..3 {
@@ -351,7 +350,7 @@ async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
 async fn session_is_still_busy_after_its_crash() {
     let model = ScriptedModel::new(|_| Turn::Hang(""));
     let world = TestRuntime::open(model.clone()).await;
-    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    let alone = RunRequest::new("x").session("s").reject_if_busy();
     let run = world.runtime().start(alone.clone()).await.unwrap();
     for _ in 0..4 {
         world.runtime().tree().inject_crash("session:s").unwrap();
@@ -394,7 +393,7 @@ async fn one_of_many_concurrent_resumes_is_accepted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_free_once_the_end_of_its_run_is_visible() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
-    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("x").session("s") };
+    let alone = RunRequest::new("x").session("s").reject_if_busy();
     for step in 0..40 {
         let run = world.runtime().start(alone.clone()).await.unwrap();
         // By its last event, or by its handle.
@@ -433,7 +432,7 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
     let active = || world.runtime().traces().active_run(first.trace_id()).map(|run| run.run_id().clone());
     assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
-    let alone = RunRequest { reject_if_busy: true, ..RunRequest::new("two").session("s") };
+    let alone = RunRequest::new("two").session("s").reject_if_busy();
     let second = world.runtime().start(alone).await.unwrap();
     assert_eq!(active().as_ref(), Some(second.run_id()));
     release.send(()).unwrap();
@@ -448,11 +447,6 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_requests_change_nothing() {
     let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
-    let with = |change: &dyn Fn(&mut RunRequest)| {
-        let mut start = RunRequest::new("x");
-        change(&mut start);
-        start
-    };
     for (start, part) in [
         (RunRequest::new(""), "empty"),
         (RunRequest::new("  \n"), "empty"),
@@ -461,9 +455,9 @@ async fn invalid_requests_change_nothing() {
         (RunRequest::resume("s"), "no conversation to resume"),
         (RunRequest::new("x").session("../x"), "not a valid id"),
         (RunRequest::new("x").session("a@b"), "not a valid id"),
-        (with(&|start| start.agent_type = Some("poet".into())), "no preset"),
-        (with(&|start| start.tools = Some(vec!["fly".into()])), "no tool"),
-        (with(&|start| start.project_dir = Some("/does/not/exist".into())), "cannot be used"),
+        (RunRequest::new("x").preset("poet"), "no preset"),
+        (RunRequest::new("x").tools(["fly"]), "no tool"),
+        (RunRequest::new("x").project_dir("/does/not/exist"), "cannot be used"),
     ] {
         let error = world.runtime().start(start).await.unwrap_err();
         assert!(error.code == ErrorCode::ValidationError || part == "cannot be used", "{error}");

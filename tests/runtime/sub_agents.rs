@@ -171,17 +171,16 @@ async fn continued_child_keeps_its_preset_and_tools() {
         }
     });
     let world = TestRuntime::open(model).await;
-    let tools = Some(vec!["agent".to_owned(), "read".to_owned(), "glob".to_owned()]);
-    let (run, _) = ended(&world, RunRequest { tools, ..RunRequest::new("x") }).await;
+    let (run, _) = ended(&world, RunRequest::new("x").tools(["agent", "read", "glob"])).await;
     let results = run.results().await.unwrap();
     let tools: Vec<&str> = results.iter().map(|result| result.summary.as_str()).collect();
     assert_eq!(tools, ["read glob"; 3]);
     let settings: Vec<_> = run.children().await.unwrap().into_iter().map(|child| child.settings).collect();
     assert_eq!([1, 2].map(|at| settings[at].agent_type.as_str()), ["explore", "default"]);
     // A driven run of the session keeps the tools of the previous run.
-    let driven = RunRequest { tools: None, ..RunRequest::driven("more").session(run.session_id().as_str()) };
+    let driven = RunRequest::driven("more").session(run.session_id().as_str());
     let parent = world.runtime().start(driven).await.unwrap();
-    assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
+    assert_eq!(parent.record().await.unwrap().settings.options.tools.as_deref().map(<[String]>::len), Some(3), "kept");
     parent.finish("done").unwrap();
     with_timeout(parent.wait()).await.unwrap();
     world.finish().await;
@@ -457,10 +456,8 @@ async fn program_starts_and_joins_children_of_each_mode() {
     });
     let world = TestRuntime::open(model).await;
     let run = world.runtime().start(RunRequest::driven("a program's work")).await.unwrap();
-    let given = ChildSpec {
-        messages: vec![GivenMessage { role: Role::User, content: "given".into(), tool_call_id: None }],
-        ..ChildSpec::new("task")
-    };
+    let given = GivenMessage { role: Role::User, content: "given".into(), tool_call_id: None };
+    let given = ChildSpec::new("task").messages([given]);
     let children = run
         .spawn_all([
             ChildSpec::explore("look"),
@@ -483,13 +480,13 @@ async fn program_starts_and_joins_children_of_each_mode() {
         [ChildMode::Explore, ChildMode::Delegate, ChildMode::Evaluate]
     );
     assert_eq!((results[2].passed, results[2].findings.as_slice()), (Some(false), &["a".to_owned()][..]));
-    let again = run.spawn(ChildSpec { continue_from: Some(children[0].trace_id().clone()), ..ChildSpec::new("more") });
+    let again = run.spawn(ChildSpec::new("more").continue_from(children[0].trace_id().clone()));
     let again = again.await.unwrap();
     assert_eq!(again.trace_id(), children[0].trace_id());
     with_timeout(again.wait()).await.unwrap();
     for (spec, code) in [
         (ChildSpec::new(" "), ErrorCode::ValidationError),
-        (ChildSpec::new("x").agent_type("nobody"), ErrorCode::ValidationError),
+        (ChildSpec::new("x").preset("nobody"), ErrorCode::ValidationError),
         (ChildSpec::new("x").deliver(), ErrorCode::ValidationError),
     ] {
         assert_eq!(run.spawn(spec).await.unwrap_err().code, code);

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
@@ -517,7 +517,7 @@ async fn run_that_crashes_at_its_timeout_still_ends() {
     });
     let model = ScriptedModel::new(|_| Turn::Hang("half"));
     let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_config()).fault_hook(hook)).await;
-    let run = world.runtime().start(RunRequest { timeout_ms: Some(300), ..RunRequest::new("x") }).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("x").timeout(Duration::from_millis(300))).await.unwrap();
     wait_until("the model is asked", || model.in_flight() == 1).await;
     // The next append records the consequences of the timeout.
     armed.store(true, SeqCst);

@@ -27,7 +27,7 @@ fn caller() -> Arc<ScriptedModel> {
 }
 
 fn by_hand(prompt: &str) -> RunRequest {
-    RunRequest { auto_execute_tools: Some(false), ..RunRequest::new(prompt).session("s") }
+    RunRequest::new(prompt).session("s").auto_execute_tools(false)
 }
 
 fn result(id: &str, content: &str) -> GivenMessage {
@@ -35,7 +35,7 @@ fn result(id: &str, content: &str) -> GivenMessage {
 }
 
 fn go_on(results: &[GivenMessage]) -> RunRequest {
-    RunRequest { messages: results.to_vec(), ..RunRequest::resume("s") }
+    RunRequest::resume("s").messages(results.to_vec())
 }
 
 async fn path(world: &TestRuntime) -> Vec<Message> {
@@ -70,7 +70,7 @@ async fn calls_are_returned_and_results_resume_the_conversation() {
         assert_eq!(refused.code, ErrorCode::ValidationError);
         assert!(refused.message.contains(part), "{refused}");
     }
-    let mixed = RunRequest { messages: vec![result("call_0_0", "x")], ..by_hand("And now?") };
+    let mixed = by_hand("And now?").messages([result("call_0_0", "x")]);
     assert!(world.runtime().start(mixed).await.unwrap_err().message.contains("are accepted only without a message"));
     assert_eq!(path(&world).await.len(), 3, "what is refused changes nothing");
 
@@ -110,19 +110,15 @@ async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
     });
     let world = TestRuntime::open(model).await;
     let params = |value: serde_json::Value| value.as_object().unwrap().clone();
-    let start = RunRequest {
-        temperature: Some(0.25),
-        llm_params: Some(params(json!({"top_p": 0.5, "seed": 7}))),
-        ..by_hand("Do it.")
-    };
+    let start = by_hand("Do it.").temperature(0.25).llm_params(params(json!({"top_p": 0.5, "seed": 7})));
     with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     with_timeout(world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap().wait()).await.unwrap();
     let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
     assert_eq!(*seen.lock().unwrap(), [wanted.clone(), wanted]);
     for (start, part) in [
-        (RunRequest { temperature: Some(2.5), ..RunRequest::new("x") }, "between 0 and 2"),
-        (RunRequest { temperature: Some(f64::NAN), ..RunRequest::new("x") }, "between 0 and 2"),
-        (RunRequest { llm_params: Some(params(json!({"stream": false}))), ..RunRequest::new("x") }, "`stream`"),
+        (RunRequest::new("x").temperature(2.5), "between 0 and 2"),
+        (RunRequest::new("x").temperature(f64::NAN), "between 0 and 2"),
+        (RunRequest::new("x").llm_params(params(json!({"stream": false}))), "`stream`"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);

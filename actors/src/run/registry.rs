@@ -112,7 +112,7 @@ impl RunRegistry {
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
         let account = parent.as_ref().and_then(|parent| parent.budget.as_ref());
-        let account = BudgetAccount::open(&run.run_id, account, run.settings.budget);
+        let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
         clock.progress(now());
@@ -127,8 +127,8 @@ impl RunRegistry {
             restart::RUN.label,
             Some(initial_view(run)),
         );
-        let budget = account.clone().filter(|_| !run.settings.budget.is_unlimited());
-        let wall_time_s = run.settings.budget.wall_time_s;
+        let budget = account.clone().filter(|_| !run.settings.options.budget.is_unlimited());
+        let wall_time_s = run.settings.options.budget.wall_time_s;
         status.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
         status.set_state("queued", "");
         let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();

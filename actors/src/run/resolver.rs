@@ -12,7 +12,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunSettings, ToolSpec, TraceId,
+    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, ToolSpec,
+    TraceId,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -87,11 +88,11 @@ impl RunResolver {
         let system_prompt = match &settings.system_prompt {
             // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
             Some(prompt) => {
-                let named = skills.select(settings.skills.as_deref(), Some(&[]))?;
+                let named = skills.select(settings.options.skills.as_deref(), Some(&[]))?;
                 format!("{prompt}{}", skill::render(&named))
             }
             None => {
-                let chosen = skills.select(settings.skills.as_deref(), preset.skills.as_deref())?;
+                let chosen = skills.select(settings.options.skills.as_deref(), preset.skills.as_deref())?;
                 self.system_prompt(&preset, &tools.specs, project, text, (&skills, &chosen))
             }
         };
@@ -139,8 +140,8 @@ impl RunResolver {
     fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let registry = self.mcp.registry();
-        let max_tools = allowed_tools(&registry, config, settings.tools.as_deref())?;
-        let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
+        let max_tools = allowed_tools(&registry, config, settings.options.tools.as_deref())?;
+        let may_spawn = run.depth < config.agents.max_depth && settings.options.budget.depth != Some(0);
         let is_offered = |spec: &&Arc<ToolSpec>| {
             max_tools.contains(&spec.name)
                 && preset.allows(&spec.name)
@@ -161,7 +162,7 @@ impl RunResolver {
             && !settings.resumes
             && !settings.driven
             // A budget in USD cannot include a model whose price is unknown.
-            && (settings.budget.usd.is_none() || utility.prices.is_some())
+            && (settings.options.budget.usd.is_none() || utility.prices.is_some())
             && self.memory.of(&run.uid).is_not_empty()
     }
 
@@ -173,7 +174,7 @@ impl RunResolver {
             let mut fallback = run.clone();
             // These settings cannot fail: the default preset always exists, and no tool is requested.
             fallback.settings = RunSettings {
-                tools: Some(Vec::new()),
+                options: RunOptions { tools: Some(Vec::new()), ..RunOptions::default() },
                 system_prompt: Some(String::new()),
                 driven: run.settings.driven,
                 reflects: run.settings.reflects.clone(),
@@ -250,7 +251,7 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
     // A root run with the preset `default` uses the configured number of turns instead of the preset's.
     let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || preset_name(run) != "default");
     RunLimits {
-        max_turns: run.settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+        max_turns: run.settings.options.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
         max_depth: config.agents.max_depth,
         max_children: config.agents.max_children_per_run,
         child_timeout_ms: config.agents.child_timeout_ms,
@@ -263,7 +264,7 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
 }
 
 fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
-    Ok(match (&run.settings.expected_output_schema, run.trace_id.child_mode()) {
+    Ok(match (&run.settings.options.expected_output_schema, run.trace_id.child_mode()) {
         _ if run.settings.reflects.is_some() => Some(OutputSchema::reflection()),
         (Some(schema), _) => Some(OutputSchema::new(schema)?),
         (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::evaluation()),

@@ -88,12 +88,12 @@ impl Runtime {
     /// names no earlier message, or it is a reflection and a reflection was interrupted.
     async fn resume_interrupted(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflection.is_some();
-        let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
+        let Some(Ok(id)) = start.session.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
             return Ok(None);
         }
         match self.sessions().get(&id).await {
-            Ok(session) if session.uid == start.uid.as_deref().unwrap_or("local") => {}
+            Ok(session) if session.uid == start.session.uid.as_deref().unwrap_or("local") => {}
             Ok(_) => return Ok(None),
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -162,7 +162,7 @@ impl Runtime {
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         let history = self.history(known);
         let stored = stored.map(|known| known.session);
-        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
+        let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
             return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
         }
@@ -175,7 +175,7 @@ impl Runtime {
         let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain_inherited(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let rows = first_rows(&run, message, (&spec.model.name, start.name), &project_dir, stored.is_none());
+        let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
@@ -191,7 +191,7 @@ impl Runtime {
         start: &RunRequest,
         resumes: bool,
     ) -> Result<(SessionId, Option<ExistingSession>), ErrorInfo> {
-        let Some(text) = &start.session_id else { return Ok((SessionId::generate(), None)) };
+        let Some(text) = &start.session.session_id else { return Ok((SessionId::generate(), None)) };
         let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
         let (wanted, after) = (id.clone(), start.after_sequence);
         let read = move |reader: &dyn Reader| read_session(reader, &wanted, resumes, after);
@@ -229,8 +229,8 @@ impl Runtime {
         resumes: bool,
     ) -> Result<RunSettings, ErrorInfo> {
         match known.and_then(|known| known.resume_point.as_ref()) {
-            Some(left_off) if resumes => crate::run::check_tool_results(&settings.messages, &left_off.head)?,
-            _ => crate::run::check_initial_messages(&settings.messages)?,
+            Some(left_off) if resumes => crate::run::check_tool_results(&settings.options.messages, &left_off.head)?,
+            _ => crate::run::check_initial_messages(&settings.options.messages)?,
         }
         check_params(&settings.llm_params)?;
         if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
@@ -238,11 +238,11 @@ impl Runtime {
         }
         // Deny rules stay in force for the session and for copies of it.
         let denied = known.and_then(|known| known.inherited.as_ref()).into_iter();
-        let denied = denied.flat_map(|before| &before.settings.deny);
-        settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
+        let denied = denied.flat_map(|before| &before.settings.permissions.deny);
+        settings.permissions.deny.extend(denied.filter(|text| !start.permissions.deny.contains(text)).cloned());
         let resolver = &self.inner.services.resolver;
         let tools: Vec<String> = resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
-        for text in settings.allow.iter().chain(&settings.deny) {
+        for text in settings.permissions.allow.iter().chain(&settings.permissions.deny) {
             let grant = Grant::parse(text).map_err(|error| invalid(error.to_string()))?;
             grant.check(&tools).map_err(|error| invalid(error.to_string()))?;
             if let Some(server) = grant.missing_server(&self.inner.services.config.mcp) {
@@ -257,12 +257,12 @@ impl Runtime {
 
     /// Returns the project of a session: its stored one, else the requested one, else that of the runtime.
     fn project_of(&self, stored: Option<&Session>, start: &RunRequest) -> Result<Arc<Path>, ErrorInfo> {
-        let project_dir: Arc<Path> = match (stored, &start.project_dir) {
+        let project_dir: Arc<Path> = match (stored, &start.session.project_dir) {
             (Some(session), _) => return Ok(Path::new(&session.project_dir).into()),
             (None, Some(dir)) => project::resolve_project(dir)?.into(),
             (None, None) => Arc::clone(&self.inner.project_dir),
         };
-        self.check_project(&project_dir, start.project_dir.is_some(), start.allow_home_project)?;
+        self.check_project(&project_dir, start.session.project_dir.is_some(), start.session.allow_home_project)?;
         Ok(project_dir)
     }
 

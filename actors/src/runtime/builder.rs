@@ -72,7 +72,7 @@ impl RuntimeBuilder {
     }
 
     /// Rejects new sessions whose project is the user's home folder or one of its parents, unless they set
-    /// [`RunRequest::allow_home_project`](field@crate::RunRequest::allow_home_project). By default they are allowed.
+    /// [`RunRequest::allow_home_project`](crate::RunRequest::allow_home_project). By default they are allowed.
     #[must_use]
     pub fn reject_home_projects(mut self) -> Self {
         self.rejects_home_projects = true;

@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use soong_protocol::{ErrorCode, ErrorInfo, Run, RunSettings, SessionId, TraceId};
+use soong_protocol::{ErrorCode, ErrorInfo, Run, RunOptions, RunPermissions, RunSettings, SessionId, TraceId};
 use tokio::sync::oneshot;
 
 use super::{RunRequest, Runtime, admission::PreparedStart};
@@ -22,8 +22,8 @@ impl Runtime {
     pub(super) async fn prepare_reflection(&self, start: RunRequest) -> Result<PreparedStart, ErrorInfo> {
         let services = &self.inner.services;
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-        let Some(text) = &start.session_id else { return refuse("a reflection requires a session") };
-        if start.message.is_some() || !start.messages.is_empty() || start.after_sequence.is_some() {
+        let Some(text) = &start.session.session_id else { return refuse("a reflection requires a session") };
+        if start.message.is_some() || !start.options.messages.is_empty() || start.after_sequence.is_some() {
             return refuse("a reflection takes no message: use `focus` to direct it");
         }
         let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {text}"));
@@ -34,7 +34,7 @@ impl Runtime {
             Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_started_run(&root)?))
         };
         let (session, head, live, last) = services.reader.read(read).await?;
-        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
+        let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
         let session = session.filter(|session| session.uid == uid).ok_or_else(missing)?;
         if !live.is_empty() {
             let message = format!("session {id} has a run that has not ended: wait for it, or stop it");
@@ -44,16 +44,19 @@ impl Runtime {
             return refuse("the session has no conversation to reflect on");
         }
         let of_last = last.map(|last| last.settings.model);
-        let model = start.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
+        let model = start.agent.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
         let focus = start.reflection.as_ref().and_then(|reflects| reflects.focus.as_deref());
         let settings = RunSettings {
             model: model.unwrap_or_else(|| "default".to_owned()),
-            max_iterations: Some(MAX_TURNS),
-            tools: Some(Vec::new()),
+            options: RunOptions {
+                max_iterations: Some(MAX_TURNS),
+                tools: Some(Vec::new()),
+                budget: start.options.budget.or(services.config.budget),
+                timeout_ms: start.options.timeout_ms,
+                ..RunOptions::default()
+            },
             system_prompt: Some(reflection_prompt()),
-            budget: start.budget.or(services.config.budget),
-            timeout_ms: start.timeout_ms,
-            unattended: true,
+            permissions: RunPermissions { unattended: true, ..RunPermissions::default() },
             enable_memory: Some(false),
             reflects: start.reflection.clone(),
             ..RunSettings::default()

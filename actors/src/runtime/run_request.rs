@@ -1,13 +1,28 @@
 //! Requests to start a run. Every option has a default.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
-use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
+use soong_protocol::{Budget, GivenMessage, Reflection, RunMode, RunOptions, RunPermissions};
+
+use super::NewSessionSpec;
 
 /// Request to start a run.
 ///
-/// In an existing session, each setting of [`RunSetting`] that is `None` takes the value of the session's last run.
+/// Each method sets one option; most programs need no field:
+///
+/// ```
+/// use std::time::Duration;
+/// use soong::RunRequest;
+///
+/// let request = RunRequest::new("Which crates are unused?")
+///     .session("cleanup")
+///     .model("small")
+///     .tools(["read", "grep"])
+///     .timeout(Duration::from_secs(120));
+/// ```
+///
+/// In an existing session, each setting of [`RunSetting`] that is not set takes the value of the session's last run.
 /// Settings named in [`RunRequest::reset`] take the configured value instead. The preset is inherited only if the mode
 /// does not change. Setting a preset here drops the system prompt, the tools and the model of the last run. The
 /// output schema and the time limit are inherited only by a run without a message.
@@ -16,56 +31,17 @@ pub struct RunRequest {
     /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. An empty or blank message is
     /// rejected.
     pub message: Option<String>,
-    /// The session. `None`: a new session. An unknown id creates a session with that id.
-    pub session_id: Option<String>,
-    /// Mode of the run. Default for a new session: `normal`.
-    pub mode: Option<RunMode>,
-    /// Preset. Default for a new session: `default`, or `orchestrator` in that mode.
-    pub agent_type: Option<String>,
-    /// Model profile, or a model name within the default profile. Default for a new session: the default profile.
-    pub model: Option<String>,
-    /// Maximum number of turns.
-    pub max_iterations: Option<u32>,
-    /// Tools that the run and its descendants may use. Default for a new session: all that the configuration allows.
-    pub tools: Option<Vec<String>>,
-    /// System prompt that replaces the preset's.
-    pub system_prompt: Option<String>,
-    /// Messages inserted before the message; the first one must be a user message. Without a message: the results of
-    /// the tool calls that the last run returned unexecuted, see [`RunRequest::auto_execute_tools`]. A call without a
-    /// result counts as interrupted.
-    pub messages: Vec<GivenMessage>,
-    /// Sampling temperature, from 0 to 2. Default: the preset's, else the profile's.
-    pub temperature: Option<f64>,
-    /// Additional sampling parameters (`top_p`, `seed`, `stop`, …). They are sent unchanged with the model calls of
-    /// the run, not with those of its children. Parameters that the model does not support are rejected by its
-    /// service.
-    pub llm_params: Option<Map<String, Value>>,
-    /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the run completes with
-    /// the first answer that contains tool calls, and its outcome lists them (RUN-3). Execute them, and resume with
-    /// their results in [`RunRequest::messages`].
-    pub auto_execute_tools: Option<bool>,
-    /// Skills included in the system prompt. Default: the preset's.
-    pub skills: Option<Vec<String>>,
-    /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default: `memory.enabled`.
-    pub enable_memory: Option<bool>,
-    /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
-    pub reflection: Option<Reflection>,
-    /// JSON schema of the answer. If the answer does not match, the model may correct it once; then the run fails
-    /// with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
-    pub expected_output_schema: Option<Value>,
-    /// Limits for the run and its descendants. Each run of a session has the full budget. A limit that is not set
-    /// here is inherited from the last run, else taken from `[budget]` of the configuration.
-    pub budget: Budget,
+    /// The session. If there is one with this id, the run continues it: it must belong to the same user, and name and
+    /// project have no effect. Otherwise the run creates it.
+    pub session: NewSessionSpec,
+    /// The agent: its preset, its model and its prompt.
+    pub agent: AgentOptions,
+    /// Options that runs of users, programs and sub-agents have in common.
+    pub options: RunOptions,
+    /// Permissions of the run and its descendants.
+    pub permissions: RunPermissions,
     /// Settings that take the configured value instead of that of the last run.
     pub reset_settings: Vec<RunSetting>,
-    /// Maximum run time, in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// Display name of a new session. Default: its first message, shortened.
-    pub name: Option<String>,
-    /// User that owns the run. Default: `local`.
-    pub uid: Option<String>,
-    /// Project directory of a new session. Default: that of the runtime.
-    pub project_dir: Option<PathBuf>,
     /// Continue after this message of the session's main path. Default: the end of the conversation. An earlier
     /// message rewinds the conversation, its goals and its documents first (MSG-2, MSG-4). Such a run is rejected,
     /// not queued, while another run of its session has not ended. If the run has no message, the model is called
@@ -76,45 +52,63 @@ pub struct RunRequest {
     pub reject_if_busy: bool,
     /// Whether a program drives the run instead of a model; see [`RunRequest::driven`].
     pub driven: bool,
-    /// Permissions of the run and its descendants: `TOOL` or `TOOL:SCOPE`, such as `write:src`, `bash:cargo` or
-    /// `webfetch:example.org` (PERM-1). Never inherited from an earlier run.
-    pub allow: Vec<String>,
-    /// Calls denied to the run, its descendants and all later runs of the session, even if another rule allows them:
-    /// `TOOL`, `TOOL:SCOPE`, or `bash(PATTERN)` with the words of a command, such as `bash(git push *)`.
-    pub deny: Vec<String>,
-    /// Allows a new session in the user's home folder or one of its parents, if the runtime rejects that by default.
-    pub allow_home_project: bool,
-    /// No approver is available: calls that require permission are denied immediately.
-    pub unattended: bool,
+    /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
+    pub reflection: Option<Reflection>,
+}
+
+/// The agent that executes a run.
+#[derive(Debug, Clone, Default)]
+pub struct AgentOptions {
+    /// Mode of the run. Default for a new session: `normal`.
+    pub mode: Option<RunMode>,
+    /// Preset. Default for a new session: `default`, or `orchestrator` in that mode.
+    pub preset: Option<String>,
+    /// Model profile, or a model name within the default profile. Default for a new session: the default profile.
+    pub model: Option<String>,
+    /// System prompt that replaces the preset's.
+    pub system_prompt: Option<String>,
+    /// Sampling temperature, from 0 to 2. Default: the preset's, else the profile's.
+    pub temperature: Option<f64>,
+    /// Additional sampling parameters (`top_p`, `seed`, `stop`, …). They are sent unchanged with the model calls of
+    /// the run, not with those of its children. Parameters that the model does not support are rejected by its
+    /// service.
+    pub llm_params: Option<Map<String, Value>>,
+    /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the run completes with
+    /// the first answer that contains tool calls, and its outcome lists them (RUN-3). Execute them, and resume with
+    /// their results in [`RunRequest::messages`].
+    pub auto_execute_tools: Option<bool>,
+    /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default: `memory.enabled`.
+    pub enable_memory: Option<bool>,
 }
 
 /// Setting that a new run inherits from the last run of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunSetting {
-    /// [`RunRequest::system_prompt`].
+    /// [`AgentOptions::system_prompt`].
     SystemPrompt,
-    /// [`RunRequest::tools`].
+    /// [`RunOptions::tools`].
     Tools,
-    /// [`RunRequest::agent_type`].
+    /// [`AgentOptions::preset`].
     Preset,
-    /// [`RunRequest::model`].
+    /// [`AgentOptions::model`].
     Model,
-    /// [`RunRequest::mode`].
+    /// [`AgentOptions::mode`].
     Mode,
-    /// [`RunRequest::llm_params`].
+    /// [`AgentOptions::llm_params`].
     LlmParams,
-    /// [`RunRequest::temperature`].
+    /// [`AgentOptions::temperature`].
     Temperature,
-    /// [`RunRequest::max_iterations`].
+    /// [`RunOptions::max_iterations`].
     MaxIterations,
-    /// [`RunRequest::skills`].
+    /// [`RunOptions::skills`].
     Skills,
-    /// [`RunRequest::enable_memory`].
+    /// [`AgentOptions::enable_memory`].
     EnableMemory,
-    /// [`RunRequest::auto_execute_tools`].
+    /// [`AgentOptions::auto_execute_tools`].
     AutoExecuteTools,
-    /// [`RunRequest::budget`].
+    /// [`RunOptions::budget`]. Each limit is inherited individually. A limit that neither the request nor the last
+    /// run sets is taken from `[budget]` of the configuration.
     Budget,
 }
 
@@ -154,59 +148,188 @@ impl RunRequest {
         Self { reflection: Some(Reflection { focus }), ..Self::default() }.session(session)
     }
 
-    /// Sets the mode.
+    /// Sets the session.
     #[must_use]
-    pub fn mode(mut self, mode: RunMode) -> Self {
-        self.mode = Some(mode);
+    pub fn session(mut self, id: impl Into<String>) -> Self {
+        self.session.session_id = Some(id.into());
         self
     }
 
-    /// Sets the message after which the run continues.
+    /// Sets the display name of a new session. Default: its first message, shortened.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.session.name = Some(name.into());
+        self
+    }
+
+    /// Sets the user that owns the run. Default: `local`.
+    #[must_use]
+    pub fn uid(mut self, uid: impl Into<String>) -> Self {
+        self.session.uid = Some(uid.into());
+        self
+    }
+
+    /// Sets the project directory of a new session. Default: that of the runtime.
+    #[must_use]
+    pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.session.project_dir = Some(folder.into());
+        self
+    }
+
+    /// Allows a new session in the user's home folder or one of its parents, if the runtime rejects that by default.
+    #[must_use]
+    pub fn allow_home_project(mut self) -> Self {
+        self.session.allow_home_project = true;
+        self
+    }
+
+    /// Sets the message after which the run continues; see [`RunRequest::after_sequence`].
     #[must_use]
     pub fn after(mut self, sequence: u64) -> Self {
         self.after_sequence = Some(sequence);
         self
     }
 
-    /// Sets the JSON schema of the answer.
+    /// Rejects the run while its session is busy; see [`RunRequest::reject_if_busy`](field@RunRequest::reject_if_busy).
     #[must_use]
-    pub fn expect(mut self, schema: Value) -> Self {
-        self.expected_output_schema = Some(schema);
+    pub fn reject_if_busy(mut self) -> Self {
+        self.reject_if_busy = true;
         self
     }
 
-    /// Denies a tool, a tool within a scope, or commands; see [`RunRequest::deny`](field@RunRequest::deny).
+    /// Sets the mode.
     #[must_use]
-    pub fn deny(mut self, what: impl Into<String>) -> Self {
-        self.deny.push(what.into());
+    pub fn mode(mut self, mode: RunMode) -> Self {
+        self.agent.mode = Some(mode);
+        self
+    }
+
+    /// Sets the preset.
+    #[must_use]
+    pub fn preset(mut self, preset: impl Into<String>) -> Self {
+        self.agent.preset = Some(preset.into());
+        self
+    }
+
+    /// Sets the model: a profile, or a model name within the default profile.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.agent.model = Some(model.into());
+        self
+    }
+
+    /// Sets the system prompt, which replaces the preset's.
+    #[must_use]
+    pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
+        self.agent.system_prompt = Some(prompt.into());
+        self
+    }
+
+    /// Sets the sampling temperature, from 0 to 2.
+    #[must_use]
+    pub fn temperature(mut self, temperature: f64) -> Self {
+        self.agent.temperature = Some(temperature);
+        self
+    }
+
+    /// Sets additional sampling parameters; see [`AgentOptions::llm_params`].
+    #[must_use]
+    pub fn llm_params(mut self, parameters: Map<String, Value>) -> Self {
+        self.agent.llm_params = Some(parameters);
+        self
+    }
+
+    /// Sets whether the run executes the tool calls of its model; see [`AgentOptions::auto_execute_tools`].
+    #[must_use]
+    pub fn auto_execute_tools(mut self, executes: bool) -> Self {
+        self.agent.auto_execute_tools = Some(executes);
+        self
+    }
+
+    /// Sets whether a new conversation receives the experiences of earlier runs (MEM-3).
+    #[must_use]
+    pub fn enable_memory(mut self, enabled: bool) -> Self {
+        self.agent.enable_memory = Some(enabled);
+        self
+    }
+
+    /// Sets the maximum number of turns.
+    #[must_use]
+    pub fn max_iterations(mut self, turns: u32) -> Self {
+        self.options.max_iterations = Some(turns);
+        self
+    }
+
+    /// Sets the tools that the run and its descendants may use.
+    #[must_use]
+    pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.tools = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the messages inserted before the message; the first one must be a user message. Without a message: the
+    /// results of the tool calls that the last run returned unexecuted, see [`AgentOptions::auto_execute_tools`]. A
+    /// call without a result counts as interrupted.
+    #[must_use]
+    pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
+        self.options.messages = messages.into_iter().collect();
+        self
+    }
+
+    /// Sets the skills in the system prompt. Default: the preset's.
+    #[must_use]
+    pub fn skills(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.skills = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the JSON schema of the answer. If the answer does not match, the model may correct it once; then the run
+    /// fails with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    #[must_use]
+    pub fn expect(mut self, schema: Value) -> Self {
+        self.options.expected_output_schema = Some(schema);
+        self
+    }
+
+    /// Sets the budget of the run and its descendants. Each run of a session has the full budget.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.options.budget = budget;
+        self
+    }
+
+    /// Sets the maximum run time, in whole milliseconds.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.set_timeout(limit);
         self
     }
 
     /// Allows a tool, or a tool within a scope, without asking for permission.
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
-        self.allow.push(grant.into());
+        self.permissions.allow.push(grant.into());
         self
     }
 
-    /// Resets a setting to its configured value; see [`RunRequest::reset_settings`](field@RunRequest::reset_settings).
+    /// Denies a tool, a tool within a scope, or commands; see [`RunPermissions::deny`].
+    #[must_use]
+    pub fn deny(mut self, what: impl Into<String>) -> Self {
+        self.permissions.deny.push(what.into());
+        self
+    }
+
+    /// Declares that no approver is available: calls that require permission are denied immediately.
+    #[must_use]
+    pub fn unattended(mut self) -> Self {
+        self.permissions.unattended = true;
+        self
+    }
+
+    /// Resets a setting to its configured value; see [`RunRequest::reset_settings`].
     #[must_use]
     pub fn reset(mut self, setting: RunSetting) -> Self {
         self.reset_settings.push(setting);
-        self
-    }
-
-    /// Sets the budget of the run and its descendants.
-    #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = budget;
-        self
-    }
-
-    /// Sets the session.
-    #[must_use]
-    pub fn session(mut self, id: impl Into<String>) -> Self {
-        self.session_id = Some(id.into());
         self
     }
 }

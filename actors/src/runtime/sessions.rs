@@ -23,7 +23,8 @@ use crate::{
 /// Number of sessions read at a time.
 const PAGE: usize = 100;
 
-/// Session to create before its first run, for example to upload files first.
+/// Session to create: with its first run ([`RunRequest`](crate::RunRequest)), or before it, for example to upload files
+/// first ([`Sessions::create`]).
 #[derive(Debug, Clone, Default)]
 pub struct NewSessionSpec {
     /// Session id. Default: generated.

@@ -2,7 +2,7 @@
 //!
 //! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration (`run/resolver.rs`).
 
-use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
+use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunOptions, RunSettings};
 
 use super::{RunRequest, RunSetting};
 
@@ -22,7 +22,7 @@ impl InheritedSettings {
 /// Returns the mode of a new run. `before` is the mode of the session so far.
 pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
     let before = before.filter(|_| !start.reset_settings.contains(&RunSetting::Mode));
-    start.mode.or(before).unwrap_or_default()
+    start.agent.mode.or(before).unwrap_or_default()
 }
 
 /// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run `before`.
@@ -37,36 +37,37 @@ pub(super) fn resolve(
     configured: &Budget,
 ) -> RunSettings {
     let kept = inherited(start, mode, before);
-    let given = start.budget.or(kept.budget);
+    let (agent, options, kept_options) = (&start.agent, &start.options, kept.options);
+    let given = options.budget.or(kept_options.budget);
     let budget = given.or(*configured);
     RunSettings {
-        agent_type: start.agent_type.clone().unwrap_or(kept.agent_type),
-        model: start.model.clone().unwrap_or(kept.model),
-        max_iterations: start.max_iterations.or(kept.max_iterations),
-        tools: start.tools.clone().or(kept.tools),
-        system_prompt: start.system_prompt.clone().or(kept.system_prompt),
-        temperature: start.temperature.or(kept.temperature),
-        llm_params: start.llm_params.clone().unwrap_or(kept.llm_params),
-        auto_execute_tools: start.auto_execute_tools.or(kept.auto_execute_tools),
-        messages: start.messages.clone(),
-        skills: start.skills.clone().or(kept.skills),
-        expected_output_schema: start
-            .expected_output_schema
-            .clone()
-            .or(kept.expected_output_schema.filter(|_| resumes)),
-        budget,
-        given_budget: (given != budget).then_some(given),
+        agent_type: agent.preset.clone().unwrap_or(kept.agent_type),
+        model: agent.model.clone().unwrap_or(kept.model),
+        options: RunOptions {
+            max_iterations: options.max_iterations.or(kept_options.max_iterations),
+            tools: options.tools.clone().or(kept_options.tools),
+            messages: options.messages.clone(),
+            skills: options.skills.clone().or(kept_options.skills),
+            expected_output_schema: options
+                .expected_output_schema
+                .clone()
+                .or(kept_options.expected_output_schema.filter(|_| resumes)),
+            budget,
+            timeout_ms: options.timeout_ms.or(kept_options.timeout_ms.filter(|_| resumes)),
+        },
+        system_prompt: agent.system_prompt.clone().or(kept.system_prompt),
+        temperature: agent.temperature.or(kept.temperature),
+        llm_params: agent.llm_params.clone().unwrap_or(kept.llm_params),
+        auto_execute_tools: agent.auto_execute_tools.or(kept.auto_execute_tools),
         context: None,
-        timeout_ms: start.timeout_ms.or(kept.timeout_ms.filter(|_| resumes)),
+        given_budget: (given != budget).then_some(given),
         driven: start.driven,
         continues: false,
         after_sequence: None,
         resumes: resumes && before.is_some(),
-        allow: start.allow.clone(),
-        deny: start.deny.clone(),
-        unattended: start.unattended,
+        permissions: start.permissions.clone(),
         reflects: None,
-        enable_memory: start.enable_memory.or(kept.enable_memory),
+        enable_memory: agent.enable_memory.or(kept.enable_memory),
     }
 }
 
@@ -75,27 +76,27 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
     let open = RunSettings::default();
     let Some(before) = before else { return open };
     let mut kept = before.settings.clone();
-    kept.budget = kept.given_budget.unwrap_or(kept.budget);
+    kept.options.budget = kept.given_budget.unwrap_or(kept.options.budget);
     if before.mode != mode {
         kept.agent_type.clone_from(&open.agent_type);
     }
-    if start.agent_type.is_some() {
-        (kept.system_prompt, kept.tools, kept.model) = (None, None, open.model.clone());
+    if start.agent.preset.is_some() {
+        (kept.system_prompt, kept.options.tools, kept.model) = (None, None, open.model.clone());
     }
     for setting in &start.reset_settings {
         match setting {
             RunSetting::SystemPrompt => kept.system_prompt = None,
-            RunSetting::Tools => kept.tools = None,
+            RunSetting::Tools => kept.options.tools = None,
             RunSetting::Preset => kept.agent_type.clone_from(&open.agent_type),
             RunSetting::Model => kept.model.clone_from(&open.model),
             RunSetting::Mode => {}
             RunSetting::LlmParams => kept.llm_params.clear(),
             RunSetting::Temperature => kept.temperature = None,
-            RunSetting::MaxIterations => kept.max_iterations = None,
-            RunSetting::Skills => kept.skills = None,
+            RunSetting::MaxIterations => kept.options.max_iterations = None,
+            RunSetting::Skills => kept.options.skills = None,
             RunSetting::EnableMemory => kept.enable_memory = None,
             RunSetting::AutoExecuteTools => kept.auto_execute_tools = None,
-            RunSetting::Budget => kept.budget = Budget::default(),
+            RunSetting::Budget => kept.options.budget = Budget::default(),
         }
     }
     kept
@@ -103,7 +104,7 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
 
 /// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
 pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
-    let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
+    let is_kept = start.agent.preset.is_none() && start.options.tools.is_none() && start.options.skills.is_none();
     let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
     if is_kept && codes.contains(&error.code) {
         error.message.push_str(". The value comes from the session's last run: set another value, or reset it");
@@ -114,6 +115,7 @@ pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> Err
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, json};
+    use soong_protocol::RunPermissions;
 
     use super::*;
 
@@ -126,20 +128,22 @@ mod tests {
             settings: RunSettings {
                 agent_type: "orchestrator".into(),
                 model: "m".into(),
-                max_iterations: Some(3),
-                tools: Some(vec!["read".into()]),
+                options: RunOptions {
+                    max_iterations: Some(3),
+                    tools: Some(vec!["read".into()]),
+                    skills: Some(vec!["planning".into()]),
+                    expected_output_schema: Some(json!({"type": "object"})),
+                    budget,
+                    timeout_ms: Some(9),
+                    ..RunOptions::default()
+                },
                 system_prompt: Some("You are terse.".into()),
                 temperature: Some(0.5),
                 llm_params: Map::from_iter([("seed".to_owned(), json!(7))]),
                 auto_execute_tools: Some(false),
-                skills: Some(vec!["planning".into()]),
-                expected_output_schema: Some(json!({"type": "object"})),
-                budget,
                 given_budget: Some(given),
-                timeout_ms: Some(9),
                 enable_memory: Some(false),
-                allow: vec!["write".into()],
-                unattended: true,
+                permissions: RunPermissions { allow: vec!["write".into()], unattended: true, ..Default::default() },
                 ..RunSettings::default()
             },
         }
@@ -157,12 +161,14 @@ mod tests {
         let (mode, settings) = further(RunRequest::new("more"), &before);
         assert_eq!(mode, RunMode::Orchestrator);
         let kept = RunSettings {
-            expected_output_schema: None,
-            timeout_ms: None,
-            allow: Vec::new(),
-            unattended: false,
-            // The caller's part of the budget is kept; the other limits are those configured now.
-            budget: Budget { tokens: Some(100), model_calls: Some(9), ..Budget::default() },
+            options: RunOptions {
+                expected_output_schema: None,
+                timeout_ms: None,
+                // The caller's part of the budget is kept; the other limits are those configured now.
+                budget: Budget { tokens: Some(100), model_calls: Some(9), ..Budget::default() },
+                ..before.settings.options.clone()
+            },
+            permissions: RunPermissions::default(),
             ..before.settings.clone()
         };
         assert_eq!(settings, kept);
@@ -172,16 +178,16 @@ mod tests {
     fn a_run_without_a_message_keeps_schema_and_time_limit() {
         let (_, settings) = further(RunRequest::resume("s"), &full());
         assert!(settings.resumes);
-        assert_eq!(settings.timeout_ms, Some(9));
-        assert!(settings.expected_output_schema.is_some());
+        assert_eq!(settings.options.timeout_ms, Some(9));
+        assert!(settings.options.expected_output_schema.is_some());
     }
 
     #[test]
     fn new_preset_clears_prompt_tools_and_model() {
-        let start = RunRequest { agent_type: Some("orchestrator".into()), ..RunRequest::new("more") };
+        let start = RunRequest::new("more").preset("orchestrator");
         let (_, settings) = further(start, &full());
-        assert_eq!((settings.system_prompt, settings.tools, settings.model.as_str()), (None, None, "default"));
-        assert_eq!(settings.max_iterations, Some(3));
+        assert_eq!((settings.system_prompt, settings.options.tools, settings.model.as_str()), (None, None, "default"));
+        assert_eq!(settings.options.max_iterations, Some(3));
     }
 
     #[test]
@@ -189,7 +195,7 @@ mod tests {
         let start = RunRequest::new("more").mode(RunMode::Normal);
         let (_, settings) = further(start, &full());
         assert_eq!(settings.agent_type, "default");
-        assert_eq!(settings.tools, Some(vec!["read".to_owned()]));
+        assert_eq!(settings.options.tools, Some(vec!["read".to_owned()]));
     }
 
     #[test]
@@ -197,20 +203,25 @@ mod tests {
         let before = full();
         let (_, kept) = further(RunRequest::new("more"), &before);
         let (open, configured) = (RunSettings::default(), Budget { model_calls: Some(9), ..Budget::default() });
+        let with = |change: &dyn Fn(&mut RunOptions)| {
+            let mut settings = kept.clone();
+            change(&mut settings.options);
+            settings
+        };
         for (setting, wanted) in [
             (RunSetting::SystemPrompt, RunSettings { system_prompt: None, ..kept.clone() }),
-            (RunSetting::Tools, RunSettings { tools: None, ..kept.clone() }),
+            (RunSetting::Tools, with(&|options| options.tools = None)),
             (RunSetting::Preset, RunSettings { agent_type: open.agent_type.clone(), ..kept.clone() }),
             (RunSetting::Model, RunSettings { model: open.model.clone(), ..kept.clone() }),
             (RunSetting::LlmParams, RunSettings { llm_params: Map::new(), ..kept.clone() }),
             (RunSetting::Temperature, RunSettings { temperature: None, ..kept.clone() }),
-            (RunSetting::MaxIterations, RunSettings { max_iterations: None, ..kept.clone() }),
-            (RunSetting::Skills, RunSettings { skills: None, ..kept.clone() }),
+            (RunSetting::MaxIterations, with(&|options| options.max_iterations = None)),
+            (RunSetting::Skills, with(&|options| options.skills = None)),
             (RunSetting::EnableMemory, RunSettings { enable_memory: None, ..kept.clone() }),
             (RunSetting::AutoExecuteTools, RunSettings { auto_execute_tools: None, ..kept.clone() }),
             (
                 RunSetting::Budget,
-                RunSettings { budget: configured, given_budget: Some(Budget::default()), ..kept.clone() },
+                RunSettings { given_budget: Some(Budget::default()), ..with(&|options| options.budget = configured) },
             ),
         ] {
             let (mode, settings) = further(RunRequest::new("more").reset(setting), &before);
@@ -222,16 +233,12 @@ mod tests {
 
     #[test]
     fn explicit_value_overrides_inherited_one_and_reset() {
-        let start = RunRequest {
-            tools: Some(vec!["write".into()]),
-            llm_params: Some(Map::new()),
-            budget: Budget { usd: Some("1".parse().unwrap()), ..Budget::default() },
-            reset_settings: vec![RunSetting::Tools],
-            ..RunRequest::new("more")
-        };
+        let budget = Budget { usd: Some("1".parse().unwrap()), ..Budget::default() };
+        let start = RunRequest::new("more").tools(["write"]).llm_params(Map::new()).budget(budget);
+        let start = start.reset(RunSetting::Tools);
         let (_, settings) = further(start, &full());
-        assert_eq!(settings.tools, Some(vec!["write".to_owned()]));
+        assert_eq!(settings.options.tools, Some(vec!["write".to_owned()]));
         assert!(settings.llm_params.is_empty());
-        assert_eq!((settings.budget.tokens, settings.budget.usd.is_some()), (Some(100), true));
+        assert_eq!((settings.options.budget.tokens, settings.options.budget.usd.is_some()), (Some(100), true));
     }
 }

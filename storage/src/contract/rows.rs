@@ -78,7 +78,7 @@ pub(super) fn trace_has_settings_of_its_last_run(mut world: TestStore) {
     assert_eq!((trace.tools, trace.llm_params.len(), trace.prompt_name.as_deref()), (None, 0, Some("default")));
 
     let mut run = new_run_record("again", "a", "a", None);
-    run.settings.tools = Some(vec!["read".into()]);
+    run.settings.options.tools = Some(vec!["read".into()]);
     run.settings.system_prompt = Some("Be brief.".into());
     run.settings.temperature = Some(0.5);
     run.settings.llm_params.insert("seed".into(), 7.into());

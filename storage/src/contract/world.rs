@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, Role, Run, RunEvent, RunId,
-    RunMode, RunSettings, SessionId, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
+    RunMode, RunOptions, RunSettings, SessionId, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
 };
 
 use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
@@ -76,7 +76,8 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
 }
 
 pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
-    let settings = RunSettings { max_iterations: Some(7), ..RunSettings::default() };
+    let options = RunOptions { max_iterations: Some(7), ..RunOptions::default() };
+    let settings = RunSettings { options, ..RunSettings::default() };
     let task = format!("task of {id}");
     Run {
         run_id: run_id(id),

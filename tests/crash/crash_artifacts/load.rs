@@ -92,7 +92,7 @@ async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
 }
 
 async fn delegating(runtime: &Runtime, place: &ArtifactOwner) -> Result<(), ErrorInfo> {
-    let start = RunRequest { agent_type: Some("default".to_owned()), ..RunRequest::new("edit") };
+    let start = RunRequest::new("edit").preset("default");
     let start = start.session(place.session_id.as_str()).mode(RunMode::Orchestrator);
     runtime.start(start).await?.wait().await.map(|_| ())
 }

@@ -84,7 +84,7 @@ pub fn agents() -> Vec<Case> {
             ..always("has a child write", child(json!({"task": writes.clone(), "agent_type": "default"})), "ok")
         },
         always("has a child with more tools", child(json!({"task": writes, "agent_type": "default"})), "ok")
-            .started(|start| RunRequest { tools: Some(vec!["read".into(), "agent".into()]), ..start }),
+            .started(|start| start.tools(["read", "agent"])),
         always(
             "has a child change the plan",
             child(json!({

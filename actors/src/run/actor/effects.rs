@@ -104,8 +104,8 @@ impl RunActor {
     /// Starts the timer of the nearest limit: the timeout of the run, or its budget of time.
     fn watch_time_limit(&self, state: &RunActorState) {
         let settings = &self.spec.settings;
-        let budget_ms = settings.budget.wall_time_s.map(|limit| limit.saturating_mul(1_000));
-        let limits = [(settings.timeout_ms, false), (budget_ms, true)];
+        let budget_ms = settings.options.budget.wall_time_s.map(|limit| limit.saturating_mul(1_000));
+        let limits = [(settings.options.timeout_ms, false), (budget_ms, true)];
         let nearest = limits.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
         if let Some((limit_ms, is_budget)) = nearest
             && let Some(run) = state.run.as_ref().filter(|run| run.has_started())

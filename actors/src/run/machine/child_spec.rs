@@ -1,7 +1,9 @@
 //! The specification of a child that a program adds to a live run (RT-4). All fields except the task have defaults.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use soong_protocol::{Budget, ChildMode, GivenMessage, TraceId};
+use soong_protocol::{Budget, ChildMode, GivenMessage, RunOptions, TraceId};
 
 /// A child that a program adds to a live run.
 #[derive(Debug, Clone)]
@@ -11,25 +13,13 @@ pub struct ChildSpec {
     /// Mode of the child. Default: delegate.
     pub mode: ChildMode,
     /// Preset. Default: the preset of the mode.
-    pub agent_type: Option<String>,
+    pub preset: Option<String>,
     /// Profile or model name. Default: the parent's.
     pub model: Option<String>,
     /// Context that is added to the task.
     pub context: Option<String>,
-    /// Messages that precede the task in the child's conversation. The first must be a user message.
-    pub messages: Vec<GivenMessage>,
-    /// Skills to include in the system prompt. Default: the preset's.
-    pub skills: Option<Vec<String>>,
-    /// JSON schema that the answer must match; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
-    pub expected_output_schema: Option<Value>,
-    /// Budget of the child and its descendants, within the remaining budget of the parent.
-    pub budget: Budget,
-    /// Maximum active time, in milliseconds. Default and upper limit: `agents.child_timeout_ms`.
-    pub timeout_ms: Option<u64>,
-    /// Maximum number of turns. Default: the preset's, else `runtime.max_turns`.
-    pub max_iterations: Option<u32>,
-    /// Tools of the child, limited to the tools that the parent passes on. Default: all of these.
-    pub tools: Option<Vec<String>>,
+    /// Options that all runs have in common. The tools and the budget are limited to those of the parent.
+    pub options: RunOptions,
     /// Sub-trace of an earlier child of the parent that this child continues. Preset, model, budget, skills, tools and
     /// turn limit that are not set are then taken from the last run of the sub-trace.
     pub continue_from: Option<TraceId>,
@@ -44,16 +34,10 @@ impl ChildSpec {
         Self {
             task: task.into(),
             mode: ChildMode::Delegate,
-            agent_type: None,
+            preset: None,
             model: None,
             context: None,
-            messages: Vec::new(),
-            skills: None,
-            expected_output_schema: None,
-            budget: Budget::default(),
-            timeout_ms: None,
-            max_iterations: None,
-            tools: None,
+            options: RunOptions::default(),
             continue_from: None,
             deliver: false,
         }
@@ -78,8 +62,15 @@ impl ChildSpec {
 
     /// Sets the preset.
     #[must_use]
-    pub fn agent_type(mut self, preset: impl Into<String>) -> Self {
-        self.agent_type = Some(preset.into());
+    pub fn preset(mut self, preset: impl Into<String>) -> Self {
+        self.preset = Some(preset.into());
+        self
+    }
+
+    /// Sets the model: a profile, or a model name within the default profile. Default: the parent's.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = Some(model.into());
         self
     }
 
@@ -90,17 +81,59 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the JSON schema that the answer must match.
+    /// Sets the maximum number of turns.
     #[must_use]
-    pub fn expect(mut self, schema: Value) -> Self {
-        self.expected_output_schema = Some(schema);
+    pub fn max_iterations(mut self, turns: u32) -> Self {
+        self.options.max_iterations = Some(turns);
         self
     }
 
-    /// Sets the budget of the child and its descendants.
+    /// Sets the tools of the child, limited to the tools that the parent passes on.
+    #[must_use]
+    pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.tools = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the messages that precede the task in the child's conversation. The first must be a user message.
+    #[must_use]
+    pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
+        self.options.messages = messages.into_iter().collect();
+        self
+    }
+
+    /// Sets the skills in the system prompt. Default: the preset's.
+    #[must_use]
+    pub fn skills(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.skills = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the JSON schema that the answer must match; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    #[must_use]
+    pub fn expect(mut self, schema: Value) -> Self {
+        self.options.expected_output_schema = Some(schema);
+        self
+    }
+
+    /// Sets the budget of the child and its descendants, within the remaining budget of the parent.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = budget;
+        self.options.budget = budget;
+        self
+    }
+
+    /// Sets the maximum active time, in whole milliseconds. Default and upper limit: `agents.child_timeout_ms`.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.set_timeout(limit);
+        self
+    }
+
+    /// Continues the sub-trace of an earlier child; see [`ChildSpec::continue_from`](field@ChildSpec::continue_from).
+    #[must_use]
+    pub fn continue_from(mut self, sub_trace: TraceId) -> Self {
+        self.continue_from = Some(sub_trace);
         self
     }
 

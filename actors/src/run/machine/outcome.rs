@@ -41,7 +41,8 @@ pub struct RunOutcome {
     pub end_reason: EndReason,
     /// The complete final answer. If the run did not finish: the text so far.
     pub output: String,
-    /// Tool calls that the caller must execute, see [`RunRequest::auto_execute_tools`](crate::RunRequest).
+    /// Tool calls that the caller must execute, see
+    /// [`RunRequest::auto_execute_tools`](crate::RunRequest::auto_execute_tools).
     pub tool_calls: Vec<ToolCall>,
     /// The error, if the run failed.
     pub error: Option<ErrorInfo>,

@@ -76,7 +76,7 @@ impl Transition<'_, '_> {
             return;
         }
         // The timer of the run enforces every other time budget.
-        if self.state.spec.settings.budget.wall_time_s == Some(0) {
+        if self.state.spec.settings.options.budget.wall_time_s == Some(0) {
             self.state.phase = Phase::Halted;
             return self.end_by_time_budget(0);
         }

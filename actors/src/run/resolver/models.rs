@@ -37,7 +37,7 @@ impl RunResolver {
         let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), wanted, &name, &limits);
         let (utility, _) = self.helper(config.context.utility_profile.as_deref(), wanted, &name, &limits);
         let unpriced = [&name, &summary_model].into_iter().find(|model| prices(config, model).is_none());
-        if let Some(model) = unpriced.filter(|_| run.settings.budget.usd.is_some()) {
+        if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
             let message = format!(
                 "a budget in USD cannot be enforced: the price of model {model:?} is unknown; add [prices.{model:?}] \
                  to the configuration, or limit tokens instead"

@@ -204,7 +204,7 @@ impl Finalizer {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
         let roots: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
-        if runs.iter().all(|run| run.settings.budget.is_unlimited()) {
+        if runs.iter().all(|run| run.settings.options.budget.is_unlimited()) {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {

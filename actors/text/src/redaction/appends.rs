@@ -83,8 +83,8 @@ impl Redactor {
     fn settings(&self, settings: &mut RunSettings) {
         self.redact_optional(&mut settings.system_prompt);
         self.redact_optional(&mut settings.context);
-        settings.messages.iter_mut().for_each(|message| self.redact(&mut message.content));
-        if let Some(schema) = &mut settings.expected_output_schema {
+        settings.options.messages.iter_mut().for_each(|message| self.redact(&mut message.content));
+        if let Some(schema) = &mut settings.options.expected_output_schema {
             self.redact_json(schema);
         }
     }

@@ -10,8 +10,11 @@ use serde_json::Value;
 use soong::protocol::api::Accepted;
 use soong::protocol::api::{IfBusy, RunView, SettingUpdate, StartBody};
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting,
-    protocol::{Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, SessionId, Trace, TraceId},
+    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, RunRequest, RunSetting,
+    protocol::{
+        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, Trace,
+        TraceId,
+    },
 };
 use utoipa::ToSchema;
 
@@ -141,36 +144,42 @@ fn run_request(mut request: StartBody) -> RunRequest {
     }
     let mut reset = Vec::new();
     let mut settings = SettingReader { reset: &mut reset };
-    RunRequest {
-        message: request.prompt,
-        messages: request.messages,
-        after_sequence: request.after_sequence,
-        session_id: request.session_id,
+    let agent = AgentOptions {
         mode: settings.value(request.mode, RunSetting::Mode),
-        agent_type: settings.value(request.agent_type, RunSetting::Preset),
+        preset: settings.value(request.agent_type, RunSetting::Preset),
         model: settings.value(request.model, RunSetting::Model),
+        system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
         temperature: settings.value(request.temperature, RunSetting::Temperature),
         llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
         auto_execute_tools: settings.value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
+        enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
+    };
+    let options = RunOptions {
         max_iterations: settings.value(request.max_iterations, RunSetting::MaxIterations),
         tools: settings.value(request.tools, RunSetting::Tools),
-        system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
+        messages: request.messages,
         skills: settings.value(request.skills, RunSetting::Skills),
         expected_output_schema: request.expected_output_schema,
         budget: settings.value(request.budget, RunSetting::Budget).unwrap_or_default(),
         timeout_ms: request.timeout_ms,
-        name: request.name,
-        uid: request.uid,
-        project_dir: request.project_dir,
-        allow_home_project: request.allow_home_project,
-        allow: request.allow,
-        deny: request.deny,
-        unattended: request.unattended,
-        enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
-        reflection: request.reflects,
-        reject_if_busy: request.if_busy == Some(IfBusy::Reject),
+    };
+    RunRequest {
+        message: request.prompt,
+        session: NewSessionSpec {
+            session_id: request.session_id,
+            name: request.name,
+            uid: request.uid,
+            project_dir: request.project_dir,
+            allow_home_project: request.allow_home_project,
+        },
+        agent,
+        options,
+        permissions: RunPermissions { allow: request.allow, deny: request.deny, unattended: request.unattended },
         reset_settings: reset,
-        ..RunRequest::default()
+        after_sequence: request.after_sequence,
+        reject_if_busy: request.if_busy == Some(IfBusy::Reject),
+        driven: false,
+        reflection: request.reflects,
     }
 }
 
@@ -303,17 +312,20 @@ impl ChildrenBody {
             _ => return Err(validation_error("set either `task` for one child, or `tasks` for several")),
         };
         let mode = self.mode.unwrap_or(mode);
-        let spec = |task| ChildSpec {
-            agent_type: self.agent_type.clone(),
-            model: self.model.clone(),
-            context: self.context.clone(),
-            messages: self.messages.clone(),
-            skills: self.skills.clone(),
-            expected_output_schema: self.expected_output_schema.clone(),
+        let options = RunOptions {
+            max_iterations: self.max_iterations,
+            tools: self.tools,
+            messages: self.messages,
+            skills: self.skills,
+            expected_output_schema: self.expected_output_schema,
             budget: self.budget,
             timeout_ms: self.timeout_ms,
-            max_iterations: self.max_iterations,
-            tools: self.tools.clone(),
+        };
+        let spec = |task| ChildSpec {
+            preset: self.agent_type.clone(),
+            model: self.model.clone(),
+            context: self.context.clone(),
+            options: options.clone(),
             deliver: self.deliver,
             ..ChildSpec::new(task).mode(mode)
         };

@@ -207,11 +207,7 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
     let runtime = runtime.environment(context.environment.clone()).build().await?;
     let task =
         format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
-    let start = RunRequest {
-        max_iterations: Some(MAX_TURNS),
-        timeout_ms: u64::try_from(RUN_TIMEOUT.as_millis()).ok(),
-        ..RunRequest::new(task)
-    };
+    let start = RunRequest::new(task).max_iterations(MAX_TURNS).timeout(RUN_TIMEOUT);
     let outcome = observe(&runtime, start, seen).await;
     runtime.close().await;
     let outcome = outcome?;

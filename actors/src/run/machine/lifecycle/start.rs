@@ -66,7 +66,7 @@ impl Transition<'_, '_> {
     pub(crate) fn start_conversation(&mut self, learned: Option<String>) {
         let spec = Arc::clone(&self.state.spec);
         self.notify_start_hooks();
-        for result in spec.settings.messages.iter().filter(|_| spec.settings.resumes) {
+        for result in spec.settings.options.messages.iter().filter(|_| spec.settings.resumes) {
             let tool_call_id = result.tool_call_id.clone();
             self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = tool_call_id);
         }
@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
         }
         if !spec.settings.resumes {
             self.abandon_open_goal();
-            for given in &spec.settings.messages {
+            for given in &spec.settings.options.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
             let mut task = spec.task.clone();

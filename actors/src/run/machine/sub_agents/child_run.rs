@@ -2,7 +2,7 @@
 //!
 //! Pure; part of the run state machine.
 
-use soong_protocol::{Budget, ChildMode, GoalId, Run, RunMode, RunSettings, RunStatus, Stats, Usd};
+use soong_protocol::{Budget, ChildMode, GoalId, Run, RunMode, RunOptions, RunSettings, RunStatus, Stats, Usd};
 
 use crate::run::machine::{input::ChildRequest, spec::RunSpec, transition::Transition};
 
@@ -46,12 +46,12 @@ impl Transition<'_, '_> {
 /// cannot widen its tools; a program can.
 fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSettings {
     let mut previous_settings = order.previous_settings.as_deref().cloned();
-    if let Some(before) = previous_settings.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
-        (before.tools, before.model) = (None, spec.settings.model.clone());
+    if let Some(before) = previous_settings.as_mut().filter(|_| order.spec.preset.is_some() && !by_model) {
+        (before.options.tools, before.model) = (None, spec.settings.model.clone());
     }
-    let request = &order.spec;
-    let previous_tools = previous_settings.as_ref().and_then(|before| before.tools.as_ref());
-    let tools = child_tools(spec, request.tools.as_ref().or(previous_tools));
+    let (request, options) = (&order.spec, &order.spec.options);
+    let previous_tools = previous_settings.as_ref().and_then(|before| before.options.tools.as_ref());
+    let tools = child_tools(spec, options.tools.as_ref().or(previous_tools));
     let default_type = match request.mode {
         ChildMode::Explore => "explore",
         ChildMode::Delegate => "default",
@@ -63,20 +63,20 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
         ..RunSettings::default()
     });
     RunSettings {
-        agent_type: request.agent_type.clone().unwrap_or(before.agent_type),
+        agent_type: request.preset.clone().unwrap_or(before.agent_type),
         model: request.model.clone().unwrap_or(before.model),
-        max_iterations: request.max_iterations.or(before.max_iterations),
-        tools: Some(tools),
+        options: RunOptions {
+            max_iterations: options.max_iterations.or(before.options.max_iterations),
+            tools: Some(tools),
+            messages: options.messages.clone(),
+            skills: options.skills.clone().or(before.options.skills),
+            expected_output_schema: options.expected_output_schema.clone(),
+            budget: child_budget(options.budget.or(before.options.budget), &spec.settings.options.budget),
+            timeout_ms: Some(options.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
+        },
         context: request.context.clone(),
-        messages: request.messages.clone(),
-        skills: request.skills.clone().or(before.skills),
-        expected_output_schema: request.expected_output_schema.clone(),
-        budget: child_budget(request.budget.or(before.budget), &spec.settings.budget),
-        timeout_ms: Some(request.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
         continues: request.continue_from.is_some(),
-        allow: spec.settings.allow.clone(),
-        deny: spec.settings.deny.clone(),
-        unattended: spec.settings.unattended,
+        permissions: spec.settings.permissions.clone(),
         ..RunSettings::default()
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind, Message,
-    NewTrace, Role, Run, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId, TraceWrite, Write,
+    NewTrace, Role, Run, RunOptions, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId, TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -94,12 +94,15 @@ impl Transition<'_, '_> {
         let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
             let spec = ChildSpec {
                 mode,
-                agent_type: request.agent_type.clone(),
+                preset: request.agent_type.clone(),
                 context: request.context.clone(),
-                messages,
-                skills: request.skills.clone(),
-                expected_output_schema: request.expected_output_schema.clone(),
-                timeout_ms: request.timeout_ms,
+                options: RunOptions {
+                    messages,
+                    skills: request.skills.clone(),
+                    expected_output_schema: request.expected_output_schema.clone(),
+                    timeout_ms: request.timeout_ms,
+                    ..RunOptions::default()
+                },
                 continue_from: request.continue_from.clone().map(TraceId::new),
                 ..ChildSpec::new(task)
             };
@@ -136,9 +139,8 @@ impl Transition<'_, '_> {
         );
         let spec = ChildSpec {
             context: request.context,
-            messages: request.messages,
             continue_from: request.continue_from.map(TraceId::new),
-            ..ChildSpec::evaluate(task)
+            ..ChildSpec::evaluate(task).messages(request.messages)
         };
         self.spawn(vec![ChildRequest { spec, previous_settings: before, index: 1 }], Some(&call.id)).map(|_| ())
     }
@@ -195,7 +197,7 @@ impl Transition<'_, '_> {
         if requests.is_empty() || requests.iter().any(|order| order.spec.task.trim().is_empty()) {
             return Err(validation_error("`task` requires at least one task, and no task may be empty"));
         }
-        if spec.settings.budget.depth == Some(0) {
+        if spec.settings.options.budget.depth == Some(0) {
             let message = "the budget allows no sub-agents below this run: do the rest yourself";
             return Err(ErrorInfo::new(ErrorCode::BudgetExceeded, message));
         }
@@ -222,15 +224,15 @@ impl Transition<'_, '_> {
                     )));
                 }
             }
-            if let Some(schema) = &child.expected_output_schema {
+            if let Some(schema) = &child.options.expected_output_schema {
                 OutputSchema::new(schema)?;
             }
-            if let Some(skills) = &child.skills {
+            if let Some(skills) = &child.options.skills {
                 spec.catalog.skills.select(Some(skills), None)?;
             }
-            check_initial_messages(&child.messages)?;
+            check_initial_messages(&child.options.messages)?;
         }
-        let mut named = requests.iter().filter_map(|order| order.spec.agent_type.as_ref());
+        let mut named = requests.iter().filter_map(|order| order.spec.preset.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
         if let Some(name) = unknown {
             let known: Vec<&str> = spec.catalog.presets.keys().map(String::as_str).collect();
