@@ -125,10 +125,12 @@
 //!
 //! ```no_run
 //! # async fn example(runtime: soong::Runtime) -> Result<(), soong::ErrorInfo> {
+//! use std::time::Duration;
 //! use soong::{RunRequest, protocol::Budget};
 //!
 //! let budget = Budget { model_calls: Some(20), tokens: Some(200_000), ..Budget::default() };
-//! let run = runtime.start(RunRequest::new("Fix the failing test").budget(budget)).await?;
+//! let request = RunRequest::new("Fix the failing test").budget(budget).timeout(Duration::from_secs(600));
+//! let run = runtime.start(request.tools(["read", "edit", "bash"])).await?;
 //! // Cancels the run with all its children, and waits for their ends.
 //! run.cancel().await?;
 //! # Ok(())
