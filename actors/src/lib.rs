@@ -69,7 +69,7 @@ pub mod skill;
 mod store_reader;
 mod suggestion;
 pub mod task_journal;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tool;
 
