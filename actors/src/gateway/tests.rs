@@ -131,7 +131,7 @@ async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
     for (config, refusals) in [(limits(5, 100, 0), 0..=0), (limits(16, 0, 0), 1..=400)] {
         for answer_ms in [100, 2_000, 2_900] {
             let service = LimitedService::new(5, 100, Duration::from_millis(answer_ms));
-            let house = TestGateway::open(service.clone(), &config).await;
+            let house = TestGateway::open(service.model(), &config).await;
             let begin = Instant::now();
             let second = async {
                 tokio::time::sleep(Duration::from_secs(70)).await;
@@ -166,7 +166,7 @@ async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
 async fn tokens_are_reserved_by_estimate_and_corrected_by_usage() {
     // An answer uses 15 of the 40 tokens that are estimated.
     let service = LimitedService::new(100, 10_000, Duration::from_millis(500));
-    let house = TestGateway::open(service.clone(), &limits(100, 0, 120)).await;
+    let house = TestGateway::open(service.model(), &limits(100, 0, 120)).await;
     let begin = Instant::now();
     let calls = (0..8).map(|_| house.call("a", 40));
     let outcomes = futures::future::join_all(calls).await;
@@ -183,7 +183,7 @@ async fn tokens_are_reserved_by_estimate_and_corrected_by_usage() {
 #[tokio::test(start_paused = true)]
 async fn waiting_calls_are_shown_in_actor_tree() {
     let service = LimitedService::new(100, 10_000, Duration::from_secs(30));
-    let house = TestGateway::open(service.clone(), &limits(2, 3, 0)).await;
+    let house = TestGateway::open(service.model(), &limits(2, 3, 0)).await;
     let calls: Vec<_> = (0..6)
         .map(|_| {
             let house = Arc::clone(&house);

@@ -23,7 +23,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService>) {
-    let house = TestGateway::open(service.clone(), &config).await;
+    let house = TestGateway::open(service.model(), &config).await;
     let mut calls: Vec<JoinHandle<CallResult>> = Vec::new();
     for step in steps {
         match step {
@@ -80,7 +80,7 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn restarted_gateway_remembers_used_rate() {
     let service = LimitedService::new(100, 10_000, Duration::from_secs(1));
-    let house = TestGateway::open(service.clone(), &limits(10, 4, 0)).await;
+    let house = TestGateway::open(service.model(), &limits(10, 4, 0)).await;
     let begin = Instant::now();
     let calls = async { all_complete(&house, "a", 8).await };
     let crashes = async {

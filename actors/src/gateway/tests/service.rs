@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, FutureExt};
-use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use soong_model::{Completion, Failure, Model, ModelError, ModelRequest};
 use soong_protocol::Usage;
 use tokio::time::Instant;
+
+use crate::testing::respond_async;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// `Retry-After` if too many calls are in flight.
@@ -41,6 +42,23 @@ pub(super) struct LimitedService {
 impl LimitedService {
     pub(super) fn new(at_once: usize, per_minute: usize, answer: Duration) -> Arc<Self> {
         Arc::new(Self { at_once, per_minute, answer, origin: Instant::now(), log: Mutex::default() })
+    }
+
+    /// Returns a model that calls this service.
+    pub(super) fn model(self: &Arc<Self>) -> Arc<dyn Model> {
+        let service = Arc::clone(self);
+        Arc::new(respond_async(move |request| {
+            let (service, caller) = (Arc::clone(&service), request.model.clone().unwrap_or_default());
+            async move {
+                match service.take(&caller) {
+                    Ok(_in_flight) => {
+                        tokio::time::sleep(service.answer).await;
+                        said("fine").into()
+                    }
+                    Err(error) => error.into(),
+                }
+            }
+        }))
     }
 
     pub(super) fn log(&self) -> Log {
@@ -89,23 +107,4 @@ pub(super) fn request(whose: &str) -> ModelRequest {
 pub(super) fn said(text: &str) -> Completion {
     let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
     Completion { text: text.to_owned(), usage, finish_reason: "stop".to_owned(), ..Completion::default() }
-}
-
-impl Model for LimitedService {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        async move {
-            let _in_flight = self.take(request.model.as_deref().unwrap_or_default())?;
-            tokio::time::sleep(self.answer).await;
-            Ok(said("fine"))
-        }
-        .boxed()
-    }
 }

@@ -1,52 +1,33 @@
 //! Tests with services that always rate limit, that ask for a day, or that are down.
 
-use futures::future::{BoxFuture, FutureExt, join_all};
-use soong_model::{Failure, ModelError};
+use futures::future::join_all;
+use soong_model::Failure;
 
 use super::{service::said, *};
+use crate::testing::{ScriptedModel, Step, fail, respond_async};
 
-/// A service whose outcome is given by the number of the call and the time since the service was created.
-struct ScriptedModel<F> {
-    origin: Instant,
-    calls: AtomicU64,
-    /// How long an answer continues after its first word.
+/// Creates a model whose outcome is given by the number of the call and the time since the model was created.
+fn model_with(outcome: impl Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    streaming_model(Duration::ZERO, outcome)
+}
+
+/// Creates such a model whose answers continue for this time after their first word.
+fn streaming_model(
     streams: Duration,
-    outcome: F,
-}
-
-impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> ScriptedModel<F> {
-    fn new(mood: F) -> Arc<Self> {
-        Self::streaming(Duration::ZERO, mood)
-    }
-
-    fn streaming(streams: Duration, mood: F) -> Arc<Self> {
-        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), streams, outcome: mood })
-    }
-}
-
-impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for ScriptedModel<F> {
-    fn name(&self) -> &str {
-        "moody"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        _: &'a ModelRequest,
-        deltas: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+    outcome: impl Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static,
+) -> Arc<ScriptedModel> {
+    let (origin, shared) = (Instant::now(), Arc::new((AtomicU64::new(0), outcome)));
+    Arc::new(respond_async(move |_| {
+        let shared = Arc::clone(&shared);
         async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            match (self.outcome)(self.calls.fetch_add(1, SeqCst), self.origin.elapsed()) {
-                Some(failure) => Err(ModelError::new(failure, "in a bad mood")),
-                None => {
-                    deltas.push(Delta::Text { text: "fi".to_owned() });
-                    tokio::time::sleep(self.streams).await;
-                    Ok(said("fine"))
-                }
+            let (calls, outcome) = &*shared;
+            match outcome(calls.fetch_add(1, SeqCst), origin.elapsed()) {
+                Some(failure) => fail(failure, "in a bad mood"),
+                None => Step::from(said("fine")).streaming([Delta::Text { text: "fi".to_owned() }]).pause(streams),
             }
         }
-        .boxed()
-    }
+    }))
 }
 
 fn limited(retry_after_ms: Option<u64>) -> Option<Failure> {
@@ -56,7 +37,7 @@ fn limited(retry_after_ms: Option<u64>) -> Option<Failure> {
 #[tokio::test(start_paused = true)]
 async fn all_calls_fail_after_one_calls_attempts_if_all_are_limited() {
     for (retry_after_ms, at_most_s) in [(None, 60), (Some(10_000), 60), (Some(29_000), 150)] {
-        let model = ScriptedModel::new(move |_, _| limited(retry_after_ms));
+        let model = model_with(move |_, _| limited(retry_after_ms));
         let house = TestGateway::open(model.clone(), &limits(3, 0, 0)).await;
         let begin = Instant::now();
         for (called, _) in join_all((0..500).map(|_| house.call("a", 1))).await {
@@ -64,7 +45,7 @@ async fn all_calls_fail_after_one_calls_attempts_if_all_are_limited() {
             assert!(called.waited_ms <= begin.elapsed().as_millis() as u64);
         }
         assert!(begin.elapsed().as_secs() <= at_most_s, "{retry_after_ms:?}: {:?}", begin.elapsed());
-        assert!(model.calls.load(SeqCst) <= 5 * 3, "not each call tried");
+        assert!(model.calls() <= 5 * 3, "not each call tried");
     }
 }
 
@@ -73,7 +54,7 @@ async fn rate_limit_without_retry_after_is_waited_out() {
     // 100 calls per clock minute; `Retry-After` is missing or far too short.
     for retry_after_ms in [None, Some(100)] {
         let minute = Mutex::new((0, 0));
-        let model = ScriptedModel::new(move |_, since| {
+        let model = model_with(move |_, since| {
             let (mut minute, now) = (minute.lock().unwrap(), since.as_secs() / 60);
             *minute = if minute.0 == now { (now, minute.1 + 1) } else { (now, 1) };
             (minute.1 > 100).then_some(()).and(limited(retry_after_ms))
@@ -87,7 +68,7 @@ async fn rate_limit_without_retry_after_is_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn call_with_too_long_retry_after_fails_and_others_wait() {
-    let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
+    let model = model_with(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
     let house = TestGateway::open(model, &limits(1, 0, 0)).await;
     let begin = Instant::now();
     let calls = (0..3).map(|_| async {
@@ -107,7 +88,7 @@ async fn call_with_too_long_retry_after_fails_and_others_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn long_retry_after_is_waited_for_and_reported() {
-    let model = ScriptedModel::new(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
+    let model = model_with(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
     let mut config = limits(1, 0, 0);
     config.retry.max_backoff_ms = 400;
     let house = TestGateway::open(model, &config).await;
@@ -120,7 +101,7 @@ async fn long_retry_after_is_waited_for_and_reported() {
 async fn down_provider_is_probed_and_used_again_after_recovery() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
-    let model = ScriptedModel::new(move |_, since: Duration| {
+    let model = model_with(move |_, since: Duration| {
         seen.lock().unwrap().push(since.as_secs());
         (since.as_secs() < 20).then_some(Failure::Unavailable)
     });
@@ -142,7 +123,7 @@ async fn down_provider_is_probed_and_used_again_after_recovery() {
 
 #[tokio::test(start_paused = true)]
 async fn short_outage_fails_no_call() {
-    let model = ScriptedModel::new(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
+    let model = model_with(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
     let house = TestGateway::open(model.clone(), &limits(20, 0, 0)).await;
     let called = join_all((0..100).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
@@ -152,7 +133,7 @@ async fn short_outage_fails_no_call() {
 async fn first_streamed_token_of_probe_admits_other_calls() {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let saw = Arc::clone(&taken);
-    let model = ScriptedModel::streaming(Duration::from_secs(60), move |_, since| {
+    let model = streaming_model(Duration::from_secs(60), move |_, since| {
         let is_down = since.as_secs() < 5;
         (!is_down).then(|| saw.lock().unwrap().push(since));
         is_down.then_some(Failure::Unavailable)
@@ -167,9 +148,9 @@ async fn first_streamed_token_of_probe_admits_other_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_api_key_is_not_retried() {
-    let model = ScriptedModel::new(|_, _| Some(Failure::Unauthorized));
+    let model = model_with(|_, _| Some(Failure::Unauthorized));
     let house = TestGateway::open(model.clone(), &limits(2, 0, 0)).await;
     let (called, _) = house.call("a", 1).await;
     assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderAuthFailed);
-    assert_eq!(model.calls.load(SeqCst), 1);
+    assert_eq!(model.calls(), 1);
 }
