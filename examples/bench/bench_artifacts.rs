@@ -9,21 +9,18 @@
 
 use std::{fs::File, io::Write as _, path::Path, sync::Arc, time::Instant};
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, try_join_all},
-};
+use futures::future::try_join_all;
 use serde_json::json;
 use soong::{
     NewSessionSpec, RunRequest, Runtime,
     artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall, Write},
+    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
     storage::{
         blob::{BlobLocation, BlobStore},
         sqlite::SqliteStore,
         store::{Append, Store},
     },
+    testing::{ScriptedModel, call, respond, text},
 };
 
 type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -37,29 +34,12 @@ const ORPHANS: usize = 1_000;
 /// Number of edits per round.
 const EDITS: usize = 120;
 
-/// A model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
-struct OneEditModel;
-
-impl Model for OneEditModel {
-    fn name(&self) -> &str {
-        "once"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        let is_first = request.messages.iter().all(|message| message.tool_calls.is_empty());
-        let mut completion =
-            Completion { text: "done".to_owned(), finish_reason: "stop".to_owned(), ..Completion::default() };
-        if is_first {
-            let arguments = json!({"name": "task_plan", "content": "- [ ] one\n"}).to_string();
-            completion.tool_calls =
-                vec![ToolCall { id: "call_1".to_owned(), name: "create_artifact".to_owned(), arguments }];
-        }
-        async { Ok(completion) }.boxed()
-    }
+/// Creates a model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
+fn one_edit_model() -> ScriptedModel {
+    respond(|request| match request.messages.iter().all(|message| message.tool_calls.is_empty()) {
+        true => call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n"})),
+        false => text("done"),
+    })
 }
 
 /// Rows of the result table: name, unit, values of the rounds and their floors.
@@ -137,7 +117,7 @@ fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Resu
 }
 
 async fn open(home: &Path) -> Result<Runtime, BenchError> {
-    Ok(Runtime::builder().home(home).project_dir(home).model("default", Arc::new(OneEditModel)).build().await?)
+    Ok(Runtime::builder().home(home).project_dir(home).model("default", one_edit_model()).build().await?)
 }
 
 async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {

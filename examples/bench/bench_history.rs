@@ -16,22 +16,16 @@ mod rows;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, try_join_all},
-};
+use futures::future::try_join_all;
 use serde_json::json;
 use soong::{
     Config, RecoveryPolicy, RunRequest, Runtime, RuntimeBuilder,
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{RunMode, RunStatus, SessionId, ToolCall},
+    protocol::{RunMode, RunStatus, SessionId},
+    testing::{ScriptedModel, Step, call, hang, respond, text},
 };
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -58,17 +52,41 @@ enum ModelBehavior {
     Plans(usize),
 }
 
+impl ModelBehavior {
+    /// Returns the response to a conversation with this many messages. Nothing is streamed.
+    fn step(self, messages: usize) -> Step {
+        match self {
+            Self::Hangs => hang("").streaming([]),
+            Self::Plans(until) if messages < until => call("goal", json!({ "focus": "1" })),
+            Self::Answers | Self::Plans(_) => text("It is so.").streaming([]),
+        }
+    }
+}
+
 /// A model that records the times of its calls.
 struct TimedModel {
-    manner: ModelBehavior,
-    calls: AtomicUsize,
+    scripted: Arc<ScriptedModel>,
     /// Start and end time of each call.
-    seen: Mutex<Vec<(Instant, Instant)>>,
+    seen: Arc<Mutex<Vec<(Instant, Instant)>>>,
 }
 
 impl TimedModel {
-    fn new(manner: ModelBehavior) -> Arc<Self> {
-        Arc::new(Self { manner, calls: AtomicUsize::new(0), seen: Mutex::default() })
+    fn new(behavior: ModelBehavior) -> Self {
+        let seen = Arc::<Mutex<Vec<_>>>::default();
+        let record = Arc::clone(&seen);
+        let scripted = respond(move |request| {
+            let called = Instant::now();
+            let step = behavior.step(request.messages.len());
+            if let Ok(mut seen) = record.lock() {
+                seen.push((called, Instant::now()));
+            }
+            step
+        });
+        Self { scripted: Arc::new(scripted), seen }
+    }
+
+    fn calls(&self) -> usize {
+        self.scripted.calls()
     }
 
     /// Returns the start time of a call, counted from 0.
@@ -78,48 +96,12 @@ impl TimedModel {
     }
 }
 
-impl Model for TimedModel {
-    fn name(&self) -> &str {
-        "clock"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        let called = Instant::now();
-        let messages = request.messages.len();
-        async move {
-            self.calls.fetch_add(1, SeqCst);
-            let mut completion =
-                Completion { text: "It is so.".to_owned(), finish_reason: "stop".to_owned(), ..Completion::default() };
-            match self.manner {
-                ModelBehavior::Answers => {}
-                ModelBehavior::Hangs => std::future::pending().await,
-                ModelBehavior::Plans(until) if messages < until => {
-                    let arguments = json!({ "focus": "1" }).to_string();
-                    completion.tool_calls =
-                        vec![ToolCall { id: "call_1".to_owned(), name: "goal".to_owned(), arguments }];
-                }
-                ModelBehavior::Plans(_) => {}
-            }
-            if let Ok(mut seen) = self.seen.lock() {
-                seen.push((called, Instant::now()));
-            }
-            Ok(completion)
-        }
-        .boxed()
-    }
-}
-
-fn builder(home: &Path, model: &Arc<TimedModel>) -> RuntimeBuilder {
+fn builder(home: &Path, model: &TimedModel) -> RuntimeBuilder {
     let mut config = Config::default();
     config.model.context_window = 100_000_000;
     config.model.max_concurrency = 10_000;
     config.runtime.max_turns = 100_000;
-    let model: Arc<dyn Model> = model.clone();
-    Runtime::builder().home(home).project_dir(home).config(config).model("default", model)
+    Runtime::builder().home(home).project_dir(home).config(config).model("default", Arc::clone(&model.scripted))
 }
 
 fn ms(time: Duration) -> f64 {
@@ -165,7 +147,7 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
         let runtime = builder(home, &model).build().await?;
         let starts = (0..INTERRUPTED).map(|_| runtime.start(RunRequest::new("Look.").mode(RunMode::Orchestrator)));
         let runs = try_join_all(starts).await?;
-        while model.calls.load(SeqCst) < INTERRUPTED {
+        while model.calls() < INTERRUPTED {
             tokio::task::yield_now().await;
         }
         runtime.close().await;
@@ -175,7 +157,7 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
         let start = Instant::now();
         let runtime = builder(home, &model).recover(RecoveryPolicy::All).build().await?;
         ready.push(ms(start.elapsed()));
-        while model.calls.load(SeqCst) < INTERRUPTED {
+        while model.calls() < INTERRUPTED {
             tokio::task::yield_now().await;
         }
         thinking.push(ms(start.elapsed()));
@@ -212,7 +194,7 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
     print_row("move the head forward again, to a message off the main path", "ms", forth);
     let (mut accepted, mut called) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let (start, before) = (Instant::now(), model.calls.load(SeqCst));
+        let (start, before) = (Instant::now(), model.calls());
         let run = runtime.start(RunRequest::new("Instead.").session(made::LONG_SESSION).after(LONG / 2)).await?;
         accepted.push(ms(start.elapsed()));
         run.wait().await?;
@@ -235,12 +217,11 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         config.storage.durability = soong::protocol::Durability::Normal;
         config.model.context_window = 100_000_000;
         config.runtime.max_turns = 100_000;
-        let provider: Arc<dyn Model> = model.clone();
         let runtime = Runtime::builder()
             .home(home.path())
             .project_dir(home.path())
             .config(config)
-            .model("default", provider)
+            .model("default", Arc::clone(&model.scripted))
             .build()
             .await?;
         let run = runtime.start("Go on planning.").await?;
@@ -248,7 +229,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         if outcome.status != RunStatus::Completed {
             return Err(format!("{:?}", outcome.error).into());
         }
-        let (start, before) = (Instant::now(), model.calls.load(SeqCst));
+        let (start, before) = (Instant::now(), model.calls());
         runtime.start(RunRequest::new("And now?").session(run.session_id().as_str())).await?.wait().await?;
         next.push(ms(model.call(before)? - start));
         runtime.close().await;

@@ -19,10 +19,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -31,8 +28,9 @@ use futures::future::{BoxFuture, FutureExt, try_join_all};
 use serde_json::{Value, json};
 use soong::{
     ChildSpec, Config, ErrorInfo, RunRequest, Runtime,
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest, openai::OpenAi},
+    model::{Model, openai::OpenAi},
     protocol::{Durability, Preset, RunStatus, ToolSpec},
+    testing::{ScriptedModel, respond_async},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -49,29 +47,9 @@ impl Tool for Noop {
     }
 }
 
-/// A model that never answers.
-#[derive(Default)]
-struct Silent {
-    waiting: AtomicUsize,
-}
-
-impl Model for Silent {
-    fn name(&self) -> &str {
-        "silent"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        _: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        self.waiting.fetch_add(1, SeqCst);
-        std::future::pending().boxed()
-    }
-}
-
 struct Bench {
-    silent: Arc<Silent>,
+    /// Never answers.
+    silent: Arc<ScriptedModel>,
     runtime: Runtime,
     scenario: String,
     n: usize,
@@ -107,7 +85,7 @@ impl Bench {
             coordinates: true,
         };
         let worker = Preset { name: "default".to_owned(), allowed_tools: None, coordinates: false, ..preset.clone() };
-        let silent = Arc::new(Silent::default());
+        let silent = Arc::new(respond_async(|_| std::future::pending()));
         let runtime = Runtime::builder()
             .home(home)
             .project_dir(std::env::temp_dir())
@@ -136,11 +114,11 @@ impl Bench {
 
     /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
-        let (n, before) = (self.n, self.silent.waiting.load(SeqCst));
+        let (n, before) = (self.n, self.silent.calls());
         let parent = self.runtime.start(RunRequest::driven("cancel").tools(["noop"])).await?;
         let spec = |i| ChildSpec::new(format!("{i}")).model("silent");
         try_join_all((0..n).map(|i| parent.spawn(spec(i)))).await?;
-        while self.silent.waiting.load(SeqCst) < before + n {
+        while self.silent.calls() < before + n {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let start = Instant::now();

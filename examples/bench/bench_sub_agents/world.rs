@@ -3,43 +3,32 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, try_join_all},
-};
-use serde_json::{Value, json};
+use futures::future::try_join_all;
+use serde_json::json;
 use soong::{
     ActorKind, ActorView, ChildSpec, Config, RunHandle, RunRequest, Runtime,
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{Role, ToolCall},
+    model::ModelRequest,
+    protocol::Role,
+    testing::{ScriptedModel, Step, call, respond_async, text},
 };
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent, `ask` asks a user,
-/// and anything else is answered immediately.
-pub(crate) struct RecordingModel {
+/// Times of the model calls, in nanoseconds since `begun`.
+struct CallTimes {
     begun: Instant,
-    in_flight: AtomicUsize,
-    calls: AtomicUsize,
-    /// Time of the last start or end of a call, in nanoseconds since `begun`.
+    /// Time of the last start or end of a call.
     last_effect: AtomicU64,
-    /// Time of the last start of a call, in nanoseconds since `begun`.
+    /// Time of the last start of a call.
     last_call: AtomicU64,
 }
 
-impl RecordingModel {
-    fn new() -> Arc<Self> {
-        let (in_flight, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { begun: Instant::now(), in_flight, calls, last_effect, last_call })
-    }
-
+impl CallTimes {
     fn note(&self, what: &AtomicU64) {
         what.fetch_max(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), SeqCst);
     }
@@ -48,21 +37,64 @@ impl RecordingModel {
     fn after(&self, since: Instant, what: &AtomicU64) -> Duration {
         Duration::from_nanos(what.load(SeqCst)).saturating_sub(since.duration_since(self.begun))
     }
+}
+
+/// A call that has not ended.
+struct Call(Arc<CallTimes>);
+
+impl Call {
+    fn begin(times: &Arc<CallTimes>) -> Self {
+        times.note(&times.last_call);
+        times.note(&times.last_effect);
+        Self(Arc::clone(times))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.note(&self.0.last_effect);
+    }
+}
+
+/// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent, `ask` asks a user,
+/// and anything else is answered immediately. It records the times of its calls.
+pub(crate) struct RecordingModel {
+    scripted: Arc<ScriptedModel>,
+    times: Arc<CallTimes>,
+}
+
+impl RecordingModel {
+    fn new() -> Self {
+        let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
+        let times = Arc::new(CallTimes { begun: Instant::now(), last_effect, last_call });
+        let noted = Arc::clone(&times);
+        let scripted = respond_async(move |request| {
+            let (in_flight, step) = (Call::begin(&noted), next_step(request));
+            async move {
+                let _in_flight = in_flight;
+                match step {
+                    Some(step) => step,
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        Self { scripted: Arc::new(scripted), times }
+    }
 
     pub(crate) fn last_effect_after(&self, since: Instant) -> Duration {
-        self.after(since, &self.last_effect)
+        self.times.after(since, &self.times.last_effect)
     }
 
     pub(crate) fn last_call_after(&self, since: Instant) -> Duration {
-        self.after(since, &self.last_call)
+        self.times.after(since, &self.times.last_call)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(SeqCst)
+        self.scripted.in_flight()
     }
 
     pub(crate) fn calls(&self) -> usize {
-        self.calls.load(SeqCst)
+        self.scripted.calls()
     }
 
     /// Waits until `count` calls are in flight.
@@ -73,59 +105,23 @@ impl RecordingModel {
     }
 }
 
-struct Call<'a>(&'a RecordingModel);
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, SeqCst);
-        self.0.note(&self.0.last_effect);
-    }
-}
-
-impl Model for RecordingModel {
-    fn name(&self) -> &str {
-        "watched"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        self.note(&self.last_call);
-        self.note(&self.last_effect);
-        self.in_flight.fetch_add(1, SeqCst);
-        self.calls.fetch_add(1, SeqCst);
-        let in_flight = Call(self);
-        let said = |role| request.messages.iter().find(move |message| message.role == role);
-        let task = said(Role::User).map_or("", |message| message.content.as_str());
-        let holds = task.ends_with("hold");
-        let call = |name: &str, arguments: Value| ToolCall {
-            id: "call_1".into(),
-            name: name.into(),
-            arguments: arguments.to_string(),
-        };
-        let calls = match said(Role::Assistant) {
-            None if task.ends_with("split") => vec![call("agent", json!({"task": "hold"}))],
-            None if task.ends_with("ask") => vec![call("ask_human", json!({"question": "which colour?"}))],
-            _ => Vec::new(),
-        };
-        async move {
-            let _in_flight = in_flight;
-            if holds {
-                return std::future::pending().await;
-            }
-            let (text, finish_reason) = ("done".into(), "stop".into());
-            Ok(Completion { text, finish_reason, tool_calls: calls, ..Completion::default() })
-        }
-        .boxed()
+/// Returns the response to a request, which streams nothing. `None`: there is none.
+fn next_step(request: &ModelRequest) -> Option<Step> {
+    let said = |role| request.messages.iter().find(move |message| message.role == role);
+    let task = said(Role::User).map_or("", |message| message.content.as_str());
+    let is_first = said(Role::Assistant).is_none();
+    match task {
+        task if task.ends_with("hold") => None,
+        task if is_first && task.ends_with("split") => Some(call("agent", json!({"task": "hold"}))),
+        task if is_first && task.ends_with("ask") => Some(call("ask_human", json!({"question": "which colour?"}))),
+        _ => Some(text("done").streaming([])),
     }
 }
 
 /// A runtime with a home that is removed when dropped.
 pub(crate) struct BenchRuntime {
     pub(crate) runtime: Runtime,
-    pub(crate) model: Arc<RecordingModel>,
+    pub(crate) model: RecordingModel,
     _home: tempfile::TempDir,
 }
 
@@ -146,7 +142,7 @@ impl BenchRuntime {
             .home(home.path().join("home"))
             .project_dir(home.path())
             .config(config)
-            .model("default", model.clone())
+            .model("default", Arc::clone(&model.scripted))
             .build()
             .await?;
         Ok(Self { runtime, model, _home: home })
