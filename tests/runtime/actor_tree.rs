@@ -11,7 +11,7 @@ use soong::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{ScriptedModel, Turn, assistant_count},
+    model::{Turn, assistant_count, scripted_model},
     stamp::StampTool,
     world::{TestRuntime, wait_for_permissions, wait_for_questions, wait_until, with_timeout},
 };
@@ -75,8 +75,7 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     // Paused time passes quickly while all tasks wait, and sessions must not be passivated because of it.
     let mut config = Config::default();
     config.runtime.idle_session_s = 365 * 24 * 3_600;
-    let mut world =
-        TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(config)).await;
+    let mut world = TestRuntime::with(scripted_model(|_| Turn::say("done")), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let (mut quick, mut slow) = (runtime.tree().watch(), runtime.tree().watch());
     let (mut known, mut late) = (Known::default(), Known::default());
@@ -125,7 +124,7 @@ fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_view_shows_recorded_usage_request_and_last_error() {
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("read", json!({"path": "no-such-file"})),
         1 => Turn::call("stamp", json!({"word": "a", "place": "here"})),
         _ => Turn::say("done"),
@@ -164,7 +163,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watcher_receives_the_recorded_end_of_each_run() {
-    let model = ScriptedModel::new(|request| {
+    let model = scripted_model(|request| {
         match (assistant_count(request), request.messages.iter().any(|it| it.content == "fail")) {
             (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
             (_, true) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
@@ -202,7 +201,7 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn actor_that_ends_right_after_the_snapshot_is_removed() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     let run = runtime.start(RunRequest::driven("work")).await.unwrap();
@@ -222,7 +221,7 @@ async fn actor_that_ends_right_after_the_snapshot_is_removed() {
 async fn unchanged_tree_sends_no_updates() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
     let mut config = Config::default();
     config.model.max_concurrency = 1;
     let world = TestRuntime::with(model.clone(), |builder| builder.config(config)).await;
@@ -253,7 +252,7 @@ async fn unchanged_tree_sends_no_updates() {
 async fn time_budget_view_advances_except_while_waiting_for_user() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
-    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+    let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::call("ask_human", json!({"question": "Which colour?"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
     });

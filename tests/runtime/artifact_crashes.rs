@@ -23,7 +23,7 @@ use crate::support::{
         prompt_driven_model, read, run, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    model::{Turn, assistant_count, is_parent, scripted_model},
     world::{TestRuntime, quick_config, quick_non_durable_config, read_until, wait_until, with_timeout},
 };
 
@@ -334,7 +334,7 @@ async fn concurrent_child_edits_lose_no_line_after_a_crash() {
         (FaultPoint::Flush, 1),
         (FaultPoint::Ended, 1),
     ] {
-        let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+        let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "END"})),
             (true, 1) => Turn::call("agent", json!({"task": ["a", "b", "c"], "agent_type": "default"})),
             (true, _) => Turn::say("done"),

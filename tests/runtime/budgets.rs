@@ -21,13 +21,13 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, quick_config, read_to_end, run_until_false, wait_until, with_timeout},
 };
 
 /// Model that calls a tool in every turn and never finishes.
 fn insatiable() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|_| Turn::call("list_files", json!({})))
+    scripted_model(|_| Turn::call("list_files", json!({})))
 }
 
 /// Model that reports a usage in proportion to the size of the prompt.
@@ -106,7 +106,7 @@ async fn exceeding_any_limit_ends_the_run() {
         let used = outcome.stats.tree;
         assert!(used.total_tokens <= 20_000 && used.model_calls <= 400, "{used:?}");
         if dimension == D::ModelCalls {
-            assert_eq!((used.model_calls, model.calls.load(SeqCst)), (4, 4));
+            assert_eq!((used.model_calls, model.calls()), (4, 4));
         }
         if dimension == D::ToolCalls {
             assert_eq!(used.tool_calls, 4);
@@ -132,7 +132,7 @@ async fn zero_budget_starts_nothing() {
         let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!((outcome.end_reason, model.calls.load(SeqCst)), (EndReason::BudgetExceeded, 0), "{budget:?}");
+        assert_eq!((outcome.end_reason, model.calls()), (EndReason::BudgetExceeded, 0), "{budget:?}");
         assert_eq!(outcome.stats.tree.total_tokens, 0);
         world.finish().await;
     }
@@ -141,7 +141,7 @@ async fn zero_budget_starts_nothing() {
         (Budget { depth: Some(0), ..open }, "tool_not_available"),
         (Budget { tool_calls: Some(0), ..open }, ""),
     ] {
-        let model = ScriptedModel::new(|request| match assistant_count(request) {
+        let model = scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("agent", json!({"task": "x"})),
             _ => Turn::say(last_of(request)),
         });
@@ -163,7 +163,7 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
     // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
     // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
-    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": tasks})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::call("list_files", json!({})),
@@ -186,7 +186,7 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_budget_ends_only_that_child() {
-    let model = ScriptedModel::new(|request| match task_of(request) {
+    let model = scripted_model(|request| match task_of(request) {
         "greedy" => Turn::call("list_files", json!({})),
         _ => Turn::say("modest"),
     });
@@ -207,7 +207,7 @@ async fn child_budget_ends_only_that_child() {
 async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         let told = request.system.iter().any(|text| text.contains("## Budget"));
         saw.lock().unwrap().push(told);
         Turn::call("list_files", json!({}))
@@ -227,7 +227,7 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_cut_by_budget_ends_with_budget_exceeded() {
-    let model = ScriptedModel::new(|request| match request.max_output_tokens {
+    let model = scripted_model(|request| match request.max_output_tokens {
         Some(most) if most < 100 => Turn::Cut("as far as the mon"),
         _ => Turn::call("list_files", json!({})),
     });
@@ -249,7 +249,7 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wall_time_limit_ends_the_whole_tree() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::Hang("half"),
@@ -270,7 +270,7 @@ async fn wall_time_limit_ends_the_whole_tree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_survives_a_restart() {
     let script = || {
-        ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
+        scripted_model(|request| match (task_of(request), assistant_count(request)) {
             ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
             ("ends", 0..=3) => Turn::call("list_files", json!({})),
             ("ends", _) => Turn::say("ended"),
@@ -283,7 +283,7 @@ async fn usage_survives_a_restart() {
         let (model, mut world) = (script(), TestRuntime::open(insatiable()).await);
         world.reopen_with(model.clone(), |builder| builder.config(quick_config())).await;
         let run = world.runtime().start(RunRequest::new("first").session("s").budget(budget)).await.unwrap();
-        wait_until("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
+        wait_until("one child has ended, one hangs", || model.calls() == 7 && model.in_flight() == 1).await;
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -301,7 +301,7 @@ async fn usage_survives_a_restart() {
         let child = run_of(&world, run.run_id()).await;
         with_timeout(world.runtime().traces().handle(&child).unwrap().cancel()).await.unwrap();
         let outcome = with_timeout(handle.wait()).await.unwrap();
-        assert_eq!((outcome.end_reason, again.calls.load(SeqCst)), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
+        assert_eq!((outcome.end_reason, again.calls()), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
         assert_eq!(outcome.stats.tree.model_calls, 8, "{taken_up_by}");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -328,7 +328,7 @@ async fn request_budget_overrides_the_configured_budget() {
         let budget = Budget { model_calls: own, ..Budget::default() };
         let run = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
-        assert_eq!(model.calls.load(SeqCst), calls);
+        assert_eq!(model.calls(), calls);
         assert_eq!(run.record().await.unwrap().settings.options.budget.tool_calls, Some(100));
         world.finish().await;
     }
@@ -337,7 +337,7 @@ async fn request_budget_overrides_the_configured_budget() {
 /// (BUD-2)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usd_budget_is_rejected_if_price_is_unknown() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let used: Stats = with_timeout(run.wait()).await.unwrap().stats.tree;
     assert_eq!((used.total_tokens, used.cost), (15, None), "tokens are known, money is not");
@@ -346,7 +346,7 @@ async fn usd_budget_is_rejected_if_price_is_unknown() {
     assert_eq!(refused.code, ErrorCode::ConfigError);
     assert!(refused.message.contains("prices.\"scripted\""), "{refused}");
     world.finish().await;
-    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(scripted_model(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
     let run = world.runtime().start("x").await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
     world.finish().await;
@@ -363,7 +363,7 @@ fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
 fn random_trees_with_crashes_never_overspend() {
     run_until_false(async |seed| {
         // Each agent reads files, may start sub-agents, and answers. Some runs crash.
-        let model = ScriptedModel::new(move |request| {
+        let model = scripted_model(move |request| {
             let (task, turn) = (task_of(request).to_owned(), assistant_count(request));
             let depth = task.split('-').count() as u64;
             match mixed(seed, (&task, turn)) % 10 {

@@ -22,7 +22,7 @@ use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
     tool::HangOnceTool,
     world::{TestRuntime, quick_non_durable_config, run_until_false, wait_until, with_timeout},
 };
@@ -31,7 +31,7 @@ use crate::support::{
 /// is one permit, and edits a document twice. `asked` records the task of each request.
 fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
     let asked = Arc::clone(asked);
-    ScriptedModel::new(move |request| {
+    scripted_model(move |request| {
         asked.lock().unwrap().push(task_of(request).to_owned());
         step(request)
     })
@@ -117,7 +117,7 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
     let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
     with_timeout(cancelling).await.unwrap();
-    let calls = model.calls.load(SeqCst);
+    let calls = model.calls();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let adding = sprung.adding.lock().unwrap().take().unwrap();
     match with_timeout(adding).await.unwrap() {
@@ -131,7 +131,7 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
         assert!(child.status.is_terminal(), "{place}: {child:?}");
     }
     assert_eq!(world.runtime().info().live_runs(), 0, "{place}: a run is alive");
-    assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "{place}: a model call behind the cancel");
+    assert_eq!((model.in_flight(), model.calls()), (0, calls), "{place}: a model call behind the cancel");
     outcome.status
 }
 
@@ -278,7 +278,7 @@ fn cancel_during_any_commit_leaves_nothing_alive() {
 
 /// Model with these first turns in the root and in a child, which hold up the job until it is cancelled.
 fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
+    scripted_model(move |request| match (task_of(request), assistant_count(request)) {
         ("job", 0) => root(),
         ("other", _) | (_, 1..) => Turn::say("done"),
         _ => child(),
@@ -353,10 +353,8 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         // An orchestrator only delegates and has no such tool.
         let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
         let run = world.runtime().start(RunRequest::new("job").session("s").mode(mode)).await.unwrap();
-        wait_until(what, || {
-            model.calls.load(SeqCst) >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
-        })
-        .await;
+        wait_until(what, || model.calls() >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools)
+            .await;
         let is_cheap = what == "its model's next try";
         if is_cheap {
             let waits =
@@ -367,7 +365,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         // Some children are accepted, some arrive at the moment of the cancel, some after it.
         with_timeout(async { while run.children().await.unwrap().is_empty() {} }).await;
         with_timeout(run.cancel()).await.unwrap();
-        let after = model.calls.load(SeqCst);
+        let after = model.calls();
         let ended = with_timeout(run.wait()).await.unwrap();
         assert_eq!(ended.status, RunStatus::Cancelled, "{what}");
         if is_cheap {
@@ -381,7 +379,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         let children = run.children().await.unwrap();
         assert!(children.iter().all(|child| child.status.is_terminal()), "{what}: {children:?}");
         assert_eq!((world.runtime().info().live_runs(), model.in_flight()), (0, 0), "{what}");
-        assert_eq!(model.calls.load(SeqCst), after, "{what}: a model call behind the cancel");
+        assert_eq!(model.calls(), after, "{what}: a model call behind the cancel");
         check_session(world.runtime(), run.session_id()).await;
         check_free(&world, what).await;
         drop(run);

@@ -17,7 +17,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count},
+    model::{Turn, assistant_count, scripted_model},
     world::{TestRuntime, quick_non_durable_config, wait_for_permissions, wait_until, with_timeout},
 };
 
@@ -62,14 +62,14 @@ fn limited(start: RunRequest) -> RunRequest {
 async fn clock_change_does_not_expire_runs_after_a_restart() {
     for (by_ms, what) in [(HOUR_MS, "ahead"), (24 * HOUR_MS, "a day ahead"), (-HOUR_MS, "back")] {
         let skew = Arc::new(AtomicI64::new(0));
-        let first = ScriptedModel::new(|request| match assistant_count(request) {
+        let first = scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("read", json!({ "path": "a.txt" })),
             _ => Turn::Hang("half"),
         });
         let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
         let run = world.runtime().start(limited(RunRequest::new("work").session("s"))).await.unwrap();
         let driven = world.runtime().start(limited(RunRequest::driven("work").session("t"))).await.unwrap();
-        let thinks = |calls: usize, at_work: usize| first.calls.load(SeqCst) == calls && first.in_flight() == at_work;
+        let thinks = |calls: usize, at_work: usize| first.calls() == calls && first.in_flight() == at_work;
         wait_until("it thinks again", || thinks(2, 1)).await;
         skew.store(by_ms, SeqCst);
         let spec = ChildSpec::new("look").timeout(Duration::from_secs(60));
@@ -78,7 +78,7 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
         world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
         wait_until("it goes on", || thinks(5, 2)).await;
 
-        let second = ScriptedModel::new(|_| Turn::say("done"));
+        let second = scripted_model(|_| Turn::say("done"));
         world.reopen_with(second, skewed(&skew)).await;
         for id in [run.run_id(), child.run_id()] {
             let resumed = world.runtime().traces().handle(id);
@@ -100,16 +100,16 @@ async fn clock_change_does_not_expire_runs_after_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duration_before_a_restart_is_kept() {
     let skew = Arc::default();
-    let first = ScriptedModel::new(|request| match assistant_count(request) {
+    let first = scripted_model(|request| match assistant_count(request) {
         0..6 => Turn::call("read", json!({ "path": "a.txt" })),
         _ => Turn::Hang("half"),
     });
     let mut world = TestRuntime::with(first.clone(), skewed(&skew)).await;
     let run = world.runtime().start(RunRequest::new("work").session("s")).await.unwrap();
-    wait_until("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
+    wait_until("it thinks for the seventh time", || first.in_flight() == 1 && first.calls() == 7).await;
     let before = world.runtime().traces().run(run.run_id()).await.unwrap().usage.duration_ms;
     assert!(before > 0, "how long it was at work is stored with what it did");
-    world.reopen_with(ScriptedModel::new(|_| Turn::say("done")), skewed(&skew)).await;
+    world.reopen_with(scripted_model(|_| Turn::say("done")), skewed(&skew)).await;
     if let Ok(resumed) = world.runtime().traces().handle(run.run_id()) {
         with_timeout(resumed.wait()).await.unwrap();
     }
@@ -130,7 +130,7 @@ async fn permission_timeout_ignores_clock_changes() {
         }
     };
     let model = || {
-        ScriptedModel::new(|request| match assistant_count(request) {
+        scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("write", json!({ "path": "new.txt", "content": "x" })),
             _ => Turn::say("done"),
         })

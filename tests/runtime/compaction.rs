@@ -15,7 +15,7 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn},
+    model::{Turn, scripted_model},
     pairing,
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
@@ -76,7 +76,7 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     let (calls, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let behind_summaries = Arc::new(AtomicUsize::new(0));
     let checked = Arc::clone(&behind_summaries);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         if is_summary(request) {
             made.fetch_add(1, SeqCst);
             return Turn::say(SUMMARY);
@@ -159,7 +159,7 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
     ] {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
-        let model = ScriptedModel::new(move |request| {
+        let model = scripted_model(move |request| {
             if is_summary(request) {
                 counted.fetch_add(1, SeqCst);
                 return refusal();
@@ -201,7 +201,7 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
     for second in ["It was read twice.", SUMMARY] {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = Arc::clone(&asked);
-        let model = ScriptedModel::new(move |request| {
+        let model = scripted_model(move |request| {
             if is_summary(request) {
                 let mut asked = log.lock().unwrap();
                 asked.push(request.messages.last().unwrap().content.clone());
@@ -236,7 +236,7 @@ async fn failing_summaries_are_retried_less_and_less_often() {
     const TURNS: usize = 200;
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let model = ScriptedModel::new(move |request| match request.messages.len() {
+    let model = scripted_model(move |request| match request.messages.len() {
         _ if is_summary(request) => {
             counted.fetch_add(1, SeqCst);
             Turn::say("   ")
@@ -260,7 +260,7 @@ async fn failing_summaries_are_retried_less_and_less_often() {
 async fn prompt_is_shortened_if_provider_finds_it_too_long() {
     // The provider counts more tokens than the runtime estimates: what the runtime takes for half of the window is
     // too long for the provider.
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
@@ -292,7 +292,7 @@ async fn prompt_is_shortened_if_provider_finds_it_too_long() {
 async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
@@ -339,7 +339,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
     let script = Arc::new(script);
     let model = || {
         let script = Arc::clone(&script);
-        ScriptedModel::new(move |request| script(request))
+        scripted_model(move |request| script(request))
     };
     let mut world = TestRuntime::with(model(), small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
@@ -362,7 +362,7 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
     let kept = Arc::clone(&shown);
     let calls = AtomicUsize::new(0);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         check(request);
         kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.clone()).collect());
         match calls.fetch_add(1, SeqCst) {

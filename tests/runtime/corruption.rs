@@ -3,11 +3,7 @@
 //! Each test would hang if an operation that can never succeed were retried forever. Elsewhere: disks that fail
 //! temporarily (`storage_faults.rs`), homes that cannot be opened at all (`homes.rs`).
 
-use std::{
-    io::Write,
-    path::Path,
-    sync::{Arc, atomic::Ordering::SeqCst},
-};
+use std::{io::Write, path::Path, sync::Arc};
 
 use serde_json::json;
 use soong::{
@@ -24,7 +20,7 @@ use tokio::sync::Notify;
 use crate::support::{
     artifacts::is_alive,
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count},
+    model::{ScriptedModel, Turn, assistant_count, scripted_model},
     world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
@@ -46,7 +42,7 @@ fn asked(request: &ModelRequest) -> &str {
 /// Model that creates a document if the task is `write`, and answers after a notification.
 fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
     let told = Arc::clone(told);
-    ScriptedModel::new(move |request| match (asked(request), assistant_count(request)) {
+    scripted_model(move |request| match (asked(request), assistant_count(request)) {
         ("again", _) => Turn::say("done"),
         ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::When(Arc::clone(&told), "done".to_owned()),
@@ -68,7 +64,7 @@ async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHan
     let run = world.runtime().start(RunRequest::new(task).session("s")).await.unwrap();
     // The first call of the task `write` creates the document.
     let calls = if task == "write" { 2 } else { 1 };
-    wait_until("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
+    wait_until("the model is asked", || model.calls() == calls && model.in_flight() == 1).await;
     run
 }
 
@@ -99,7 +95,7 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
         (from..from + refused).for_each(|commit| plan.inject_at(commit, damaged()));
         told.notify_waiters();
         if ends == RunStatus::Completed {
-            wait_until("it asks again", || model.calls.load(SeqCst) == 2 && model.in_flight() == 1).await;
+            wait_until("it asks again", || model.calls() == 2 && model.in_flight() == 1).await;
             told.notify_waiters();
         }
         let outcome = with_timeout(run.wait()).await.unwrap();

@@ -21,7 +21,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
     world::{TestRuntime, read_to_end, wait_until, with_timeout},
 };
 
@@ -30,7 +30,7 @@ fn id(text: &str) -> SessionId {
 }
 
 fn artist() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         (true, 1) => Turn::call("agent", json!({"task": ["left", "right"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "one old two"})),
@@ -131,7 +131,7 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
 /// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_with_active_or_queued_run_is_not_deleted() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("x"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::Hang("x"))).await;
     let runtime = world.runtime();
     let first = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     let second = runtime.start(RunRequest::new("second").session("s")).await.unwrap();
@@ -174,7 +174,7 @@ async fn failed_file_removal_keeps_the_session_complete() {
 /// Opens a home in which session `s` has `count` additional events and session `t` has a run. `plan` injects storage
 /// faults.
 async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
-    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let mut world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
         let run = world.runtime().start(RunRequest::new("x").session(session)).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
@@ -191,7 +191,7 @@ async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
             Box::new(FaultStore::new(store, wrapped))
         })
     };
-    world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), build).await;
+    world.reopen_with(scripted_model(|_| Turn::say("ok")), build).await;
     world
 }
 
@@ -283,7 +283,7 @@ async fn next_owner_finishes_an_interrupted_deletion() {
         let error = with_timeout(world.runtime().start(RunRequest::new("too early").session("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{error}");
 
-        world.reopen(ScriptedModel::new(|_| Turn::say("anew"))).await;
+        world.reopen(scripted_model(|_| Turn::say("anew"))).await;
         assert_eq!(with_timeout(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
         wait_until("the next owner finishes it", || reader.session_deletions().unwrap().is_empty()).await;
         assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
@@ -324,7 +324,7 @@ async fn deletion_resumes_after_crash_between_files() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     let (mut started, mut deleted) = (0, 0);
     for round in 0..200 {
@@ -386,7 +386,7 @@ async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_saved_during_deletion_are_rejected_or_deleted() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     for round in 0..40 {
         runtime.sessions().create(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
@@ -427,7 +427,7 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
 /// (SES-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
-    let model = ScriptedModel::new(|request| match task_of(request) {
+    let model = scripted_model(|request| match task_of(request) {
         "hang" => Turn::Hang("x"),
         "write" if assistant_count(request) == 0 => {
             Turn::call("create_artifact", json!({"name": "report", "content": "text"}))

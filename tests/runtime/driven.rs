@@ -1,7 +1,5 @@
 //! Driven runs (runs that a program controls) after a crash of their process (RT-4).
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use soong::{
     ActorView, Child, ChildSpec, ErrorCode, RunRequest, RuntimeBuilder,
     protocol::{EndReason, RunId, RunStatus, Timestamp},
@@ -9,7 +7,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, task_of},
+    model::{Turn, scripted_model, task_of},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
@@ -27,7 +25,7 @@ fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
 /// Opens a home whose previous process ended while a driven run had two children: `ended` has completed, `works` has
 /// not.
 async fn left_behind() -> TestRuntime {
-    let first = ScriptedModel::new(|request| match task_of(request) {
+    let first = scripted_model(|request| match task_of(request) {
         "ended" => Turn::say("early"),
         _ => Turn::Hang("half"),
     });
@@ -43,7 +41,7 @@ async fn left_behind() -> TestRuntime {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_resumes_a_driven_run_after_a_crash() {
     let mut world = left_behind().await;
-    let second = ScriptedModel::new(|request| Turn::say(format!("{} late", task_of(request))));
+    let second = scripted_model(|request| Turn::say(format!("{} late", task_of(request))));
     world.reopen_with(second.clone(), impatient).await;
     let undriven = world.runtime().info().resumed_driven_runs();
     let [run] = &undriven[..] else { panic!("{undriven:?}") };
@@ -58,7 +56,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
         said.push(with_timeout(child.wait()).await.unwrap().output.clone());
     }
     assert_eq!(said, ["early", "works late", "new late"]);
-    assert_eq!(second.calls.load(SeqCst), 2, "what had ended is not repeated");
+    assert_eq!(second.calls(), 2, "what had ended is not repeated");
     assert!(world.runtime().info().resumed_driven_runs().is_empty(), "it has a driver");
     run.finish("all done").unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "all done");
@@ -70,7 +68,7 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     let mut world = left_behind().await;
-    let second = ScriptedModel::new(|_| Turn::say("late"));
+    let second = scripted_model(|_| Turn::say("late"));
     world.reopen_with(second.clone(), impatient).await;
     let id = world.runtime().info().resumed_driven_runs()[0].run_id().clone();
     wait_until("it has ended", || world.runtime().traces().handle(&id).is_err()).await;
@@ -95,7 +93,7 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn driver_check_does_not_count_as_progress() {
-    let model = ScriptedModel::new(|_| Turn::Hang("half"));
+    let model = scripted_model(|_| Turn::Hang("half"));
     let world = TestRuntime::with(model.clone(), impatient).await;
     let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let run_id = run.run_id().clone();

@@ -17,13 +17,13 @@ use soong::{
 };
 
 use crate::support::{
-    model::{ScriptedModel, Turn, assistant_count, last_of},
+    model::{Turn, assistant_count, last_of, scripted_model},
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_of_a_trace_ends_with_its_run() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
     let live = with_timeout(read_to_end(runtime.traces().events(run.trace_id(), 0))).await;
@@ -50,7 +50,7 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
 
 #[tokio::test]
 async fn a_stream_of_an_unknown_trace_is_an_error() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let mut stream = world.runtime().traces().events(&TraceId::new("nobody"), 0);
     assert_eq!(with_timeout(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
     assert!(with_timeout(stream.next()).await.is_none());
@@ -60,7 +60,7 @@ async fn a_stream_of_an_unknown_trace_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finishing_a_run_that_a_model_drives_is_an_error() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let error = run.finish("too early").unwrap_err();
     assert!(error.code == ErrorCode::ValidationError && error.message.contains("driven by a model"), "{error}");
@@ -70,7 +70,7 @@ async fn finishing_a_run_that_a_model_drives_is_an_error() {
 
 #[tokio::test]
 async fn second_runtime_in_the_same_process_is_rejected() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("done"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let error = Runtime::builder().home(world.home()).project_dir(world.home()).offline().build().await.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
     assert!(error.message.starts_with("this process already owns the home"), "{error}");
@@ -101,7 +101,7 @@ impl Tool for Panicking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
     let tool = Arc::new(Panicking(ToolSpec::read("lookup", "Lookup", "Looks up.", json!({"type": "object"}))));
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("lookup", json!({})),
         _ => Turn::say(last_of(request)),
     });
@@ -126,7 +126,7 @@ async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
 async fn crash_of_a_queued_child_reports_nothing_running() {
     let mut config = soong::Config::default();
     config.agents.max_concurrent_children_per_session = 1;
-    let model = ScriptedModel::new(|_| Turn::Hang(""));
+    let model = scripted_model(|_| Turn::Hang(""));
     let world = TestRuntime::with(model, |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let parent = runtime.start(RunRequest::driven("work")).await.unwrap();
@@ -176,7 +176,7 @@ struct Report {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_text_or_typed_and_failures_are_errors() {
-    let model = ScriptedModel::new(|request| match last_of(request).split_whitespace().next() {
+    let model = scripted_model(|request| match last_of(request).split_whitespace().next() {
         Some("count") => Turn::say(r#"{"files": 3}"#),
         Some("fail") => Turn::say("not JSON"),
         _ => Turn::say("done"),
@@ -205,7 +205,7 @@ async fn answers_are_text_or_typed_and_failures_are_errors() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_stream_yields_each_answer_once() {
     let text = |text: &str| Delta::Text { text: text.to_owned() };
-    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+    let model = scripted_model(move |request| match assistant_count(request) {
         // The last piece is not streamed: it comes with the stored answer.
         0 => Turn::Whole(
             vec![text("one "), Delta::Reasoning { text: "hidden".to_owned() }, text("two ")],
@@ -224,7 +224,7 @@ async fn text_stream_yields_each_answer_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_are_selected_by_session_trace_and_parent() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("…"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::Hang("…"))).await;
     let runtime = world.runtime();
     let first = runtime.start(RunRequest::new("x").session("a")).await.unwrap();
     let queued = runtime.start(RunRequest::new("y").session("a")).await.unwrap();
@@ -254,7 +254,7 @@ async fn tools_use_the_question_mark_and_handlers_read_arguments() {
     })
     .dangerous()
     .build();
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         turn @ 0..=2 => Turn::call("slurp", json!({ "path": (["a.txt", "missing.txt", "secret.txt"][turn]) })),
         _ => Turn::say("done"),
     });

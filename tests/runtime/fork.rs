@@ -20,7 +20,7 @@ use soong::{
 use crate::support::{
     artifacts::{create, local_owner, open_with_gate, pause, prompt_driven_model, save, text, turns, update},
     history::{check_messages, stored},
-    model::{ScriptedModel, Turn, assistant_count, last_of},
+    model::{ScriptedModel, Turn, assistant_count, last_of, scripted_model},
     world::{TestRuntime, with_timeout},
 };
 
@@ -76,7 +76,7 @@ async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
 
 /// Model that adds a goal in its first turn, and then answers with the number of messages in the request.
 fn planning() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| {
+    scripted_model(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
             false => Turn::call("goal", json!({ "add": [format!("for {}", request.messages[asked].content)] })),
@@ -246,7 +246,7 @@ async fn active_session_can_be_forked_without_its_active_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| {
+    let world = TestRuntime::open(scripted_model(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, assistant_count(request)) {
             (true, _) if last_of(request).starts_with("go on with ") => {

@@ -20,7 +20,7 @@ use soong::{
 
 use crate::support::{
     history::check_messages,
-    model::{ScriptedModel, Turn},
+    model::{ScriptedModel, Turn, scripted_model},
     pairing,
     world::{PowerSwitch, PoweredStore, TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
@@ -156,7 +156,7 @@ struct History {
 impl History {
     fn model(script: &Arc<Script>) -> Arc<ScriptedModel> {
         let script = Arc::clone(script);
-        ScriptedModel::new(move |request| script.answer(request))
+        scripted_model(move |request| script.answer(request))
     }
 
     fn tell(&self, steps: &[Step], left: u64) {

@@ -9,7 +9,7 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count},
+    model::{Turn, assistant_count, scripted_model},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
@@ -22,7 +22,7 @@ fn ending() -> Config {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_runtime_on_a_home_is_rejected_and_changes_nothing() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
     let error = second.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
@@ -55,13 +55,12 @@ async fn new_home_is_private_and_existing_home_keeps_its_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_ends_interrupted_runs_children_first() {
-    let model =
-        ScriptedModel::new(|request| match (crate::support::model::is_parent(request), assistant_count(request)) {
-            (true, 0) => {
-                Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
-            }
-            _ => Turn::Hang("half"),
-        });
+    let model = scripted_model(|request| match (crate::support::model::is_parent(request), assistant_count(request)) {
+        (true, 0) => {
+            Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
+        }
+        _ => Turn::Hang("half"),
+    });
     let mut world = TestRuntime::open(model.clone()).await;
     let start = RunRequest::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
@@ -69,7 +68,7 @@ async fn next_owner_ends_interrupted_runs_children_first() {
     wait_until("the slots are full", || model.in_flight() == 16).await;
     let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
     let waiting = tokio::spawn(async move { run.wait().await });
-    world.reopen_with(ScriptedModel::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
+    world.reopen_with(scripted_model(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
     assert_eq!(with_timeout(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
     let InterruptedRuns { resumed, ended, unchanged } = world.runtime().info().interrupted_runs();
     assert_eq!((resumed.len(), ended.len(), unchanged.len()), (0, 22, 0));
@@ -91,7 +90,7 @@ async fn next_owner_ends_interrupted_runs_children_first() {
 async fn dropped_or_closed_runtime_releases_home_and_ends_waits() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
-        let model: Arc<dyn soong::model::Model> = ScriptedModel::new(|_| Turn::Hang("x"));
+        let model: Arc<dyn soong::model::Model> = scripted_model(|_| Turn::Hang("x"));
         Runtime::builder().home(dir.path().join("home")).project_dir(dir.path()).model("default", model).build()
     };
     let runtime = open().await.unwrap();

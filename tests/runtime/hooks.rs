@@ -11,7 +11,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model},
     stamp::StampTool,
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
@@ -41,7 +41,7 @@ fn scribe(name: &str) -> Value {
 }
 
 fn stamping() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match assistant_count(request) {
+    scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "free"})),
         _ => Turn::say(last_of(request)),
     })
@@ -51,7 +51,7 @@ fn stamping() -> Arc<ScriptedModel> {
 async fn hook_denies_a_call_before_permission_is_requested() {
     let deny = r#"echo '{"decision": "deny", "reason": "not on a Sunday"}'"#;
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("stamp", json!({"word": "one", "place": "a"})),
         _ => Turn::say(last_of(request)),
     });
@@ -104,7 +104,7 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
             ("edit", json!({ "path": "link/key", "edits": [{ "old": "canary", "new": "x" }] })),
         ]
     };
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         let project = request.system.iter().flat_map(|text| text.lines()).find_map(|line| line.split_once("PROJECT="));
         let project = project.map_or(String::new(), |(_, path)| path.trim().to_owned());
         match assistant_count(request) {
@@ -143,7 +143,7 @@ async fn hooks_apply_to_calls_that_the_run_handles_itself() {
     let deny = json!([{"matcher": {"tool": "agent"},
         "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": "look"})),
         (true, 1) => Turn::call("agent", json!({"task": "x"})),
         _ => Turn::say(last_of(request)),
@@ -185,7 +185,7 @@ async fn denied_stop_returns_its_reason_to_the_model() {
     let tool = StampTool::new();
     let stop = r#"if [ -e asked ]; then exit 0; fi; touch asked
         echo '{"decision": "deny", "reason": "say please"}'"#;
-    let model = ScriptedModel::new(|request| match last_of(request) {
+    let model = scripted_model(|request| match last_of(request) {
         "You cannot end yet: say please" => Turn::say("please"),
         _ => Turn::say("done"),
     });
@@ -202,8 +202,7 @@ async fn denied_stop_returns_its_reason_to_the_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn always_denied_stop_is_bounded_and_can_be_cancelled() {
     let deny = r#"echo '{"decision": "deny", "reason": "never"}'"#;
-    let world =
-        world(ScriptedModel::new(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
+    let world = world(scripted_model(|_| Turn::say("done")), &StampTool::new(), json!({"Stop": command(deny)})).await;
     let start = RunRequest::new("work").max_iterations(3);
     let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::MaxTurns);

@@ -35,7 +35,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, task_of},
+    model::{ScriptedModel, Turn, assistant_count, scripted_model, task_of},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
@@ -102,7 +102,7 @@ impl Tool for Browse {
 /// Model that follows every order that it reads.
 fn gullible(desk: &Desk) -> Arc<ScriptedModel> {
     let desk = Arc::clone(desk);
-    ScriptedModel::new(move |request| {
+    scripted_model(move |request| {
         let answered = request.messages.iter().rposition(|message| message.role == Role::Assistant);
         let news = &request.messages[answered.map_or(0, |place| place + 1)..];
         let found: Vec<Value> = news.iter().flat_map(|message| orders_in(&message.content)).collect();

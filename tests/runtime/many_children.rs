@@ -4,7 +4,7 @@
 //! Performance is measured by `examples/bench_sub_agents.rs`. Elsewhere: cancelling at each point of a run
 //! (`cancelling.rs`).
 
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use serde_json::json;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, task_of},
+    model::{Turn, assistant_count, scripted_model, task_of},
     world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
@@ -48,7 +48,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let (branches, leaves) = TREE;
     let tasks =
         |name: &str, count: usize| Turn::call("agent", json!({"task": vec![name; count], "agent_type": "default"}));
-    let model = ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
+    let model = scripted_model(move |request| match (task_of(request), assistant_count(request)) {
         ("job", 0) => tasks("branch", branches),
         ("branch", 0) => tasks("leaf", leaves),
         ("leaf", 0) => Turn::call("read", json!({"path": "a.txt"})),
@@ -60,14 +60,14 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     wait_until("every leaf is in its second call", || {
-        model.in_flight() == all && model.calls.load(SeqCst) == 1 + branches + 2 * all
+        model.in_flight() == all && model.calls() == 1 + branches + 2 * all
     })
     .await;
-    let calls = model.calls.load(SeqCst);
+    let calls = model.calls();
     with_timeout(run.cancel()).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
-    assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
+    assert_eq!((model.in_flight(), model.calls()), (0, calls), "nothing is asked behind a cancel");
     assert_eq!(runtime.info().live_runs(), 0);
     // The usage of every answered call counts.
     let answered = (1 + branches + all) as u64;
@@ -102,7 +102,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
 async fn cancelling_one_child_does_not_affect_its_siblings() {
     let told = Arc::new(Notify::new());
     let script = Arc::clone(&told);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
     let world = TestRuntime::with(model.clone(), |builder| builder.config(wide(20))).await;
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let spawned = join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
@@ -126,8 +126,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_short_children_leak_no_permit_and_no_actor() {
     let (count, at_once) = CYCLES;
-    let world =
-        TestRuntime::with(ScriptedModel::new(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
+    let world = TestRuntime::with(scripted_model(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
     let runtime = world.runtime();
     let mut alive = None;
     for cycle in 0..count / at_once {

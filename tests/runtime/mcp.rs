@@ -21,7 +21,7 @@ use soong::{
 };
 
 use crate::support::{
-    model::{ScriptedModel, Turn, assistant_count, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, quick_config, read_to_end, wait_until, with_timeout},
 };
 
@@ -115,7 +115,7 @@ fn offered(request: &ModelRequest) -> Vec<&str> {
 
 /// Model that makes these calls, one per turn, and answers with all results.
 fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match calls.get(assistant_count(request)) {
+    scripted_model(move |request| match calls.get(assistant_count(request)) {
         Some((name, arguments)) => Turn::call(name, arguments.clone()),
         None => {
             let told = request.messages.iter().filter(|message| message.role == Role::Tool);
@@ -169,7 +169,7 @@ async fn run_calls_server_tools_and_no_process_is_left() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unusable_tools_are_left_out_and_the_others_are_offered() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
+    let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
     let mut demo = program();
     demo.disabled_tools = vec!["crash".to_owned()];
     let world = world(&log, "", model, config([("demo", demo)])).await;
@@ -188,7 +188,7 @@ async fn unusable_tools_are_left_out_and_the_others_are_offered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_children_share_one_connection() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (task_of(request), assistant_count(request)) {
         ("all", 0) => Turn::call("agent", json!({"task": vec!["one"; 50], "agent_type": "default"})),
         ("one", 0) => Turn::call("mcp.demo.add", json!({"a": 1, "b": 2})),
         _ => Turn::say(last_of(request)),
@@ -245,7 +245,7 @@ async fn call_waits_for_reconnect_while_the_old_process_exists() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_actor_and_supervisor_restart_after_a_crash() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match assistant_count(request) % 2 {
+    let model = scripted_model(|request| match assistant_count(request) % 2 {
         0 => Turn::call("mcp.demo.add", json!({"a": 20, "b": 22})),
         _ => Turn::say(last_of(request)),
     });
@@ -292,7 +292,7 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
             "flood" => 600_000,
             _ => bad.timeout_ms,
         };
-        let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
+        let model = scripted_model(|request| Turn::say(offered(request).len().to_string()));
         let world = world(&log, mode, model, config([("bad", bad), ("good", good)])).await;
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
@@ -317,7 +317,7 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failing_server_is_retried_while_the_runtime_is_open() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = scripted_model(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "leave", model, config([("bad", program())])).await;
     let runtime = world.runtime();
     wait_until("it is tried again", || log.count("start") >= 4).await;
@@ -335,7 +335,7 @@ async fn failing_server_is_retried_while_the_runtime_is_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn supervisor_over_crash_limit_affects_nothing_else() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = scripted_model(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     let has_given_up = || {
@@ -411,7 +411,7 @@ async fn timed_out_call_is_cancelled_and_progress_is_streamed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_added_later_are_offered_to_later_runs() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| match (task_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (task_of(request), assistant_count(request)) {
         ("grow", 0) => Turn::call("mcp.demo.grow", json!({})),
         _ => Turn::say(offered(request).contains(&"mcp.demo.late").to_string()),
     });
@@ -431,7 +431,7 @@ async fn tools_added_later_are_offered_to_later_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_and_preset_may_name_tools_of_unavailable_server() {
     let log = Log::new();
-    let model = ScriptedModel::new(|request| Turn::say(offered(request).len().to_string()));
+    let model = scripted_model(|request| Turn::say(offered(request).len().to_string()));
     let mine = Preset {
         name: "mine".to_owned(),
         allowed_tools: Some(vec!["read".to_owned(), "mcp.demo.add".to_owned()]),

@@ -18,7 +18,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, last_of},
+    model::{ScriptedModel, Turn, last_of, scripted_model},
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
@@ -62,7 +62,7 @@ fn is_tagging(request: &ModelRequest) -> bool {
 /// message.
 async fn world(book: &str, tag: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static, config: Config) -> TestRuntime {
     let model =
-        ScriptedModel::new(move |request| if is_tagging(request) { tag(request) } else { Turn::say(last_of(request)) });
+        scripted_model(move |request| if is_tagging(request) { tag(request) } else { Turn::say(last_of(request)) });
     let world = TestRuntime::with(model, |builder| builder.config(config)).await;
     write(&world, book);
     world
@@ -220,7 +220,7 @@ async fn offline_model_tags_tasks_and_tool_finds_experiences() {
     with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 
-    let model = ScriptedModel::new(|request| match crate::support::model::assistant_count(request) {
+    let model = scripted_model(|request| match crate::support::model::assistant_count(request) {
         _ if is_tagging(request) => Turn::say(r#"{"intent": ["nothing"]}"#),
         0 => Turn::call("get_experience", json!({"intent": ["write docs"]})),
         _ => Turn::say(last_of(request)),
@@ -263,7 +263,7 @@ const LEARNED: &str = "```json\n{\"experiences\": [{\"category\": \"environment\
 
 /// Model that tags tasks, answers, and reflects with `look_back`.
 fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match request {
+    scripted_model(move |request| match request {
         request if is_tagging(request) => tags(request),
         request if is_reflecting(request) => look_back(request),
         request => Turn::say(format!("{} heard", request.messages.len())),
@@ -359,7 +359,7 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
 /// (MEM-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reflection_is_rejected_during_a_run_and_without_session() {
-    let model = ScriptedModel::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
+    let model = scripted_model(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
     let refused = async |start: RunRequest| runtime.start(start).await.map(|_| ()).unwrap_err().code;

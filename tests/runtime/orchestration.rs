@@ -1,7 +1,7 @@
 //! Sub-agents: parallel exploration, delegation and evaluation; limits; children started by a program (SUB-1 …
 //! SUB-8).
 
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong::{
@@ -11,7 +11,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, quick_config, read_until, wait_until, with_timeout},
 };
 
@@ -20,7 +20,7 @@ fn orchestrator(
     arguments: Value,
     child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
 ) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", arguments.clone()),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => child(request),
@@ -72,7 +72,7 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
 /// (SUB-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_transcript_is_not_in_the_parent_prompt() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
         (true, _) => {
             let all: String = request.messages.iter().map(|message| message.content.as_str()).collect();
@@ -133,7 +133,7 @@ async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
             (Some("completed"), Some(&*place.to_string()))
         );
     }
-    assert!(model.max_in_flight.load(SeqCst) <= 16, "{} at once", model.max_in_flight.load(SeqCst));
+    assert!(model.max_in_flight() <= 16, "{} at once", model.max_in_flight());
     // 200 children with two turns each, and the two turns of the parent, 15 tokens per turn. The tree of the parent
     // includes all of them.
     assert_eq!(outcome.stats.tree.total_tokens, 402 * 15);
@@ -157,7 +157,7 @@ async fn invalid_tool_calls_return_errors_and_the_run_continues() {
         ("goal", json!({}), "[validation_error]"),
     ] {
         let wish = arguments.clone();
-        let model = ScriptedModel::new(move |request| match assistant_count(request) {
+        let model = scripted_model(move |request| match assistant_count(request) {
             0 => Turn::call(name, wish.clone()),
             _ => Turn::say(last_of(request)),
         });
@@ -174,7 +174,7 @@ async fn invalid_tool_calls_return_errors_and_the_run_continues() {
 /// (SUB-1a)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_agent_tools_are_not_offered_at_the_depth_limit() {
-    let model = ScriptedModel::new(|request| {
+    let model = scripted_model(|request| {
         let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
@@ -195,7 +195,7 @@ async fn sub_agent_tools_are_not_offered_at_the_depth_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_do_not_deadlock_with_three_levels() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
-    let model = ScriptedModel::new(|request| {
+    let model = scripted_model(|request| {
         let level = task_of(request).split('-').count();
         match (level, assistant_count(request)) {
             (1..=3, 0) => {
@@ -220,7 +220,7 @@ async fn slots_do_not_deadlock_with_three_levels() {
     assert_eq!(outcome.status, RunStatus::Completed);
     // 1 root, then 2, 4 and 8 descendants per level. The first seven runs have two turns.
     assert_eq!(outcome.stats.tree.total_tokens, (7 * 2 + 8) * 15);
-    assert!(model.max_in_flight.load(SeqCst) <= 3, "two slots and the root");
+    assert!(model.max_in_flight() <= 3, "two slots and the root");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -228,7 +228,7 @@ async fn slots_do_not_deadlock_with_three_levels() {
 /// (SUB-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_tools_are_limited_to_the_parent_tools() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
         (true, _) => Turn::say(last_of(request)),
         (false, 0) => Turn::call("grep", json!({"pattern": "alpha"})),
@@ -249,7 +249,7 @@ async fn evaluation_passes_fails_or_is_reported_as_invalid() {
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
         ("looks fine to me", Value::Null, json!("child_result_schema_validation_failed")),
     ] {
-        let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+        let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => {
                 Turn::Call(vec![("goal", json!({"add": ["Write it"], "focus": "1"})), ("evaluate", json!({}))])
             }
@@ -269,7 +269,7 @@ async fn evaluation_passes_fails_or_is_reported_as_invalid() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goals_follow_the_goal_tool() {
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("goal", json!({"add": ["one", "two"], "reason": "plan", "focus": "1"})),
         1 => Turn::call("goal", json!({"done": "it is one", "focus": "2"})),
         2 => Turn::call("goal", json!({"abandon": "no need"})),
@@ -288,7 +288,7 @@ async fn goals_follow_the_goal_tool() {
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_starts_and_joins_children() {
-    let model = ScriptedModel::new(|request| Turn::say(format!("did {}", task_of(request))));
+    let model = scripted_model(|request| Turn::say(format!("did {}", task_of(request))));
     let world = TestRuntime::open(model).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let mut events = parent.events().unwrap();
@@ -322,7 +322,7 @@ async fn program_starts_and_joins_children() {
 async fn run_waits_for_children_added_by_a_program() {
     let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
     let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
-    let model = ScriptedModel::new(move |request| match task_of(request) {
+    let model = scripted_model(move |request| match task_of(request) {
         "child" => Turn::When(Arc::clone(&child_may), "child's".into()),
         _ => Turn::When(Arc::clone(&parent_may), "parent's".into()),
     });
@@ -346,7 +346,7 @@ async fn run_waits_for_children_added_by_a_program() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_ends_immediately_is_joined() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
+    let world = TestRuntime::open(scripted_model(|request| Turn::say(task_of(request)))).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     for round in 0..10 {
         let children = (0..20).map(|n| {
@@ -365,9 +365,9 @@ async fn child_that_ends_immediately_is_joined() {
 /// (SUB-5)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_can_use_a_different_model() {
-    let model = ScriptedModel::new(|_| Turn::say("default"));
+    let model = scripted_model(|_| Turn::say("default"));
     let world =
-        TestRuntime::with(model, |builder| builder.model("small", ScriptedModel::new(|_| Turn::say("small")))).await;
+        TestRuntime::with(model, |builder| builder.model("small", scripted_model(|_| Turn::say("small")))).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let spec = ChildSpec::new("x").model("small");
     let child = parent.spawn(spec).await.unwrap();
@@ -382,7 +382,7 @@ async fn child_can_use_a_different_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_is_released_if_parent_also_calls_other_tools() {
     for beside in [("read", json!({"path": "a.txt"})), ("create_artifact", json!({"name": "n", "content": "c"}))] {
-        let model = ScriptedModel::new(move |request| match (task_of(request), assistant_count(request)) {
+        let model = scripted_model(move |request| match (task_of(request), assistant_count(request)) {
             ("top", 0) => Turn::call("agent", json!({"task": "middle", "agent_type": "default"})),
             ("middle", 0) => Turn::Call(vec![("agent", json!({"task": "leaf"})), beside.clone()]),
             (task, _) => Turn::say(format!("{task} is done")),
@@ -403,7 +403,7 @@ async fn slot_is_released_if_parent_also_calls_other_tools() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_in_another_mode_gets_the_instructions_of_that_mode() {
-    let model = ScriptedModel::new(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
+    let model = scripted_model(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
     let world = TestRuntime::open(model).await;
     let first = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     assert!(with_timeout(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));

@@ -11,7 +11,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, quick_config, read_to_end, wait_for_questions, wait_until, with_timeout},
 };
 
@@ -25,7 +25,7 @@ fn impatient() -> Config {
 /// Model: a run with the task `ask` asks the user; a run with the task `split` has its descendants ask. Both answer
 /// with their results.
 fn asking() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request: &ModelRequest| match (task_of(request), assistant_count(request)) {
+    scripted_model(|request: &ModelRequest| match (task_of(request), assistant_count(request)) {
         ("split", 0) => Turn::call("agent", json!({"task": "split again", "agent_type": "default"})),
         ("split again", 0) => Turn::call("agent", json!({"task": ["ask", "ask"], "agent_type": "default"})),
         ("ask", 0) => Turn::call("ask_human", json!({"question": "which colour?"})),
@@ -156,7 +156,7 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_stops_while_waiting_for_user_but_not_for_children() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (_, "ask", 0) => Turn::call("ask_human", json!({"question": "?"})),
         (true, _, 0) => Turn::call("agent", json!({"task": "hang", "agent_type": "default"})),
         (false, "hang", _) => Turn::Hang("half of it"),
@@ -203,7 +203,7 @@ async fn program_adds_children_to_a_passivated_run() {
 async fn goal_summary_counts_children_ended_during_passivation() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         _ => Turn::When(Arc::clone(&told), format!("found {}", task_of(request))),

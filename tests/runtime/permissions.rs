@@ -18,7 +18,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model},
     stamp::StampTool,
     world::{TestRuntime, kinds, read_to_end, wait_for_permissions, wait_until, with_timeout},
 };
@@ -29,7 +29,7 @@ fn stamp(word: &str, place: &str) -> Value {
 
 /// Model that stamps one word per turn, and then answers with the last result.
 fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match words.get(assistant_count(request)) {
+    scripted_model(move |request| match words.get(assistant_count(request)) {
         Some((word, place)) => Turn::call("stamp", stamp(word, place)),
         None => Turn::say(last_of(request)),
     })
@@ -68,7 +68,7 @@ impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + '
 async fn call_is_denied_immediately_without_an_approver() {
     let tool = StampTool::new();
     let calls = json!([stamp("one", "a"), stamp("two", "free")]);
-    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+    let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::Call(calls.as_array().unwrap().iter().map(|call| ("stamp", call.clone())).collect()),
         _ => Turn::say(last_of(request)),
     });
@@ -203,7 +203,7 @@ async fn unanswered_request_is_denied_after_the_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_is_limited_to_its_scope_and_session() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (last_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (last_of(request), assistant_count(request)) {
         ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
         (_, 1) => Turn::call("stamp", stamp("two", "a")),
         (_, 2) => Turn::call("stamp", stamp("three", "b")),
@@ -235,7 +235,7 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
         (true, _) => Turn::say("done"),
         (false, 0) => Turn::call("stamp", stamp("soft", "a")),
@@ -281,7 +281,7 @@ async fn preapproved_calls_request_no_permission() {
             config.permissions.allow.push(allow.to_owned());
         }
         let place: &'static str = place;
-        let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+        let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": "x"})),
             (false, 0) => Turn::call("stamp", stamp("one", place)),
             _ => Turn::say(last_of(request)),
@@ -303,7 +303,7 @@ async fn preapproved_calls_request_no_permission() {
 async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
     for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
         let tool = StampTool::new();
-        let model = ScriptedModel::new(|request| match assistant_count(request) {
+        let model = scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("stamp", json!({"word": "one", "place": "a", "unconfined": true})),
             _ => Turn::say(last_of(request)),
         });
@@ -346,7 +346,7 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
             world.runtime().traces().handle(&run_id).unwrap()
         };
         assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped one");
-        assert_eq!((tool.done(), model.calls.load(SeqCst)), (vec!["one".to_owned()], 2));
+        assert_eq!((tool.done(), model.calls()), (vec!["one".to_owned()], 2));
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -385,7 +385,7 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_after_a_pending_request_run_after_a_restart() {
     let tool = StampTool::new();
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
         _ => Turn::say(last_of(request)),
     });

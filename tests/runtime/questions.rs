@@ -1,7 +1,7 @@
 //! Questions to users: stored questions, runs that wait for answers, answers before and after a restart (SUB-9,
 //! SUB-11).
 
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong::{
@@ -12,7 +12,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, quick_config, read_to_end, wait_for_questions, wait_until, with_timeout},
 };
 
@@ -22,7 +22,7 @@ fn ask(question: &str) -> Turn {
 
 /// Model that asks once, and answers with the result.
 fn asking() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match assistant_count(request) {
+    scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
         _ => Turn::say(format!("heard {}", last_of(request))),
     })
@@ -103,7 +103,7 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
             world.runtime().questions().answer(&id, "red").await.unwrap();
             assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "heard red");
         }
-        assert_eq!(model.calls.load(SeqCst), 2, "the model is asked once before, and once behind the answer");
+        assert_eq!(model.calls(), 2, "the model is asked once before, and once behind the answer");
         check_session(world.runtime(), &question.session_id).await;
         world.finish().await;
     }
@@ -130,7 +130,7 @@ async fn first_of_many_answers_counts() {
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::Call(vec![
             ("ask_human", json!({"question": "one?"})),
             ("read", json!({"path": "a.txt"})),
@@ -177,7 +177,7 @@ async fn cancelling_withdraws_the_question() {
 async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
     // One slot: the second child can run only while the first one waits, and the first one waits longer than its
     // timeout.
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (true, _, 0) => {
             Turn::call("agent", json!({"task": ["asks", "works"], "agent_type": "default", "timeout_ms": 250}))
         }
@@ -215,7 +215,7 @@ async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_question_survives_a_process_restart() {
     let model = || {
-        ScriptedModel::new(|request: &ModelRequest| match (is_parent(request), assistant_count(request)) {
+        scripted_model(|request: &ModelRequest| match (is_parent(request), assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({"task": ["asks", "asks"], "agent_type": "default"})),
             (true, _) => Turn::say(last_of(request)),
             (_, 0) => ask("may I?"),

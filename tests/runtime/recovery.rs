@@ -17,7 +17,7 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     tool::HangOnceTool,
     world::{TestRuntime, kinds, quick_config, wait_until, with_timeout},
 };
@@ -42,7 +42,7 @@ fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
 /// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.
 /// `child` returns the turn of a child.
 fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => {
             let tasks: Vec<String> = (0..children).map(|n| format!("task {n}")).collect();
             Turn::call("agent", json!({ "task": tasks }))
@@ -61,7 +61,7 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     let queued = world.runtime().start(RunRequest::new("after it").session("s")).await.unwrap();
-    wait_until("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
+    wait_until("two are done and the slots are full", || first.in_flight() == 4 && first.calls() >= 7).await;
     let children = run.children().await.unwrap();
 
     // There are fewer slots than there were active children.
@@ -76,7 +76,7 @@ async fn tree_resumes_after_restart_and_starts_no_child_twice() {
     let same = resumed(&world, &run);
     assert_eq!(same.run_id(), run.run_id());
     assert_eq!(with_timeout(same.wait()).await.unwrap().output, "got 24");
-    assert!(second.max_in_flight.load(SeqCst) <= 3, "{} at once", second.max_in_flight.load(SeqCst));
+    assert!(second.max_in_flight() <= 3, "{} at once", second.max_in_flight());
 
     let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
     let after = same.children().await.unwrap();
@@ -108,10 +108,10 @@ async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
             0 => Turn::call("hang", json!({})),
             _ => Turn::say(last_of(request).to_owned()),
         };
-        let mut world = TestRuntime::with(ScriptedModel::new(script), |builder| builder.tool(tool())).await;
+        let mut world = TestRuntime::with(scripted_model(script), |builder| builder.tool(tool())).await;
         let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
         wait_until("the tool is at work", || begun.load(SeqCst) == 1).await;
-        world.reopen_with(ScriptedModel::new(script), |builder| builder.tool(tool())).await;
+        world.reopen_with(scripted_model(script), |builder| builder.tool(tool())).await;
         let run = resumed(&world, &run);
         let outcome = with_timeout(run.wait()).await.unwrap();
         let said = outcome.output.contains("Error [interrupted]");
@@ -129,12 +129,12 @@ async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_model_call_is_charged_its_maximum_usage() {
-    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
+    let mut world = TestRuntime::open(scripted_model(|_| Turn::Hang("half"))).await;
     let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
     let mut stream = run.events().unwrap();
     crate::support::world::read_until(&mut stream, "model_started").await;
     drop(stream);
-    world.reopen(ScriptedModel::new(|_| Turn::say("whole"))).await;
+    world.reopen(scripted_model(|_| Turn::say("whole"))).await;
     let run = resumed(&world, &run);
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "whole");
@@ -187,7 +187,7 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
     if let Some(run) = world.runtime().traces().active_run(run.trace_id()) {
         with_timeout(run.wait()).await.unwrap();
     }
-    assert_eq!(second.calls.load(SeqCst), 0, "nobody is asked anything");
+    assert_eq!(second.calls(), 0, "nobody is asked anything");
     let ended = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(ended.status, RunStatus::Cancelled);
     for child in run.children().await.unwrap_or_default() {
@@ -199,13 +199,13 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
-    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
+    let mut world = TestRuntime::open(scripted_model(|_| Turn::Hang("half"))).await;
     let mut left = Vec::new();
     for session in ["a", "b", "c", "d"] {
         left.push(world.runtime().start(RunRequest::new("first").session(session)).await.unwrap());
     }
     let nobody = |builder: RuntimeBuilder| builder.recover(RecoveryPolicy::Session(SessionId::new("a")));
-    let model = ScriptedModel::new(|request| Turn::say(format!("{} messages", request.messages.len())));
+    let model = scripted_model(|request| Turn::say(format!("{} messages", request.messages.len())));
     world.reopen_with(model.clone(), nobody).await;
     let found = world.runtime().info().interrupted_runs();
     assert_eq!((found.resumed.len(), found.ended.len(), found.unchanged.len()), (1, 0, 3));
@@ -230,11 +230,11 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
     let before = runtime.traces().run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
     // Ending an interrupted run makes no model call, for this run or any other.
-    let calls = model.calls.load(SeqCst);
+    let calls = model.calls();
     let ended = runtime.traces().cancel_interrupted(&TraceId::new("d")).await.unwrap();
     assert_eq!(&ended.run_id, left[3].run_id());
     assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::Cancelled)));
-    assert_eq!((model.calls.load(SeqCst), runtime.info().live_runs()), (calls, 0));
+    assert_eq!((model.calls(), runtime.info().live_runs()), (calls, 0));
     let nothing = runtime.traces().cancel_interrupted(&TraceId::new("d")).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::NothingRunning);
     for session in ["a", "b", "c", "d"] {
@@ -247,14 +247,14 @@ async fn interrupted_runs_stay_unchanged_until_their_session_is_used() {
 async fn runs_complete_despite_repeated_restarts() {
     // Each process answers one to three model calls, and ends.
     let steps = Arc::new(AtomicUsize::new(0));
-    let mut world = TestRuntime::open(ScriptedModel::new(|_| Turn::Hang("half"))).await;
+    let mut world = TestRuntime::open(scripted_model(|_| Turn::Hang("half"))).await;
     let start = RunRequest::new("job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     for round in 0.. {
         assert!(round < 40, "it does not come to an end");
         let left = Arc::new(AtomicUsize::new(round % 3 + 1));
         let (counted, allowed) = (Arc::clone(&steps), Arc::clone(&left));
-        let model = ScriptedModel::new(move |request| {
+        let model = scripted_model(move |request| {
             if allowed.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
                 return Turn::Hang("half");
             }
@@ -270,7 +270,7 @@ async fn runs_complete_despite_repeated_restarts() {
         });
         world.reopen(model.clone()).await;
         let Some(run) = world.runtime().traces().active_run(run.trace_id()) else { break };
-        let hangs = || model.in_flight() > 0 && left.load(SeqCst) == 0 && model.calls.load(SeqCst) > round % 3 + 1;
+        let hangs = || model.in_flight() > 0 && left.load(SeqCst) == 0 && model.calls() > round % 3 + 1;
         let ended = || world.runtime().traces().active_run(run.trace_id()).is_none();
         wait_until("it neither hangs nor ends", || hangs() || ended()).await;
     }
@@ -295,7 +295,7 @@ async fn interrupted_branch_ends_alone_and_the_rest_resumes_later() {
     world.reopen_with(second.clone(), |builder| builder.recover(RecoveryPolicy::Nothing)).await;
     let ended = world.runtime().traces().cancel_interrupted(&child.trace_id).await.unwrap();
     assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
-    assert_eq!((second.calls.load(SeqCst), world.runtime().info().live_runs()), (0, 0));
+    assert_eq!((second.calls(), world.runtime().info().live_runs()), (0, 0));
     assert_eq!(
         world.runtime().traces().run(run.run_id()).await.unwrap().status,
         RunStatus::Interrupted,
@@ -323,7 +323,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
     ];
     for (tool, arguments) in calls {
         let asked = arguments.clone();
-        let first = ScriptedModel::new(move |request| match (is_parent(request), task_of(request)) {
+        let first = scripted_model(move |request| match (is_parent(request), task_of(request)) {
             (true, _) => Turn::call(tool, asked.clone()),
             (_, "done") => Turn::say("found it"),
             _ => Turn::Hang("half"),
@@ -332,7 +332,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
         let explores = arguments["task"].is_array();
         // The first call is the parent's; wait for the calls of the children.
-        let hang = || first.calls.load(SeqCst) > 1 && first.in_flight() == if explores { 2 } else { 1 };
+        let hang = || first.calls() > 1 && first.in_flight() == if explores { 2 } else { 1 };
         wait_until("those that hang are at work", hang).await;
         while explores && run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
@@ -341,7 +341,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         // The next process ends the interrupted runs. A new run of the session must find one result for the call.
         let healed: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&healed);
-        let second = ScriptedModel::new(move |request| {
+        let second = scripted_model(move |request| {
             let results = request.messages.iter().filter(|message| message.role == Role::Tool);
             *heard.lock().unwrap() = results.map(|message| message.content.clone()).collect();
             Turn::say("I see")

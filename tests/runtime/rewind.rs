@@ -1,7 +1,7 @@
 //! Rewinding a conversation, continuing from any of its messages, and the state that is rewound with it (MSG-1 …
 //! MSG-6).
 
-use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use soong::{
@@ -14,14 +14,14 @@ use soong::{
 use crate::support::{
     artifacts::{create, listed, local_owner, prompt_driven_model, save, text, turns, update, versions},
     history::{check_messages, check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
 /// Model that calls tools in its first turn, adds a goal in its second, and answers in its third with the last user
 /// message.
 fn busy() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| {
+    scripted_model(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
         let said = &request.messages[asked].content;
@@ -115,7 +115,7 @@ async fn rewind_into_calls_moves_after_their_last_result() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
-    let model = ScriptedModel::new(|request| {
+    let model = scripted_model(|request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
         match (is_first, request.messages[asked].content.as_str()) {
@@ -126,7 +126,7 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    wait_until("the second turn", || model.in_flight() == 1 && model.calls.load(SeqCst) == 2).await;
+    wait_until("the second turn", || model.in_flight() == 1 && model.calls() == 2).await;
     with_timeout(run.cancel()).await.unwrap();
     ask(&world, RunRequest::new("two").session("s")).await;
     let goals = async || {
@@ -154,7 +154,7 @@ async fn collaborators_are_rewound_with_the_conversation() {
         let texts = request.messages.iter().rev().map(|message| message.content.as_str());
         texts.into_iter().find(|text| ["one", "two", "three"].contains(text)).map(str::to_owned)
     };
-    let delegating = ScriptedModel::new(move |request| {
+    let delegating = scripted_model(move |request| {
         log.lock().unwrap().push(request.clone());
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
@@ -226,7 +226,7 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
 /// (MSG-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goal_in_progress_becomes_pending_after_a_rewind() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| match assistant_count(request) {
+    let world = TestRuntime::open(scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
         1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
         _ => Turn::say("ok"),
@@ -325,7 +325,7 @@ async fn later_writes_by_others_are_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn head_moves_only_while_no_run_is_active() {
-    let model = ScriptedModel::new(|request| match request.messages.len() {
+    let model = scripted_model(|request| match request.messages.len() {
         1 => Turn::say("first"),
         _ => Turn::Hang("half"),
     });
@@ -354,7 +354,7 @@ async fn head_moves_only_while_no_run_is_active() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_agent_continues_where_it_stopped() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| {
+    let world = TestRuntime::open(scripted_model(|request| {
         let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
         match (is_parent, assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({ "task": "look" })),

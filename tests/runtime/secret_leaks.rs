@@ -29,7 +29,7 @@ use soong::{
 use crate::support::{
     artifacts::local_owner,
     history::stored,
-    model::{ScriptedModel, Turn, assistant_count, task_of},
+    model::{ScriptedModel, Turn, assistant_count, scripted_model, task_of},
     scripted::{Reply, Request, ScriptedServer, delta},
     world::{TestRuntime, kinds, quick_config, wait_for_permissions, wait_for_questions, with_timeout},
 };
@@ -125,7 +125,7 @@ fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
 }
 
 fn scripted() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request: &ModelRequest| {
+    scripted_model(|request: &ModelRequest| {
         let scene = task_of(request).split([' ', '\n']).next().unwrap_or_default().to_owned();
         let turn = assistant_count(request);
         match (scene.as_str(), turns(&scene).get(turn)) {
@@ -383,7 +383,7 @@ async fn no_secret_leaks_if_the_provider_echoes_the_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_in_summaries_or_messages_after_them() {
     let mut search = Search::new();
-    let model = ScriptedModel::new(|request: &ModelRequest| match request.messages.len() {
+    let model = scripted_model(|request: &ModelRequest| match request.messages.len() {
         _ if request.tools.is_empty() => Turn::say(summary()),
         length if length < 15 => Turn::call("read", json!({ "path": "long.txt" })),
         _ => talk(),

@@ -15,7 +15,7 @@ use soong::{
 
 use crate::support::{
     history::{check_messages, check_session, stored},
-    model::{ScriptedModel, Turn, last_of},
+    model::{ScriptedModel, Turn, last_of, scripted_model},
     tool::HangOnceTool,
     world::{TestRuntime, kinds, quick_non_durable_config, read_to_end, read_until, wait_until, with_timeout},
 };
@@ -25,7 +25,7 @@ use crate::support::{
 fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
     let (asked, go): (Arc<Mutex<Vec<String>>>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
     let (kept, told) = (Arc::clone(&asked), Arc::clone(&go));
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         let said = last_of(request).to_owned();
         kept.lock().unwrap().push(said.clone());
         if said == "first" { Turn::When(Arc::clone(&told), said) } else { Turn::say(said) }
@@ -124,7 +124,7 @@ async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     let world = TestRuntime::with(
-        ScriptedModel::new(|request| match last_of(request) {
+        scripted_model(|request| match last_of(request) {
             "hang" => Turn::Hang("half"),
             _ => Turn::say("answer"),
         }),
@@ -261,7 +261,7 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             let row = format!("{end:?}, reopened: {reopened}");
             let seen: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
             let kept = Arc::clone(&seen);
-            let model = ScriptedModel::new(move |request| {
+            let model = scripted_model(move |request| {
                 kept.lock().unwrap().push(request.clone());
                 ending(end, request)
             });

@@ -10,7 +10,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
@@ -18,7 +18,7 @@ use crate::support::{
 async fn runs_of_a_session_execute_sequentially_in_order() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         let asked: Vec<&str> = request
             .messages
             .iter()
@@ -53,7 +53,7 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
 async fn cancelled_queued_run_makes_no_model_call() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let model = scripted_model(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
     let world = TestRuntime::open(model.clone()).await;
     let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
     let second = world.runtime().start(RunRequest::new("second").session("s")).await.unwrap();
@@ -69,7 +69,7 @@ async fn cancelled_queued_run_makes_no_model_call() {
         go.notify_one();
         assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     }
-    assert_eq!(model.calls.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!(model.calls(), 2);
     check_session(world.runtime(), first.session_id()).await;
     world.finish().await;
 }
@@ -78,7 +78,7 @@ async fn cancelled_queued_run_makes_no_model_call() {
 async fn different_sessions_run_concurrently() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "ok".into()));
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for n in 0..8 {
@@ -94,7 +94,7 @@ async fn different_sessions_run_concurrently() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_continues_in_another_process() {
-    let model = || ScriptedModel::new(|request| Turn::say(format!("answer {}", assistant_count(request))));
+    let model = || scripted_model(|request| Turn::say(format!("answer {}", assistant_count(request))));
     let mut world = TestRuntime::open(model()).await;
     let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 0");
@@ -128,7 +128,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
     ] {
         let go = Arc::new(tokio::sync::Notify::new());
         let told = Arc::clone(&go);
-        let model = ScriptedModel::new(move |request| match (last_of(request), middle) {
+        let model = scripted_model(move |request| match (last_of(request), middle) {
             ("one", _) => Turn::say("One."),
             ("held", _) => Turn::When(Arc::clone(&told), "Held.".into()),
             ("three", _) => Turn::say("Three."),
@@ -180,7 +180,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
 /// Model whose first call fails, as if it were unreachable, and whose later calls succeed.
 fn reached_at_the_second_try() -> Arc<ScriptedModel> {
     let tries = std::sync::atomic::AtomicUsize::new(0);
-    ScriptedModel::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+    scripted_model(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
         _ => Turn::say(format!("did: {}", last_of(request))),
     })
@@ -211,7 +211,7 @@ async fn session_resumes_only_on_request_and_with_unfinished_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resumed_session_keeps_the_settings_of_its_last_run() {
     let model = || {
-        ScriptedModel::new(|request| {
+        scripted_model(|request| {
             let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
             let given = format!("{:?} {} {}", request.model, request.system[0], tools.join(","));
             Turn::Fail(ModelError::new(Failure::Rejected, given))
@@ -267,7 +267,7 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_kept_preset_is_named_and_can_be_reset() {
-    let model = || ScriptedModel::new(|_| Turn::say("done"));
+    let model = || scripted_model(|_| Turn::say("done"));
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
     let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
     let start = RunRequest::new("one").session("s").preset("mine");
@@ -282,7 +282,7 @@ async fn missing_kept_preset_is_named_and_can_be_reset() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_resumes_from_the_last_run_that_started() {
-    let model = ScriptedModel::new(|request| match request.tools.len() {
+    let model = scripted_model(|request| match request.tools.len() {
         1 => Turn::Hang(""),
         tools => Turn::say(format!("{tools} tools")),
     });
@@ -323,7 +323,7 @@ async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
-    let hangs = ScriptedModel::new(|_| Turn::Hang(""));
+    let hangs = scripted_model(|_| Turn::Hang(""));
     let world = TestRuntime::open(hangs.clone()).await;
     let mut alone = RunRequest::new("x").session("s").reject_if_busy();
     // First with a session that is just being created, then with an existing one; below, with a session that
@@ -348,7 +348,7 @@ async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_still_busy_after_its_crash() {
-    let model = ScriptedModel::new(|_| Turn::Hang(""));
+    let model = scripted_model(|_| Turn::Hang(""));
     let world = TestRuntime::open(model.clone()).await;
     let alone = RunRequest::new("x").session("s").reject_if_busy();
     let run = world.runtime().start(alone.clone()).await.unwrap();
@@ -392,7 +392,7 @@ async fn one_of_many_concurrent_resumes_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_free_once_the_end_of_its_run_is_visible() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let alone = RunRequest::new("x").session("s").reject_if_busy();
     for step in 0..40 {
         let run = world.runtime().start(alone.clone()).await.unwrap();
@@ -412,8 +412,7 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(Some(released));
-    let model =
-        ScriptedModel::new(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
+    let model = scripted_model(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
     let world = TestRuntime::with(model, |builder| {
         // Holds the first run between the record of its end and the notification about it. If the test fails, the
         // sender is dropped, which releases the run.
@@ -446,7 +445,7 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_requests_change_nothing() {
-    let world = TestRuntime::open(ScriptedModel::new(|_| Turn::say("ok"))).await;
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     for (start, part) in [
         (RunRequest::new(""), "empty"),
         (RunRequest::new("  \n"), "empty"),

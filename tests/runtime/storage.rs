@@ -14,7 +14,7 @@ use soong::{
 
 use crate::support::{
     history::{check_run, check_session},
-    model::{ScriptedModel, Turn, assistant_count, last_of},
+    model::{Turn, assistant_count, last_of, scripted_model},
     world::{TestRuntime, read_to_end, with_timeout},
 };
 
@@ -25,7 +25,7 @@ async fn run_completes_if_any_single_commit_fails() {
             let plan = FaultPlan::new();
             let error = StoreError::Io("no space left on device".into());
             plan.inject_at(nth, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
-            let model = ScriptedModel::new(|request| match assistant_count(request) {
+            let model = scripted_model(|request| match assistant_count(request) {
                 0 => Turn::call("read", json!({"path": "a.txt"})),
                 1 => Turn::call("create_artifact", json!({"name": "r", "content": "text"})),
                 _ => Turn::say("end"),
@@ -61,7 +61,7 @@ async fn refuse_a_start(unclear: bool) {
     let error = StoreError::Io("no space left on device".into());
     plan.inject_at(1, if unclear { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) });
     let wrapped = plan.clone();
-    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::say("ok")), |builder| {
+    let world = TestRuntime::with(scripted_model(|_| Turn::say("ok")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
     })
     .await;
@@ -86,7 +86,7 @@ async fn refuse_a_start(unclear: bool) {
 async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
     let plan = FaultPlan::new();
     let wrapped = plan.clone();
-    let world = TestRuntime::with(ScriptedModel::new(|_| Turn::Hang("x")), |builder| {
+    let world = TestRuntime::with(scripted_model(|_| Turn::Hang("x")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
     })
     .await;
@@ -109,7 +109,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
         1 => {
             let system = request.system.join("\n");

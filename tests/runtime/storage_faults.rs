@@ -27,7 +27,7 @@ use soong::{
 use crate::support::{
     artifacts::{create, listed, local_owner, prompt_driven_model, run, text, text_at, versions},
     history::check_session,
-    model::{ScriptedModel, Turn},
+    model::{ScriptedModel, Turn, scripted_model},
     world::{TestRuntime, quick_non_durable_config, run_until_false, wait_until, with_timeout},
 };
 
@@ -38,7 +38,7 @@ const COMMITS: u64 = 40;
 /// a run that starts with a rewind.
 fn job() -> Arc<ScriptedModel> {
     let update = |old: &str, new: &str| Turn::call("update_artifact", json!({"name": "doc", "old": old, "new": new}));
-    ScriptedModel::new(move |request| {
+    scripted_model(move |request| {
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let since = &request.messages[asked..];
         let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
@@ -303,7 +303,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             if let Err(error) = with_timeout(run.cancel()).await {
                 assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "nothing is stored of it");
             }
-            let calls = model.calls.load(SeqCst);
+            let calls = model.calls();
             assert_eq!(
                 run.status().await.unwrap(),
                 RunStatus::Running,
@@ -318,7 +318,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
                 || outcome.status == RunStatus::Completed;
             assert!(outcome.status == RunStatus::Cancelled || has_ended, "{outcome:?}");
             cancelled.fetch_add(u64::from(outcome.status == RunStatus::Cancelled), SeqCst);
-            assert_eq!(model.calls.load(SeqCst), calls, "commit {first}: nothing is asked behind a cancel");
+            assert_eq!(model.calls(), calls, "commit {first}: nothing is asked behind a cancel");
         } else {
             plan.clear();
             with_timeout(run.wait()).await.unwrap();
@@ -455,7 +455,7 @@ impl Store for Forgetful {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
-    let model = ScriptedModel::new(|request| match request.messages.len() {
+    let model = scripted_model(|request| match request.messages.len() {
         1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
         _ => Turn::say(request.messages.last().unwrap().content.clone()),
     });

@@ -10,12 +10,12 @@ use soong::{
 
 use crate::support::{
     history::{check_run, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
     world::{TestRuntime, kinds, read_to_end, with_timeout},
 };
 
 fn busy() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0..=4) => {
             Turn::Call(vec![("agent", json!({"task": ["a", "b", "c", "d"]})), ("read", json!({"path": "a.txt"}))])
         }
@@ -108,7 +108,7 @@ async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
 async fn text_streams_between_the_events_and_is_not_stored() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+    let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::When(Arc::clone(&told), "first".into()),
         _ => Turn::say("second"),
     });

@@ -10,7 +10,7 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent, task_of},
+    model::{Turn, assistant_count, is_parent, scripted_model, task_of},
     tool::HangOnceTool,
     world::{TestRuntime, quick_config, read_until, wait_until, with_timeout},
 };
@@ -24,7 +24,7 @@ fn stuck(tree: &ActorView) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_hanging_tool_call_is_reported_and_only_once() {
     let called = Arc::new(AtomicUsize::new(0));
-    let model = ScriptedModel::new(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), task_of(request), assistant_count(request)) {
         (true, _, 0) => Turn::call("agent", json!({"task": ["hangs", "thinks", "asks"], "agent_type": "default"})),
         (true, ..) => Turn::say("done"),
         (_, "hangs", 0) => Turn::call("hang", json!({})),

@@ -3,7 +3,7 @@
 //! Elsewhere: parallel execution, slots and goals (`orchestration.rs`), questions to users (`questions.rs`), costs
 //! (`budgets.rs`).
 
-use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use soong::{
 use crate::support::{
     artifacts::{local_owner, text},
     history::check_session,
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, quick_config, read_to_end, wait_until, with_timeout},
 };
 
@@ -26,7 +26,7 @@ fn calls(
     calls: Vec<(&'static str, Value)>,
     child: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
 ) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| {
+    scripted_model(move |request| {
         if !is_parent(request) {
             return child(request);
         }
@@ -112,7 +112,7 @@ async fn invalid_agent_calls_return_errors_and_start_nothing() {
 /// (SUB-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delegate_and_evaluation_each_continue_their_own_trace() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => {
             Turn::Call(vec![("goal", json!({"add": "write", "focus": "1"})), ("agent", json!({"task": "one"}))])
         }
@@ -147,7 +147,7 @@ async fn delegate_and_evaluation_each_continue_their_own_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continued_child_keeps_its_preset_and_tools() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["look"]})),
         (true, turn @ 1..=2) => {
             let result: Value =
@@ -265,7 +265,7 @@ async fn user_run_can_have_a_schema_and_return_a_typed_value() {
     struct Count {
         n: i64,
     }
-    let model = ScriptedModel::new(|request| match task_of(request).split_whitespace().next() {
+    let model = scripted_model(|request| match task_of(request).split_whitespace().next() {
         Some("good") => Turn::say("```json\n{\"n\": 7}\n```"),
         Some("bad") => Turn::say("seven"),
         _ => Turn::say("{\"n\": 8}"),
@@ -422,7 +422,7 @@ async fn parent_is_notified_of_child_progress_and_crash() {
         });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x")).await.unwrap();
-    wait_until("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == 3).await;
+    wait_until("it thinks", || model.in_flight() == 1 && model.calls() == 3).await;
     let child = run.children().await.unwrap()[0].clone();
     let summary = |world: &TestRuntime, id| {
         let runtime = world.runtime().clone();
@@ -434,7 +434,7 @@ async fn parent_is_notified_of_child_progress_and_crash() {
     let at_work = summary(&world, run.trace_id().clone()).await;
     assert_eq!((at_work.summary.as_str(), at_work.status), ("second thing", CollaboratorStatus::Running));
     world.runtime().tree().inject_crash(&format!("run:{}", child.run_id)).unwrap();
-    wait_until("it thinks again", || model.calls.load(SeqCst) == 4 && model.in_flight() == 1).await;
+    wait_until("it thinks again", || model.calls() == 4 && model.in_flight() == 1).await;
     go.notify_waiters();
     with_timeout(run.wait()).await.unwrap();
     let ended = summary(&world, run.trace_id().clone()).await;
@@ -448,7 +448,7 @@ async fn parent_is_notified_of_child_progress_and_crash() {
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_starts_and_joins_children_of_each_mode() {
-    let model = ScriptedModel::new(|request| match task_of(request).lines().next().unwrap() {
+    let model = scripted_model(|request| match task_of(request).lines().next().unwrap() {
         "judge" => Turn::say(r#"{"passed": false, "summary": "not yet", "findings": ["a"]}"#),
         "count" => Turn::say("{\"n\": 3}"),
         "given" => Turn::say(said(request).iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("|")),
@@ -502,7 +502,7 @@ async fn program_starts_and_joins_children_of_each_mode() {
 async fn delivered_result_enters_conversation_before_the_next_turn() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), last_of(request)) {
+    let model = scripted_model(move |request| match (is_parent(request), last_of(request)) {
         (true, "talk") => Turn::When(Arc::clone(&told), "first answer".into()),
         (true, last) if last.starts_with("A sub-agent has ended:") => Turn::say(format!("heard: {last}")),
         (true, last) => panic!("{last}"),

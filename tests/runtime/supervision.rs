@@ -15,13 +15,13 @@ use soong::{
 
 use crate::support::{
     history::{check_session, stored},
-    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, task_of},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, quick_config, read_until, wait_until, with_timeout},
 };
 
 /// Model of a run with a tool call, two children with a tool call each, and an artifact.
 fn whole_job() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("list_files", json!({})),
         (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "# Report"})),
@@ -97,7 +97,7 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
 async fn children_continue_while_their_parent_restarts() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b", "c"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&told), "child's answer".into()),
@@ -110,11 +110,11 @@ async fn children_continue_while_their_parent_restarts() {
     let so_far = read_until(&mut events, "actor_restarted").await;
     assert!(so_far.iter().all(|event| event.event.kind() != "sub_trace_completed"));
     assert_eq!(model.in_flight(), 3, "no child was disturbed");
-    let calls = model.calls.load(SeqCst);
+    let calls = model.calls();
     go.notify_waiters();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output.matches("child's answer").count(), 3);
-    assert_eq!(model.calls.load(SeqCst), calls + 1, "only the parent's next turn was added");
+    assert_eq!(model.calls(), calls + 1, "only the parent's next turn was added");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -123,7 +123,7 @@ async fn children_continue_while_their_parent_restarts() {
 async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
     for (crashes, status) in [(3, RunStatus::Completed), (4, RunStatus::Failed)] {
         let hook = crash_at(FaultPoint::CallModel, 1, crashes, Arc::default(), true);
-        let model = ScriptedModel::new(|_| Turn::say("ok"));
+        let model = scripted_model(|_| Turn::say("ok"));
         let world = TestRuntime::with(model, |builder| builder.fault_hook(hook)).await;
         let bad = world.runtime().start(RunRequest::new("bad").session("bad")).await.unwrap();
         let good = world.runtime().start(RunRequest::new("good").session("good")).await.unwrap();
@@ -145,7 +145,7 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_over_crash_limit_fails_and_its_parent_continues() {
     let hook = crash_at(FaultPoint::CallModel, 1, 4, Arc::default(), false);
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x"})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::say("never"),
@@ -167,7 +167,7 @@ async fn waiting_children(world: &TestRuntime, model: &ScriptedModel) -> soong::
 }
 
 fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<ScriptedModel> {
-    ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::When(Arc::clone(&go), "child's answer".into()),
@@ -184,11 +184,10 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
         let run = world.runtime().start(start).await.unwrap();
         wait_until("the children think", || model.in_flight() == 2).await;
         let queued = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
-        let calls = model.calls.load(SeqCst);
+        let calls = model.calls();
         world.runtime().tree().inject_crash(victim).unwrap();
         // The model calls of the children ended with their actors, and the restarted actors repeat them.
-        wait_until("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2)
-            .await;
+        wait_until("the children think again", || model.calls() == calls + 2 && model.in_flight() == 2).await;
         let restarts = |runtime: &Runtime| {
             serde_json::to_value(runtime.tree().snapshot()).unwrap().to_string().contains("\"restarts\":1")
         };
@@ -211,7 +210,7 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
 async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let model = scripted_model(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
     let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick_config();
         config.model.max_concurrency = 1;
@@ -232,13 +231,13 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
         () = all => {}
         () = async { loop { go.notify_one(); tokio::task::yield_now().await; } } => {}
     }
-    assert_eq!(model.max_in_flight.load(SeqCst), 1, "the permit that was out stayed out");
+    assert_eq!(model.max_in_flight(), 1, "the permit that was out stayed out");
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_session_is_passivated_and_reactivated() {
-    let model = ScriptedModel::new(|request| Turn::say(format!("answer {}", assistant_count(request))));
+    let model = scripted_model(|request| Turn::say(format!("answer {}", assistant_count(request))));
     let world = TestRuntime::with(model, |builder| {
         let mut config = quick_config();
         config.runtime.idle_session_s = 0;
@@ -257,20 +256,20 @@ async fn idle_session_is_passivated_and_reactivated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
-    let model = ScriptedModel::new(move |request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, _) => Turn::call("agent", json!({"task": (0..40).map(|n| n.to_string()).collect::<Vec<_>>()})),
         (false, _) => Turn::Hang("half of it"),
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
     wait_until("the slots are full", || model.in_flight() == 16).await;
-    let calls = model.calls.load(SeqCst);
+    let calls = model.calls();
     let start = Instant::now();
     with_timeout(run.cancel()).await.unwrap();
     let took = start.elapsed();
     assert!(took.as_millis() < 2_000, "cancelling took {took:?}");
     assert_eq!(model.in_flight(), 0, "a model call goes on");
-    assert_eq!(model.calls.load(SeqCst), calls, "a model call was made after the request");
+    assert_eq!(model.calls(), calls, "a model call was made after the request");
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     let children = run.children().await.unwrap();
@@ -319,7 +318,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_run_that_crashes_stays_cancelled() {
-    let model = ScriptedModel::new(|_| Turn::Hang("text"));
+    let model = scripted_model(|_| Turn::Hang("text"));
     let hook: soong::FaultHook = {
         let crashes = Mutex::new(0);
         Arc::new(move |_, point| {
@@ -344,7 +343,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
 /// (SUB-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timed_out_child_fails_and_its_parent_is_notified() {
-    let model = ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
         (true, _) => Turn::say(last_of(request)),
         (false, _) => Turn::Hang("so far"),
@@ -364,13 +363,13 @@ async fn timed_out_child_fails_and_its_parent_is_notified() {
 async fn restarts_are_counted_and_reported_on_the_stream() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "ok".into()));
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=2 {
         wait_until("it thinks", || model.in_flight() == 1).await;
         world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
-        wait_until("it thinks again", || model.calls.load(SeqCst) == n + 1).await;
+        wait_until("it thinks again", || model.calls() == n + 1).await;
     }
     go.notify_one();
     with_timeout(run.wait()).await.unwrap();
@@ -404,7 +403,7 @@ impl Store for Dying {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
-    let model = ScriptedModel::new(|request| match assistant_count(request) {
+    let model = scripted_model(|request| match assistant_count(request) {
         0..=4 => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say("end"),
     });
@@ -438,11 +437,11 @@ async fn writer_thread_panic_fails_the_runtime_and_ends_waits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
-    let model = ScriptedModel::new(|_| Turn::Hang("x"));
+    let model = scripted_model(|_| Turn::Hang("x"));
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=6 {
-        wait_until("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
+        wait_until("it thinks", || model.in_flight() == 1 && model.calls() == n).await;
         world.runtime().tree().inject_crash("session_supervisor:0").unwrap();
     }
     assert_eq!(with_timeout(run.wait()).await.unwrap_err().code, ErrorCode::RuntimeFailed);
@@ -454,7 +453,7 @@ async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
 async fn finish_of_a_driven_run_survives_a_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "child's".into()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "child's".into()));
     let world = TestRuntime::open(model.clone()).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();
@@ -472,7 +471,7 @@ async fn finish_of_a_driven_run_survives_a_crash() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn start_during_a_session_crash_is_executed_or_rejected() {
-    let world = TestRuntime::open(ScriptedModel::new(|request| Turn::say(task_of(request)))).await;
+    let world = TestRuntime::open(scripted_model(|request| Turn::say(task_of(request)))).await;
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..40 {
         // Four crashes per session: a fifth crash in 30 s would still restart the session, a sixth would not.
@@ -515,7 +514,7 @@ async fn run_that_crashes_at_its_timeout_still_ends() {
     let hook: soong::FaultHook = Arc::new(move |_, point| {
         assert!(point != FaultPoint::BeforeAppend || !crash.swap(false, SeqCst), "provoked");
     });
-    let model = ScriptedModel::new(|_| Turn::Hang("half"));
+    let model = scripted_model(|_| Turn::Hang("half"));
     let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_config()).fault_hook(hook)).await;
     let run = world.runtime().start(RunRequest::new("x").timeout(Duration::from_millis(300))).await.unwrap();
     wait_until("the model is asked", || model.in_flight() == 1).await;

@@ -19,13 +19,13 @@ use soong::{
 use tokio::sync::Notify;
 
 use crate::support::{
-    model::{ScriptedModel, Turn, assistant_count, is_parent},
+    model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model},
     world::{TestRuntime, quick_non_durable_config, wait_until, with_timeout},
 };
 
 /// Model that plans three goals, completes one of them, starts children for another, and answers.
 fn planner() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match (is_parent(request), assistant_count(request)) {
+    scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["look", "write", "check"], "focus": "1"})),
         (true, 1) => Turn::call("goal", json!({"done": "looked", "focus": "2"})),
         (true, 2) => Turn::call("agent", json!({"task": ["left", "right"]})),
@@ -146,7 +146,7 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
 async fn queued_run_has_no_journal_until_it_starts() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "done".into()));
     let world = TestRuntime::open(model.clone()).await;
     let active = world.runtime().start(orchestrate("s")).await.unwrap();
     wait_until("it thinks", || model.in_flight() == 1).await;
@@ -229,7 +229,7 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_writes_the_last_line_of_an_interrupted_run() {
     for file_is_lost in [false, true] {
-        let model = ScriptedModel::new(|request| match assistant_count(request) {
+        let model = scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
             _ => Turn::Hang("thinking"),
         });
@@ -336,7 +336,7 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
 async fn journal_moves_to_the_home_if_its_project_is_deleted() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match assistant_count(request) {
+    let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
         _ => Turn::When(Arc::clone(&told), "done".into()),
     });
@@ -360,7 +360,7 @@ async fn journal_moves_to_the_home_if_its_project_is_deleted() {
 async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
-    let model = ScriptedModel::new(move |request| match (is_parent(request), request.messages.len()) {
+    let model = scripted_model(move |request| match (is_parent(request), request.messages.len()) {
         (true, _) if request.messages.iter().any(|message| message.content.contains("wait")) => {
             Turn::When(Arc::clone(&told), "done".into())
         }

@@ -22,7 +22,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{ScriptedModel, Turn, last_of},
+    model::{Turn, last_of, scripted_model},
     stamp::StampTool,
     world::{
         TestRuntime, quick_non_durable_config, run_until_false, wait_for_permissions, wait_for_questions, wait_until,
@@ -321,7 +321,7 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
         let Some((command, faults)) = cases.get(number as usize - 1) else { return false };
         let (plan, tool) = (FaultPlan::new(), StampTool::new());
         let wrapped = plan.clone();
-        let world = TestRuntime::with(ScriptedModel::new(script), |builder| {
+        let world = TestRuntime::with(scripted_model(script), |builder| {
             let builder = builder.config(config(*command)).tool(tool.clone()).permissions_by_users();
             builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
         })

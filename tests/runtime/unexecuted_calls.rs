@@ -11,7 +11,7 @@ use soong::{
 
 use crate::support::{
     history::{check_run, check_session},
-    model::{ScriptedModel, Turn, last_of},
+    model::{ScriptedModel, Turn, last_of, scripted_model},
     world::{TestRuntime, kinds, read_to_end, with_timeout},
 };
 
@@ -20,7 +20,7 @@ type Sent = (Option<f64>, String);
 
 /// Model that calls two tools for a user message, and answers with the last of their results.
 fn caller() -> Arc<ScriptedModel> {
-    ScriptedModel::new(|request| match request.messages.last() {
+    scripted_model(|request| match request.messages.last() {
         Some(message) if message.role == Role::Tool => Turn::say(format!("heard {}", last_of(request))),
         _ => Turn::Call(vec![("read", json!({"path": "a"})), ("write", json!({"path": "b", "content": "x"}))]),
     })
@@ -100,7 +100,7 @@ async fn call_without_result_counts_as_interrupted() {
 async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
     let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
     let told = Arc::clone(&seen);
-    let model = ScriptedModel::new(move |request: &ModelRequest| {
+    let model = scripted_model(move |request: &ModelRequest| {
         let params = serde_json::Value::Object(request.params.clone()).to_string();
         told.lock().unwrap().push((request.temperature, params));
         match request.messages.last() {

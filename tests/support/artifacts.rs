@@ -27,20 +27,20 @@ use soong::{
 use tokio::sync::Semaphore;
 
 use super::{
-    model::{ScriptedModel, Turn, last_of},
+    model::{ScriptedModel, Turn, last_of, scripted_model},
     world::{TestRuntime, wait_until, with_timeout},
 };
 
 /// Returns a model that executes the steps in its prompt.
 pub fn prompt_driven_model() -> Arc<ScriptedModel> {
-    ScriptedModel::new(next_turn)
+    scripted_model(next_turn)
 }
 
 /// Returns such a model and the list of its requests, in order.
 pub fn recording_model() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
     let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let kept = Arc::clone(&asked);
-    let model = ScriptedModel::new(move |request| {
+    let model = scripted_model(move |request| {
         kept.lock().unwrap().push(request.clone());
         next_turn(request)
     });

@@ -45,23 +45,32 @@ type Script = dyn Fn(&ModelRequest) -> Turn + Send + Sync;
 /// Scripted model that counts its calls and the maximum number of simultaneous calls.
 pub struct ScriptedModel {
     script: Box<Script>,
-    pub calls: AtomicUsize,
+    calls: AtomicUsize,
     in_flight: AtomicUsize,
-    pub max_in_flight: AtomicUsize,
+    max_in_flight: AtomicUsize,
+}
+
+/// Creates a model that derives each turn from the request.
+pub fn scripted_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel {
+        script: Box::new(script),
+        calls: AtomicUsize::new(0),
+        in_flight: AtomicUsize::new(0),
+        max_in_flight: AtomicUsize::new(0),
+    })
 }
 
 impl ScriptedModel {
-    pub fn new(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self {
-            script: Box::new(script),
-            calls: AtomicUsize::new(0),
-            in_flight: AtomicUsize::new(0),
-            max_in_flight: AtomicUsize::new(0),
-        })
+    pub fn calls(&self) -> usize {
+        self.calls.load(SeqCst)
     }
 
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(SeqCst)
+    }
+
+    pub fn max_in_flight(&self) -> usize {
+        self.max_in_flight.load(SeqCst)
     }
 }
 

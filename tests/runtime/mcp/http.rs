@@ -13,7 +13,7 @@ use soong::{
 
 use super::{caller, config, offered, server_view};
 use crate::support::{
-    model::{ScriptedModel, Turn},
+    model::{Turn, scripted_model},
     scripted::{Reply, Request, ScriptedServer},
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
@@ -98,7 +98,7 @@ async fn connection_errors_are_reported_and_redirects_not_followed() {
         ("a variable", no_variable, "NOT_SET (mcp.bad.header_env.X)"),
         ("no address", McpConfig { url: Some("ftp://x".into()), ..McpConfig::default() }, "mcp.bad.url"),
     ] {
-        let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
+        let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
         let environment = Environment::of([("AUTH", "Bearer s3cret")]);
         let servers = [("bad", bad), ("good", at(&good))];
         let world = TestRuntime::with(model, |b| b.config(config(servers)).environment(environment)).await;
@@ -274,7 +274,7 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
         let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
         Reply::stream([format!("event: message\ndata: {answer}\n\n")])
     });
-    let model = ScriptedModel::new(|request| Turn::say(offered(request).join(" ")));
+    let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let probed = soong::mcp::probe("web", &at(&server), &soong::protocol::ToolsConfig::default(), &environment).await;
     let left_out = probed.unwrap().left_out;
