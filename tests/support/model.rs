@@ -1,16 +1,14 @@
-//! A scripted model: a test decides the outcome of each turn.
+//! The library's scripted model: a test decides the outcome of each turn.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
-};
+use std::{pin::Pin, sync::Arc};
 
-use futures::future::{BoxFuture, FutureExt};
+pub use soong::testing::ScriptedModel;
 use soong::{
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    model::{Completion, ModelError, ModelRequest},
     protocol::{Delta, Role, ToolCall, Usage},
+    testing::{Step, hang, respond_async},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::OwnedNotified};
 
 /// Response of the model to a request.
 pub enum Turn {
@@ -38,118 +36,65 @@ impl Turn {
     pub fn call(name: &'static str, arguments: serde_json::Value) -> Self {
         Self::Call(vec![(name, arguments)])
     }
+
+    /// Returns the step of the library's model for this turn, without the wait of [`Turn::When`].
+    pub fn step(self, request: &ModelRequest) -> Step {
+        let piece = |text: &str| Delta::Text { text: text.to_owned() };
+        let usage = Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() };
+        let said = |text: String| Step::from(Completion::text(text)).usage(usage);
+        match self {
+            Self::Say(text) => {
+                let deltas = [piece(&text)];
+                said(text).streaming(deltas)
+            }
+            Self::When(_, text) => said(text),
+            Self::Fail(error) => error.into(),
+            Self::Hang(text) => hang(text),
+            Self::Break(text, error) => Step::from(error).streaming([piece(text)]),
+            Self::Whole(deltas, completion) => Step::from(*completion).streaming(deltas),
+            Self::Cut(text) => {
+                Step::from(Completion { finish_reason: "length".into(), ..Completion::text(text) }).usage(usage)
+            }
+            Self::Call(calls) => {
+                let calls = tool_calls(assistant_count(request), calls);
+                Step::from(Completion::tool_calls(calls)).usage(usage)
+            }
+        }
+    }
+
+    /// Returns the notification that the turn waits for.
+    ///
+    /// It is registered before the call counts as in flight: a test may notify as soon as it sees the count.
+    fn notified(&self) -> Option<Pin<Box<OwnedNotified>>> {
+        let Self::When(notify, _) = self else { return None };
+        let mut notified = Box::pin(Arc::clone(notify).notified_owned());
+        notified.as_mut().enable();
+        Some(notified)
+    }
 }
 
-type Script = dyn Fn(&ModelRequest) -> Turn + Send + Sync;
-
-/// Scripted model that counts its calls and the maximum number of simultaneous calls.
-pub struct ScriptedModel {
-    script: Box<Script>,
-    calls: AtomicUsize,
-    in_flight: AtomicUsize,
-    max_in_flight: AtomicUsize,
+fn tool_calls(turn: usize, calls: Vec<(&'static str, serde_json::Value)>) -> Vec<ToolCall> {
+    let call = |(place, (name, arguments)): (usize, (&str, serde_json::Value))| ToolCall {
+        id: format!("call_{turn}_{place}"),
+        name: name.into(),
+        arguments: arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned),
+    };
+    calls.into_iter().enumerate().map(call).collect()
 }
 
 /// Creates a model that derives each turn from the request.
 pub fn scripted_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
-    Arc::new(ScriptedModel {
-        script: Box::new(script),
-        calls: AtomicUsize::new(0),
-        in_flight: AtomicUsize::new(0),
-        max_in_flight: AtomicUsize::new(0),
-    })
-}
-
-impl ScriptedModel {
-    pub fn calls(&self) -> usize {
-        self.calls.load(SeqCst)
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.load(SeqCst)
-    }
-
-    pub fn max_in_flight(&self) -> usize {
-        self.max_in_flight.load(SeqCst)
-    }
-}
-
-struct InFlight<'a>(&'a AtomicUsize);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
-    }
-}
-
-impl Model for ScriptedModel {
-    fn name(&self) -> &str {
-        "scripted"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        deltas: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+    Arc::new(respond_async(move |request| {
+        let turn = script(request);
+        let notified = turn.notified();
+        let step = turn.step(request);
         async move {
-            self.calls.fetch_add(1, SeqCst);
-            let turn = (self.script)(request);
-            // Register before the call counts as in flight: a test may notify as soon as it sees the count.
-            let mut notified = match &turn {
-                Turn::When(told, _) => Some(Box::pin(Arc::clone(told).notified_owned())),
-                _ => None,
-            };
-            if let Some(told) = &mut notified {
-                told.as_mut().enable();
+            if let Some(notified) = notified {
+                notified.await;
             }
-            let now = self.in_flight.fetch_add(1, SeqCst) + 1;
-            self.max_in_flight.fetch_max(now, SeqCst);
-            let _guard = InFlight(&self.in_flight);
-            let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
-            let said = |text: String| Completion { text, usage, finish_reason: "stop".into(), ..Completion::default() };
-            match turn {
-                Turn::Say(text) => {
-                    deltas.push(Delta::Text { text: text.clone() });
-                    Ok(said(text))
-                }
-                Turn::When(_, text) => {
-                    if let Some(told) = notified {
-                        told.await;
-                    }
-                    Ok(said(text))
-                }
-                Turn::Fail(error) => Err(error),
-                Turn::Hang(text) => {
-                    deltas.push(Delta::Text { text: text.into() });
-                    std::future::pending().await
-                }
-                Turn::Break(text, error) => {
-                    deltas.push(Delta::Text { text: text.into() });
-                    Err(error)
-                }
-                Turn::Whole(pieces, completion) => {
-                    pieces.into_iter().for_each(|piece| deltas.push(piece));
-                    Ok(*completion)
-                }
-                Turn::Cut(text) => Ok(Completion { finish_reason: "length".into(), ..said(text.into()) }),
-                Turn::Call(calls) => {
-                    let turn = assistant_count(request);
-                    let tool_calls = calls
-                        .into_iter()
-                        .enumerate()
-                        .map(|(place, (name, arguments))| ToolCall {
-                            id: format!("call_{turn}_{place}"),
-                            name: name.into(),
-                            arguments: arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned),
-                        })
-                        .collect();
-                    Ok(Completion { tool_calls, usage, finish_reason: "tool_calls".into(), ..Completion::default() })
-                }
-            }
+            step
         }
-        .boxed()
-    }
+    }))
 }
 
 /// Returns the number of assistant messages in the request.
