@@ -5,6 +5,7 @@ use crate::process::{KillOnDrop, ProcessOutput, TestHome};
 use crate::pty::TestTerminal;
 use crate::service::{ManualModelService, Request};
 use serde_json::{Value, json};
+use soong::testing::{call, respond};
 
 const QUESTION: &str = "Which colour should the door have?";
 
@@ -286,31 +287,12 @@ fn answer_needs_no_model() {
     world.run(&["questions", "answer", &id, "red"]).expect_code(4).expect_stderr(&["already_decided"]);
 }
 
-/// A model that calls `write`, which requires permission.
-struct Writer;
-
-impl soong::model::Model for Writer {
-    fn name(&self) -> &str {
-        "writer"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        _: &'a soong::model::ModelRequest,
-        _: &'a mut dyn soong::model::DeltaSink,
-    ) -> futures::future::BoxFuture<'a, Result<soong::model::Completion, soong::model::ModelError>> {
-        let arguments = json!({ "path": "a.txt", "content": "x" }).to_string();
-        let call = soong::protocol::ToolCall { id: "1".into(), name: "write".into(), arguments };
-        Box::pin(async { Ok(soong::model::Completion { tool_calls: vec![call], ..Default::default() }) })
-    }
-}
-
 /// Starts a run in this process, which owns the home, and waits until its call of `write` is pending approval.
 async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
     let runtime = soong::Runtime::builder()
         .home(world.home())
         .project_dir(world.dir.path())
-        .model("default", std::sync::Arc::new(Writer))
+        .model("default", respond(|_| call("write", json!({ "path": "a.txt", "content": "x" }))))
         .permissions_by_users()
         .build()
         .await

@@ -1,7 +1,7 @@
 //! Artifacts in prompts and events: match reports, the plan, the inventory, stored outputs, outputs that are read
 //! once, and snapshots (ART-7 … ART-10).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::support::{
         rewrite, run, save, text, turns, update,
     },
     history::{check_session, stored},
-    model::is_parent,
+    model::{ScriptedModel, is_parent},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
@@ -90,8 +90,8 @@ fn system(request: &ModelRequest) -> String {
 /// (ART-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
-    let (model, asked) = recording_model();
-    let world = TestRuntime::open(model).await;
+    let model = recording_model();
+    let world = TestRuntime::open(model.clone()).await;
     run(&world, "s", &[]).await;
     world
         .runtime()
@@ -99,7 +99,7 @@ async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
         .upload(&local_owner("s"), "facts.txt", "text/plain", "from the user".into())
         .await
         .unwrap();
-    asked.lock().unwrap().clear();
+    let before = model.calls();
     let list = turns(&[json!(["list_files", {}])]);
     let reads = turns(&[json!(["list_artifacts", {}])]);
     let writes = turns(&[rewrite("task_plan", "hijacked"), create("task_plan", "hijacked")]);
@@ -115,7 +115,7 @@ async fn plan_is_in_every_prompt_of_agents_with_artifact_access() {
     let start = RunRequest::new(turns(&steps)).session("s").mode(RunMode::Orchestrator);
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
-    let requests = asked.lock().unwrap().clone();
+    let requests = model.requests().split_off(before);
     let (parents, children): (Vec<_>, Vec<_>) = requests.iter().partition(|request| is_parent(request));
     assert_eq!(parents.len(), 7);
     for (turn, request) in parents.iter().enumerate() {
@@ -239,27 +239,26 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
 }
 
 /// Returns the content of the tool result in each request that contains it.
-fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
-    let asked = asked.lock().unwrap();
+fn heard(model: &ScriptedModel) -> Vec<String> {
     let result = |request: &ModelRequest| {
         let message = request.messages.iter().find(|message| message.role == Role::Tool);
         message.map(|message| message.content.clone())
     };
-    asked.iter().filter_map(result).collect()
+    model.requests().iter().filter_map(result).collect()
 }
 
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_once_output_is_full_in_next_request_then_shortened() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
-        let (model, asked) = recording_model();
+        let model = recording_model();
         // Keep all messages: messages of a completed goal would be left out otherwise.
         let showing_all = |builder: soong::RuntimeBuilder| {
             let mut config = quick_config();
             config.context.keep_recent_messages = 100;
             builder.config(config)
         };
-        let mut world = TestRuntime::with(model, |builder| showing_all(builder).tool(Parrot::tool())).await;
+        let mut world = TestRuntime::with(model.clone(), |builder| showing_all(builder).tool(Parrot::tool())).await;
         let mut wish = json!({"line": "the whole page", "once": true});
         if let Some(memory) = memory {
             wish["memory"] = memory.into();
@@ -267,16 +266,16 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
         let look = json!(["read", {"path": "a.txt"}]);
         let (first, outcome) = run(&world, "s", &[json!(["parrot", wish]), look.clone(), look.clone()]).await;
         assert_eq!(outcome.status, RunStatus::Completed);
-        let seen = heard(&asked);
+        let seen = heard(&model);
         assert_eq!((seen.len(), seen[0].as_str()), (3, "the whole page"));
         assert!(seen[1..].iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
         run(&world, "s", std::slice::from_ref(&look)).await;
         let trace = first.trace_id().clone();
         drop(first);
-        let (model, again) = recording_model();
-        world.reopen_with(model, showing_all).await;
+        let again = recording_model();
+        world.reopen_with(again.clone(), showing_all).await;
         run(&world, "s", &[look]).await;
-        let seen: Vec<String> = [&heard(&asked)[3..], &heard(&again)].concat();
+        let seen: Vec<String> = [&heard(&model)[3..], &heard(&again)].concat();
         assert_eq!(seen.len(), 4);
         assert!(seen.iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
         let messages = world.runtime().traces().messages(&trace, MessagePath::All).await.unwrap();
@@ -290,17 +289,17 @@ async fn read_once_output_is_full_in_next_request_then_shortened() {
 /// (ART-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_read_once_output_is_shown_to_the_next_run() {
-    let (model, asked) = recording_model();
-    let world = TestRuntime::with(model, |builder| builder.tool(Parrot::tool())).await;
+    let model = recording_model();
+    let world = TestRuntime::with(model.clone(), |builder| builder.tool(Parrot::tool())).await;
     let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
     let start = RunRequest::new(turns(&[wish])).session("s").max_iterations(1);
     let first = world.runtime().start(start).await.unwrap();
     assert_eq!(with_timeout(first.wait()).await.unwrap().status, RunStatus::Failed);
-    assert!(heard(&asked).is_empty());
+    assert!(heard(&model).is_empty());
     let go_on = RunRequest::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s").max_iterations(5);
     let second = world.runtime().start(go_on).await.unwrap();
     with_timeout(second.wait()).await.unwrap();
-    assert_eq!(heard(&asked), ["the whole page", "short"]);
+    assert_eq!(heard(&model), ["the whole page", "short"]);
     world.finish().await;
 }
 
@@ -350,14 +349,14 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn debug_artifacts_are_not_shown_in_prompts() {
     // A debug artifact is stored, but not shown to models.
-    let (model, asked) = recording_model();
-    let world = TestRuntime::open(model).await;
+    let model = recording_model();
+    let world = TestRuntime::open(model.clone()).await;
     run(&world, "s", &[]).await;
     let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
     world.runtime().artifacts().service().save(&local_owner("s"), wish).await.unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
     assert_eq!(outcome.output, "no artifacts yet");
-    wait_until("it was asked", || asked.lock().unwrap().len() == 3).await;
-    assert!(asked.lock().unwrap().iter().all(|request| !system(request).contains("traffic")));
+    wait_until("it was asked", || model.calls() == 3).await;
+    assert!(model.requests().iter().all(|request| !system(request).contains("traffic")));
     world.finish().await;
 }

@@ -7,16 +7,16 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-use futures::future::{BoxFuture, FutureExt};
 use serde_json::json;
 use soong::{
     ChildSpec, ErrorCode, FaultPoint, RecoveryPolicy, RunRequest,
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    model::ModelRequest,
     protocol::{
         Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode, RunStatus, Stats,
         Usage, Usd,
     },
     storage::{sqlite::SqliteReader, store::Reader},
+    testing::respond,
 };
 
 use crate::support::{
@@ -25,35 +25,21 @@ use crate::support::{
     world::{TestRuntime, quick_config, read_to_end, run_until_false, wait_until, with_timeout},
 };
 
-/// Model that calls a tool in every turn and never finishes.
-fn insatiable() -> Arc<ScriptedModel> {
-    scripted_model(|_| Turn::call("list_files", json!({})))
+/// Calls a tool in every turn and never finishes.
+fn insatiable(_: &ModelRequest) -> Turn {
+    Turn::call("list_files", json!({}))
 }
 
-/// Model that reports a usage in proportion to the size of the prompt.
-struct Honest(Arc<ScriptedModel>);
-
-impl Model for Honest {
-    fn name(&self) -> &str {
-        "scripted"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        deltas: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        async move {
-            let mut completion = self.0.complete(request, deltas).await?;
-            let tools: usize = request.tools.iter().map(|tool| tool.parameters.to_string().len()).sum();
-            let system: usize = request.system.iter().map(|text| text.len()).sum();
-            let messages: usize = request.messages.iter().map(|message| message.content.len()).sum();
-            let prompt_tokens = ((tools + system + messages) / 5) as u64;
-            completion.usage = Some(Usage { prompt_tokens, completion_tokens: 5, ..Usage::default() });
-            Ok(completion)
-        }
-        .boxed()
-    }
+/// Creates a model that reports a usage in proportion to the size of the prompt.
+fn honest_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    Arc::new(respond(move |request| {
+        let tools: usize = request.tools.iter().map(|tool| tool.parameters.to_string().len()).sum();
+        let system: usize = request.system.iter().map(|text| text.len()).sum();
+        let messages: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let prompt_tokens = ((tools + system + messages) / 5) as u64;
+        let usage = Usage { prompt_tokens, completion_tokens: 5, ..Usage::default() };
+        script(request).step(request).usage(usage)
+    }))
 }
 
 fn usd(text: &str) -> Usd {
@@ -92,8 +78,8 @@ async fn exceeding_any_limit_ends_the_run() {
         (Budget { model_calls: Some(4), ..open }, D::ModelCalls),
         (Budget { tool_calls: Some(4), ..open }, D::ToolCalls),
     ] {
-        let model = insatiable();
-        let world = TestRuntime::with(Arc::new(Honest(Arc::clone(&model))), |builder| builder.config(priced())).await;
+        let model = honest_model(insatiable);
+        let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(
@@ -128,7 +114,7 @@ async fn zero_budget_starts_nothing() {
         Budget { model_calls: Some(0), ..open },
         Budget { wall_time_s: Some(0), ..open },
     ] {
-        let model = insatiable();
+        let model = scripted_model(insatiable);
         let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
         let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
@@ -163,12 +149,12 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
     // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
     // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
-    let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
+    let model = honest_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": tasks})),
         (true, _) => Turn::say("done"),
         (false, _) => Turn::call("list_files", json!({})),
     });
-    let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(model, |builder| builder.config(priced())).await;
     let budget = Budget { tokens: Some(40_000), ..Budget::default() };
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
@@ -207,12 +193,12 @@ async fn child_budget_ends_only_that_child() {
 async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
-    let model = scripted_model(move |request| {
+    let model = honest_model(move |request| {
         let told = request.system.iter().any(|text| text.contains("## Budget"));
         saw.lock().unwrap().push(told);
         Turn::call("list_files", json!({}))
     });
-    let world = TestRuntime::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(model, |builder| builder.config(priced())).await;
     let budget = Budget { tokens: Some(40_000), ..Budget::default() };
     let start = RunRequest::new("read").budget(budget).tools(["list_files"]);
     let run = world.runtime().start(start).await.unwrap();
@@ -280,7 +266,7 @@ async fn usage_survives_a_restart() {
     };
     for taken_up_by in ["the open", "a message"] {
         let budget = Budget { model_calls: Some(8), ..Budget::default() };
-        let (model, mut world) = (script(), TestRuntime::open(insatiable()).await);
+        let (model, mut world) = (script(), TestRuntime::open(scripted_model(insatiable)).await);
         world.reopen_with(model.clone(), |builder| builder.config(quick_config())).await;
         let run = world.runtime().start(RunRequest::new("first").session("s").budget(budget)).await.unwrap();
         wait_until("one child has ended, one hangs", || model.calls() == 7 && model.in_flight() == 1).await;
@@ -318,7 +304,7 @@ async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_budget_overrides_the_configured_budget() {
     for (own, calls) in [(None, 2), (Some(5), 5)] {
-        let model = insatiable();
+        let model = scripted_model(insatiable);
         let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = quick_config();
             config.budget = Budget { model_calls: Some(2), tool_calls: Some(100), ..Budget::default() };
@@ -363,7 +349,7 @@ fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
 fn random_trees_with_crashes_never_overspend() {
     run_until_false(async |seed| {
         // Each agent reads files, may start sub-agents, and answers. Some runs crash.
-        let model = scripted_model(move |request| {
+        let model = honest_model(move |request| {
             let (task, turn) = (task_of(request).to_owned(), assistant_count(request));
             let depth = task.split('-').count() as u64;
             match mixed(seed, (&task, turn)) % 10 {
@@ -383,7 +369,7 @@ fn random_trees_with_crashes_never_overspend() {
                 panic!("provoked at {point:?}");
             }
         };
-        let world = TestRuntime::with(Arc::new(Honest(model)), |builder| {
+        let world = TestRuntime::with(model, |builder| {
             let mut config = priced();
             config.storage.durability = soong::protocol::Durability::Normal;
             config.agents.max_depth = 2;

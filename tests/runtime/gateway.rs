@@ -14,12 +14,13 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, FutureExt, try_join_all};
+use futures::future::try_join_all;
 use soong::{
     ChildSpec, RunRequest, RuntimeBuilder,
-    model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest},
+    model::{Failure, ModelError},
     protocol::{ChildMode, Config, RunStatus, Usage},
     storage::store::{Ack, Append, Store, StoreError},
+    testing::{ScriptedModel, respond_async, text},
 };
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -61,6 +62,24 @@ impl Account {
         self.log.lock().unwrap().clone()
     }
 
+    /// Returns a model that calls this service.
+    fn model(self: &Arc<Self>) -> Arc<ScriptedModel> {
+        let account = Arc::clone(self);
+        Arc::new(respond_async(move |request| {
+            let (account, task) = (Arc::clone(&account), task_of(request).to_owned());
+            async move {
+                match account.take(&task) {
+                    Ok(_in_flight) => {
+                        tokio::time::sleep(ANSWER).await;
+                        let usage = Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() };
+                        text("done").streaming([]).usage(usage)
+                    }
+                    Err(error) => error.into(),
+                }
+            }
+        }))
+    }
+
     fn take(&self, task: &str) -> Result<InFlight<'_>, ModelError> {
         let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
         let is_early = log.not_before.is_some_and(|at| now < at) && log.refused_at != Some(now);
@@ -93,26 +112,6 @@ struct InFlight<'a>(&'a Account);
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.log.lock().unwrap().in_flight -= 1;
-    }
-}
-
-impl Model for Account {
-    fn name(&self) -> &str {
-        "counting"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        async move {
-            let _in_flight = self.take(task_of(request))?;
-            tokio::time::sleep(ANSWER).await;
-            let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
-            Ok(Completion { text: "done".into(), usage, finish_reason: "stop".into(), ..Completion::default() })
-        }
-        .boxed()
     }
 }
 
@@ -183,7 +182,7 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
     let committing = Arc::clone(&clock.committing);
     let build =
         |builder: RuntimeBuilder| builder.config(config).wrap_store(|store| Box::new(Timeless { store, committing }));
-    let world = TestRuntime::with(account.clone(), build).await;
+    let world = TestRuntime::with(account.model(), build).await;
     let runtime = world.runtime();
     let session = async |name: &str| {
         let parent = runtime.start(RunRequest::driven(name).session(name)).await.unwrap();

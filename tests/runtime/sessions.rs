@@ -6,6 +6,7 @@ use soong::{
     ErrorCode, FaultPoint, RunHandle, RunRequest, RunSetting,
     model::{Failure, ModelError},
     protocol::{Config, EndReason, RunId, RunMode, RunStatus, SessionId},
+    testing::{fail, respond, text},
 };
 
 use crate::support::{
@@ -179,11 +180,8 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
 
 /// Model whose first call fails, as if it were unreachable, and whose later calls succeed.
 fn reached_at_the_second_try() -> Arc<ScriptedModel> {
-    let tries = std::sync::atomic::AtomicUsize::new(0);
-    scripted_model(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-        0 => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
-        _ => Turn::say(format!("did: {}", last_of(request))),
-    })
+    let model = respond(|request| text(format!("did: {}", last_of(request))));
+    Arc::new(model.at_call(0, fail(Failure::Rejected, "no")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

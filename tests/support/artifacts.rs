@@ -7,7 +7,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -22,6 +22,7 @@ use soong::{
         Artifact, ArtifactEvent, ArtifactWrite, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write,
     },
     storage::store::{Ack, Append, Store, StoreError},
+    testing::respond,
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 use tokio::sync::Semaphore;
@@ -36,15 +37,9 @@ pub fn prompt_driven_model() -> Arc<ScriptedModel> {
     scripted_model(next_turn)
 }
 
-/// Returns such a model and the list of its requests, in order.
-pub fn recording_model() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<ModelRequest>>>) {
-    let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
-    let kept = Arc::clone(&asked);
-    let model = scripted_model(move |request| {
-        kept.lock().unwrap().push(request.clone());
-        next_turn(request)
-    });
-    (model, asked)
+/// Returns such a model that records its requests.
+pub fn recording_model() -> Arc<ScriptedModel> {
+    Arc::new(respond(|request| next_turn(request).step(request)).recording())
 }
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.
