@@ -118,7 +118,7 @@ async fn open_and_check(home: &Path, ledger: &ReportLedger, counts: &mut Counts)
     if let Ok(before) = SqliteReader::open(&database) {
         counts.take_before(&before)?;
     }
-    let runtime = scene::builder(home, scene::BusyModel::new(0)).build().await?;
+    let runtime = scene::builder(home, scene::busy_model(0)).build().await?;
     let violations = check::all(&runtime, &SqliteReader::open(&database)?, ledger, counts).await;
     runtime.close().await;
     violations

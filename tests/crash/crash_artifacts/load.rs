@@ -26,7 +26,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
     // In one of three children, actors crash and commits fail as well.
     let is_stormy = random.below(3) == 0;
     let plan = FaultPlan::new();
-    let mut builder = scene::builder(home, scene::BusyModel::new(random.next()));
+    let mut builder = scene::builder(home, scene::busy_model(random.next()));
     if is_stormy {
         std::panic::set_hook(Box::new(|_| {}));
         for _ in 0..20 {

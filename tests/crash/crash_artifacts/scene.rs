@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use soong::{
     Runtime, RuntimeBuilder,
     artifact::{ArtifactOwner, Save},
-    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    model::{Completion, ModelRequest},
     protocol::{Config, Provenance, RecoveryMode, ToolCall, ToolSpec},
+    testing::{ScriptedModel, respond},
     tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -25,7 +26,7 @@ use super::told::{Random, Report};
 const LINES: u64 = 20;
 
 /// Returns the runtime builder that the child and its parent share.
-pub(crate) fn builder(home: &Path, model: Arc<BusyModel>) -> RuntimeBuilder {
+pub(crate) fn builder(home: &Path, model: ScriptedModel) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = 4;
     // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
@@ -81,33 +82,30 @@ pub(crate) fn replacement(random: &mut Random) -> (String, String) {
     (old, format!("item {line:02}: e{word}"))
 }
 
-/// A model that keeps requesting writes, and sometimes ends its run.
-pub(crate) struct BusyModel(Mutex<Random>);
+/// Creates a model that keeps requesting writes, and sometimes ends its run. Its requests are determined by a seed.
+pub(crate) fn busy_model(seed: u64) -> ScriptedModel {
+    let random = Mutex::new(Random::new(seed));
+    respond(move |request| {
+        let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+        next_completion(&mut random, request).into()
+    })
+}
 
-impl BusyModel {
-    /// Creates a model whose requests are determined by a seed.
-    pub(crate) fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Random::new(seed))))
+fn next_completion(random: &mut Random, request: &ModelRequest) -> Completion {
+    if random.below(6) == 0 || request.messages.len() > 60 {
+        return Completion::text("done");
     }
-
-    fn next_completion(&self, request: &ModelRequest) -> Completion {
-        let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if random.below(6) == 0 || request.messages.len() > 60 {
-            let text = "done".to_owned();
-            return Completion { text, finish_reason: "stop".to_owned(), ..Completion::default() };
-        }
-        let may_delegate = request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
-        let mut tool_calls = Vec::new();
-        for place in 0..=random.below(3) {
-            let (name, arguments) = match may_delegate && place == 0 {
-                true => ("agent", json!({"task": "edit", "agent_type": "default"})),
-                false => call(&mut random),
-            };
-            let id = format!("call_{:x}_{place}", random.next());
-            tool_calls.push(ToolCall { id, name: name.to_owned(), arguments: arguments.to_string() });
-        }
-        Completion { tool_calls, finish_reason: "tool_calls".to_owned(), ..Completion::default() }
+    let may_delegate = request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
+    let mut tool_calls = Vec::new();
+    for place in 0..=random.below(3) {
+        let (name, arguments) = match may_delegate && place == 0 {
+            true => ("agent", json!({"task": "edit", "agent_type": "default"})),
+            false => call(random),
+        };
+        let id = format!("call_{:x}_{place}", random.next());
+        tool_calls.push(ToolCall { id, name: name.to_owned(), arguments: arguments.to_string() });
     }
+    Completion::tool_calls(tool_calls)
 }
 
 fn call(random: &mut Random) -> (&'static str, Value) {
@@ -134,20 +132,6 @@ fn call(random: &mut Random) -> (&'static str, Value) {
             let (old, new) = replacement(random);
             ("update_artifact", json!({"name": name, "old": old, "new": new}))
         }
-    }
-}
-
-impl Model for BusyModel {
-    fn name(&self) -> &str {
-        "busy"
-    }
-
-    fn complete<'a>(
-        &'a self,
-        request: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
-    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        async move { Ok(self.next_completion(request)) }.boxed()
     }
 }
 
