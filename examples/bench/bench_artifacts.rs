@@ -14,7 +14,7 @@ use serde_json::json;
 use soong::{
     NewSessionSpec, RunRequest, Runtime,
     artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
-    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
+    protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
     storage::{
         blob::{BlobLocation, BlobStore},
         sqlite::SqliteStore,
