@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code, reason = "code after fork, and system calls without a safe wrapper")]
 
+mod child_setup;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounting;
 mod supervisor;
@@ -23,6 +24,8 @@ use std::{
     process::Command,
 };
 
+pub(super) use child_setup::ChildSetup;
+pub use child_setup::ResourceLimits;
 use rustix::process::Pid;
 
 use super::confinement::Sandbox;
@@ -35,88 +38,12 @@ const SCRIPT_SHELL: &str = "/bin/sh";
 /// Exit status of a child that could not execute its program.
 const NOT_STARTED: i32 = 127;
 
-/// Steps of a child process before it becomes a program.
-pub(super) struct ChildSetup {
-    mark: u64,
-    no_new_privileges: bool,
-    merge_stderr: bool,
-    limits: ResourceLimits,
-    /// Sandbox, and the working directory to enter again once the mounts are made.
-    #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
-    fence: Option<(Sandbox, CString)>,
-    /// Made before the fork, with room for every mount.
-    #[cfg(all(target_os = "linux", feature = "sandbox"))]
-    trees: mounting::Trees,
-    /// Seccomp filter, installed if privileges cannot be gained. Empty if there is none.
-    #[cfg(all(target_os = "linux", feature = "sandbox"))]
-    filter: Vec<libc::sock_filter>,
-}
-
-/// Resource limits of a program, in the units of `setrlimit`. `None`: the limit of this process is kept.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ResourceLimits {
-    /// Maximum size of a file that the program writes, in bytes.
-    pub file_bytes: Option<u64>,
-    /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all processes of the user.
-    pub processes: Option<u64>,
-    /// Added to the nice value, so that the owner stays responsive.
-    pub nice: Option<i32>,
-    /// Whether core files are disabled.
-    pub no_core: bool,
-}
-
 /// The pipe ends that the supervisor keeps.
 pub(super) struct SupervisorEnds {
     /// Read end. It reports end-of-file when the owner exits or ends the program.
     pub(super) lifeline: OwnedFd,
     /// Write end for [`supervisor`]'s reports.
     pub(super) reports: OwnedFd,
-}
-
-impl ChildSetup {
-    /// Creates a preparation whose process carries the number of a mark.
-    pub(super) fn marked(mark: u64) -> Self {
-        Self {
-            mark,
-            no_new_privileges: false,
-            merge_stderr: false,
-            limits: ResourceLimits::default(),
-            fence: None,
-            #[cfg(all(target_os = "linux", feature = "sandbox"))]
-            trees: mounting::Trees::new(),
-            #[cfg(all(target_os = "linux", feature = "sandbox"))]
-            filter: Vec::new(),
-        }
-    }
-
-    /// Keeps set-user-id programs from having any effect, and installs the seccomp filter.
-    pub(super) fn without_new_privileges(self) -> Self {
-        Self {
-            no_new_privileges: true,
-            #[cfg(all(target_os = "linux", feature = "sandbox"))]
-            filter: super::confinement::seccomp_filter(),
-            ..self
-        }
-    }
-
-    /// Sends standard error to standard output.
-    pub(super) fn with_merged_stderr(self) -> Self {
-        Self { merge_stderr: true, ..self }
-    }
-
-    pub(super) fn limited(self, limits: ResourceLimits) -> Self {
-        Self { limits, ..self }
-    }
-
-    /// Confines the process; `directory` is its working directory.
-    pub(super) fn with_sandbox(self, fence: Sandbox, directory: &Path) -> io::Result<Self> {
-        Ok(Self {
-            #[cfg(all(target_os = "linux", feature = "sandbox"))]
-            trees: mounting::Trees::with_capacity(fence.parts().mounts.as_ref().map_or(0, |mounts| mounts.steps.len())),
-            fence: Some((fence, CString::new(directory.as_os_str().as_bytes())?)),
-            ..self.without_new_privileges()
-        })
-    }
 }
 
 /// Path, arguments and environment in the form that `execve` takes.
