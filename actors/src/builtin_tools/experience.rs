@@ -71,7 +71,7 @@ impl Tool for GetExperience {
                 return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
             }
             let found = if wanted.is_empty() { best(all) } else { matching(all, &wanted, MAX_SHOWN) };
-            let mut page = OutputPage::new(context.output_limit_bytes);
+            let mut page = OutputPage::new(context.output_limit.bytes);
             let shown = found.iter().take_while(|known| page.push_line(&format_experience(known))).count();
             let note = match (all.len(), shown) {
                 (0, _) => "nothing has been learned yet".to_owned(),

@@ -90,7 +90,7 @@ fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
             format!("`{}` is no folder: give the folder as path and the name as pattern", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
-    let mut page = OutputPage::new(context.output_limit_bytes);
+    let mut page = OutputPage::new(context.output_limit.bytes);
     let (mut found, mut listed) = (0_u64, 0_u64);
     let end = walk(roots, &resolved, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());

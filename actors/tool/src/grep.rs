@@ -126,7 +126,7 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
             .heap_limit(Some(MAX_SEARCHER_HEAP_BYTES))
             .line_number(true)
             .build(),
-        page: OutputPage::new(context.output_limit_bytes),
+        page: OutputPage::new(context.output_limit.bytes),
         limit: arguments.limit.clamp(1, MAX_MATCHES),
         matches: 0,
         is_truncated: false,

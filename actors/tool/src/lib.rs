@@ -85,6 +85,15 @@ impl Progress {
     }
 }
 
+/// Maximum size of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// In bytes.
+    pub bytes: usize,
+    /// In estimated tokens.
+    pub tokens: u64,
+}
+
 /// Context of a tool call: everything that the tool can read and use during the call.
 #[derive(Clone)]
 pub struct ToolContext {
@@ -106,11 +115,9 @@ pub struct ToolContext {
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
-    /// Maximum output that a model reads in full, in bytes. A larger output is stored as an artifact, unless the tool
-    /// pages its output.
-    pub output_limit_bytes: usize,
-    /// The same limit in estimated tokens.
-    pub output_limit_tokens: u64,
+    /// Maximum output that a model reads in full. A larger output is stored as an artifact, unless the tool pages its
+    /// output.
+    pub output_limit: OutputLimit,
     /// Triggered when the run is cancelled. The future of the tool is dropped as well, so only blocking code needs to
     /// check it.
     pub cancel: CancellationToken,

@@ -90,7 +90,7 @@ fn list(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
         let message = format!("`{name}` is no folder: use read to see a file");
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
-    let mut listing = Listing::new(context.output_limit_bytes, arguments.limit.clamp(1, MAX_ENTRIES));
+    let mut listing = Listing::new(context.output_limit.bytes, arguments.limit.clamp(1, MAX_ENTRIES));
     let end = walk(roots, &resolved, arguments.recursive, cancel, |entry, path| {
         listing.add_entry(entry, &resolved.display_name_of(path));
         ControlFlow::Continue(())

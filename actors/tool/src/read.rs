@@ -122,7 +122,7 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
         let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
-    let mut shown = LinePage::new(arguments, context.output_limit_bytes);
+    let mut shown = LinePage::new(arguments, context.output_limit.bytes);
     let lines = each_line(file, cancel, |line| shown.add_line(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
         LineError::Cancelled(error) => error,

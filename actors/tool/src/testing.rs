@@ -7,7 +7,7 @@ use serde_json::Value;
 use soong_protocol::{ErrorInfo, RunId, SessionId, TraceId};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Progress, Tool, ToolContext};
+use crate::{OutputLimit, Progress, Tool, ToolContext};
 
 /// A project in a temporary folder.
 pub struct TestProject {
@@ -56,8 +56,7 @@ impl TestProject {
             tool_call_id: "c".to_owned(),
             goal_id: None,
             project_dir: self.path().into(),
-            output_limit_bytes: self.output_limit_bytes,
-            output_limit_tokens: u64::MAX,
+            output_limit: OutputLimit { bytes: self.output_limit_bytes, tokens: u64::MAX },
             cancel: self.cancel.clone(),
             granted_access: None,
             progress: Progress::default(),

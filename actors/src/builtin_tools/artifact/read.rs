@@ -64,7 +64,7 @@ impl Tool for ReadArtifact {
             };
             let title = format!("read {}", loaded.artifact.key());
             let text = loaded.text().await?;
-            let limits = (context.output_limit_bytes, context.output_limit_tokens);
+            let limits = (context.output_limit.bytes, context.output_limit.tokens);
             Ok(ToolOutput::text(title, page(&text, &arguments, limits)))
         }
         .boxed()

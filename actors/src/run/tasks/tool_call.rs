@@ -8,7 +8,7 @@ use std::{
 
 use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
 use soong_text::{Redactor, StreamRedactor};
-use soong_tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult};
+use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -94,8 +94,10 @@ impl ToolRunner {
             tool_call_id: job.id.clone(),
             goal_id: job.goal_id.clone(),
             project_dir,
-            output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
-            output_limit_tokens: artifacts.max_inline_tokens,
+            output_limit: OutputLimit {
+                bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
+                tokens: artifacts.max_inline_tokens,
+            },
             cancel: token.clone(),
             granted_access: None,
             progress: self.progress(live, &job.id),
@@ -180,8 +182,8 @@ impl ToolRunner {
         })?;
         output.redact(&self.redactor); // before it is shortened
         let limits = InlineLimits {
-            bytes: context.output_limit_bytes,
-            tokens: context.output_limit_tokens,
+            bytes: context.output_limit.bytes,
+            tokens: context.output_limit.tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
         tool_output::store_if_large(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
