@@ -12,9 +12,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum length of a production file, in lines.
-const MAX_LINES: usize = 520;
-
 /// Folder, package name and allowed dependencies of each crate.
 const CRATES: [(&str, &str, &[&str]); 13] = [
     ("protocol", "soong-protocol", &[]),
@@ -92,6 +89,8 @@ mod modules;
 mod public_api;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/sizes.rs"]
+mod sizes;
 #[path = "architecture/words.rs"]
 mod words;
 
@@ -316,13 +315,6 @@ fn file_name_findings(path: &str) -> Vec<String> {
         .collect()
 }
 
-fn length_findings(source: &Source) -> Vec<String> {
-    let lines = production(&source.text).len();
-    let long = !is_test_file(&source.path) && lines > MAX_LINES;
-    let advice = format!("more than {MAX_LINES}: ask what is really two things, and give the other one a file");
-    long.then(|| format!("{} has {lines} lines, {advice}", source.path)).into_iter().collect()
-}
-
 /// Returns the modules that a file declares: the value of `#[path]`, if any, and the name.
 fn modules(text: &str) -> Vec<(Option<&str>, &str)> {
     let mut path = None;
@@ -455,11 +447,6 @@ fn no_file_name_is_vague() {
 }
 
 #[test]
-fn no_file_is_too_long() {
-    assert_none(crate_files().iter().flat_map(length_findings).collect());
-}
-
-#[test]
 fn every_test_file_is_declared() {
     assert_none(forgotten_test_findings(&read("bin/Cargo.toml"), &rust_files("tests")));
 }
@@ -515,20 +502,16 @@ fn dependency_check_finds_wrong_manifests() {
 }
 
 #[test]
-fn file_checks_find_missing_header_length_and_vague_name() {
-    let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(MAX_LINES));
-    let tested = format!("//! Short.\n#[cfg(test)]\nmod tests {{\n{}}}\n", "fn f() {}\n".repeat(MAX_LINES));
+fn file_checks_find_missing_header_and_vague_name() {
     for (path, text, want) in [
         ("actors/src/a.rs", "use std::fmt;\n", 1),
         ("actors/src/a.rs", "//! A.\nuse std::fmt;\n", 0),
-        ("actors/src/a.rs", long.as_str(), 1),
-        ("actors/src/a.rs", tested.as_str(), 0),
         ("actors/src/util/a.rs", "//! A.\n", 1),
         ("bin/src/helpers.rs", "//! A.\n", 1),
         ("bin/src/commonplace.rs", "//! A.\n", 0),
     ] {
         let file = source(path, text);
-        let findings = [header_findings(&file), length_findings(&file), file_name_findings(path)].concat();
+        let findings = [header_findings(&file), file_name_findings(path)].concat();
         assert_eq!(findings.len(), want, "{path}: {findings:?}");
     }
 }
