@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Folder, package name and allowed dependencies of each crate.
-const CRATES: [(&str, &str, &[&str]); 13] = [
+const CRATES: [(&str, &str, &[&str]); 14] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
     ("actors/sandbox", "soong-sandbox", &[]),
@@ -27,7 +27,20 @@ const CRATES: [(&str, &str, &[&str]); 13] = [
     ("bin/client", "soong-client", &["soong-protocol"]),
     ("bin/docx", "soong-docx", &["soong-protocol"]),
     ("bin/server", "soong-server", &["soong", "soong-client", "soong-docx"]),
-    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-client", "soong-server"]),
+    ("bin/tui", "soong-tui", &["soong-protocol", "soong-text"]),
+    ("bin", "soong-cli", BINARY),
+];
+
+/// Crates of this workspace that the binary may use.
+const BINARY: &[&str] = &[
+    "soong-protocol",
+    "soong-storage",
+    "soong-text",
+    "soong",
+    "soong-client",
+    "soong-docx",
+    "soong-server",
+    "soong-tui",
 ];
 
 /// Crates of this workspace that the library may use.

@@ -29,11 +29,12 @@ pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
+use soong_tui::terminal::Color;
 pub(crate) use suggestion::with_suggestion;
 pub(crate) use values::duration;
 use values::{number_parser, short_duration};
 
-use crate::{guide, terminal::Color};
+use crate::guide;
 
 /// An actor-model multi-agent orchestrator: supervised, durable, observable agent runs.
 #[derive(Debug, Parser)]

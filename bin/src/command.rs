@@ -33,13 +33,13 @@ mod usage;
 
 use soong::{Environment, protocol::Decision};
 use soong_client::Remote;
+use soong_tui::terminal::Terminal;
 
 use crate::{
     cli::{self, CatalogCommand, Cli, Command, RecordCommand, SetupCommand},
     config,
     context::Context,
     exit::{Exit, Failure},
-    terminal::Terminal,
 };
 use soong_server::server::token;
 

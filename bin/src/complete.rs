@@ -78,7 +78,7 @@ fn settings() -> Option<(config::Settings, std::path::PathBuf)> {
 }
 
 fn described(id: &str, description: &str) -> CompletionCandidate {
-    CompletionCandidate::new(id).help(Some(crate::text::safe_line(description).to_string().into()))
+    CompletionCandidate::new(id).help(Some(soong_tui::text::safe_line(description).to_string().into()))
 }
 
 fn sessions() -> Vec<CompletionCandidate> {

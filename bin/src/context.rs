@@ -3,6 +3,7 @@
 use serde::Serialize;
 use soong::Environment;
 use soong_client::{Address, Client, Discovery, Remote};
+use soong_tui::terminal::Terminal;
 
 use crate::{
     cli::Global,
@@ -12,7 +13,6 @@ use crate::{
     offline_store::{self, OfflineStore},
     panic, print,
     source::Source,
-    terminal::Terminal,
 };
 
 /// Context of a command.

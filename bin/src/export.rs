@@ -18,13 +18,12 @@ use soong::{
     MessagePath,
     protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
 };
+use soong_tui::{format, text};
 
 use crate::{
     exit::Failure,
-    format,
     source::Source,
     staged_dir::{StagedDir, write_failure},
-    text,
 };
 
 /// Maximum length of a folder name, in bytes. Common file systems accept this length.

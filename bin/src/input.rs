@@ -7,12 +7,10 @@ use std::{
 
 use rustix::termios::Termios;
 use rustyline::{Behavior, Config, DefaultEditor, error::ReadlineError};
+use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
-use crate::{
-    exit::{Exit, Failure},
-    keyboard::{self, EchoOff},
-};
+use crate::exit::{Exit, Failure};
 
 /// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]

@@ -12,12 +12,13 @@ use std::{
 
 use futures::FutureExt;
 use rustix::process::Signal as Number;
+use soong_tui::{keyboard, screen};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
 
-use crate::{exit::Exit, keyboard, print, screen};
+use crate::{exit::Exit, print};
 
 /// Maximum time between two signals that count as the same interrupt.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(150);

@@ -9,8 +9,7 @@ use soong::protocol::{
     HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent,
     Timestamp, ToolEvent, TraceId,
 };
-
-use crate::{format, text};
+use soong_tui::{format, text};
 
 /// Maximum width of untrusted text in a line, in columns.
 const COLUMNS: usize = 100;
@@ -244,9 +243,9 @@ fn join_ids(ids: &[ExperienceId]) -> String {
 #[cfg(test)]
 mod tests {
     use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, StatsPair};
+    use soong_tui::sample::record;
 
     use super::*;
-    use crate::sample::record;
 
     #[test]
     fn notable_events_are_printed_as_one_sanitized_line() {

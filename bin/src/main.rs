@@ -15,14 +15,11 @@ mod context;
 mod exit;
 mod export;
 mod file;
-mod format;
 mod guide;
 mod input;
 mod interrupt;
-mod keyboard;
 mod line_progress;
 mod log;
-mod markdown;
 mod message_marks;
 mod monitor;
 mod offline_store;
@@ -32,19 +29,12 @@ mod print;
 mod progress;
 mod prompts;
 mod report;
-#[cfg(test)]
-mod sample;
-mod screen;
 mod secret;
 mod service;
 mod source;
 mod staged_dir;
-mod styled_line;
 #[cfg(feature = "otlp")]
 mod telemetry;
-mod terminal;
-mod text;
-mod tty;
 mod watch;
 
 fn main() -> std::process::ExitCode {
@@ -56,7 +46,7 @@ fn main() -> std::process::ExitCode {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
     let cli = cli::Cli::of_process();
-    let terminal = terminal::Terminal::detect(&soong::Environment::from_process(), cli.global.color);
+    let terminal = soong_tui::terminal::Terminal::detect(&soong::Environment::from_process(), cli.global.color);
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]
     telemetry::finish();

@@ -5,8 +5,6 @@
 //! once a second for the displayed durations. Elsewhere: the routes (`http.rs`), which the monitor uses like any
 //! other client.
 
-use crate::tty;
-
 mod actor;
 mod actor_index;
 mod cells;
@@ -35,6 +33,8 @@ use futures::StreamExt;
 use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use rustix::process::Signal;
 use soong::protocol::{RunId, Timestamp};
+use soong_tui::tty;
+use soong_tui::{keyboard, screen, terminal::Terminal, tty::Tty};
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::feed::TreeSource;
@@ -46,9 +46,6 @@ use self::{
 use crate::{
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    keyboard, screen,
-    terminal::Terminal,
-    tty::Tty,
 };
 
 /// Minimum interval between two pictures. A key is drawn immediately.

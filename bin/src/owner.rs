@@ -23,10 +23,11 @@ use soong_server::{
     ControlSocket,
     http::{self, Api, Caller, ShutdownGate},
 };
+use soong_tui::text;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::{print, text};
+use crate::print;
 
 /// Maximum time to wait for another owner that is starting or exiting.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);

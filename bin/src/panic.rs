@@ -26,8 +26,9 @@ use std::{
 
 use clap::CommandFactory;
 use soong::protocol::Timestamp;
+use soong_tui::{screen, text};
 
-use crate::{cli::Cli, print, screen, secret, text};
+use crate::{cli::Cli, print, secret};
 
 /// Maximum number of reports per process. Further panics rarely add information.
 const MAX_REPORTS: u32 = 10;

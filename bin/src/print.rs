@@ -6,12 +6,14 @@ use std::{
 };
 
 use serde::Serialize;
+use soong_tui::{
+    terminal::{Hue, Terminal},
+    text,
+};
 
 use crate::{
     exit::{Exit, Failure},
     secret,
-    terminal::{Hue, Terminal},
-    text,
 };
 
 /// Characters other than LF at which some readers split lines.

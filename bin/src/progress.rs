@@ -11,6 +11,13 @@ use soong::{
 };
 
 use soong_client::Client;
+use soong_tui::{
+    markdown::{PageFormat, streamed::Streamed},
+    screen::{self, Screen, run_table::RunTable},
+    styled_line::StyledLine,
+    terminal::{Hue, Paint, Terminal},
+    text,
+};
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
     time::Instant,
@@ -20,12 +27,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::Failure,
     line_progress::{self, LineProgress},
-    markdown::{PageFormat, streamed::Streamed},
     print, prompts,
-    screen::{self, Screen, run_table::RunTable},
-    styled_line::StyledLine,
-    terminal::{Hue, Paint, Terminal},
-    text,
 };
 
 /// The actor tree is requested again after this many times the duration of the last request.

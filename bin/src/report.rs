@@ -6,17 +6,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use soong::protocol::api::RunView;
 use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
+use soong_tui::{
+    format,
+    markdown::{self, PageFormat},
+    terminal::{Hue, Terminal},
+    text,
+};
 
 use crate::{
     context::Context,
     exit::{self, Exit, Failure},
-    format,
-    markdown::{self, PageFormat},
     offline_store::OfflineStore,
     print,
     prompts::{TARGET_CHARS, UserRequest},
-    terminal::{Hue, Terminal},
-    text,
 };
 
 /// An artifact that the run stored, with the file of its version.

@@ -17,6 +17,7 @@ use soong::{
     protocol::{Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX},
 };
 use soong_client::{Download, artifact_path};
+use soong_tui::{terminal::Hue, text};
 
 use super::{
     host::builder,
@@ -33,8 +34,6 @@ use crate::{
     interrupt::Interrupt,
     print,
     source::Source,
-    terminal::Hue,
-    text,
 };
 use soong_server::http::LOCAL;
 

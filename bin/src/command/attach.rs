@@ -9,10 +9,11 @@ use soong::{
     protocol::{ArtifactsConfig, SessionId},
 };
 use soong_client::Client;
+use soong_tui::{format, text};
 
 use crate::{
     exit::{Exit, Failure},
-    file, format, print, text,
+    file, print,
 };
 
 /// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.

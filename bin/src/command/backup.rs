@@ -3,17 +3,15 @@
 //! Not in this module: the copying. The library does that, without owning the home.
 
 use soong::BackupReport;
+use soong_tui::{format, terminal::Hue, text};
 
 use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
     offline_store::OfflineStore,
     print, report, staged_dir,
-    terminal::Hue,
-    text,
 };
 
 pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Result<Exit, Failure> {

@@ -3,6 +3,7 @@
 use soong::protocol::RunMode;
 use soong::protocol::api::{ForkBody, StartBody};
 use soong_client::{Client, Discovery};
+use soong_tui::{terminal::Hue, text};
 
 use super::{
     host::builder,
@@ -16,8 +17,6 @@ use crate::{
     exit::{Exit, Failure},
     input::{Input, InputLine},
     print, prompts, report,
-    terminal::Hue,
-    text,
 };
 
 const HELP: &str = "\

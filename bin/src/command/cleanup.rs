@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 
-use crate::{context::Context, exit::Failure, print, terminal::Hue};
+use soong_tui::terminal::Hue;
+
+use crate::{context::Context, exit::Failure, print};
 
 /// Prints the candidates. Returns whether there are any.
 pub(super) fn print_candidates(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {

@@ -8,6 +8,7 @@ use std::{
 
 use soong::protocol::api::StartBody;
 use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::TaskPlace};
+use soong_tui::{terminal::Hue, text};
 
 use super::{
     host::builder,
@@ -20,8 +21,6 @@ use crate::{
     exit::{Exit, Failure},
     monitor, offline_store, panic, print,
     report::{self, StoredArtifact},
-    terminal::Hue,
-    text,
 };
 
 /// Time that the offline model takes per answer when the monitor is shown.

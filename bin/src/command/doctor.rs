@@ -22,6 +22,7 @@ use serde_json::json;
 use soong::protocol::api::Ready;
 use soong::{Config, ErrorCode, preset::KnownPreset};
 use soong_client::{Client, Discovery};
+use soong_tui::{format, terminal::Hue, text};
 
 use super::block_on_current_thread;
 use crate::{
@@ -29,11 +30,8 @@ use crate::{
     config::{self, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure, advice},
-    format,
     log::{self, LogTarget},
     panic, print,
-    terminal::Hue,
-    text,
 };
 
 /// Result of a check.

@@ -4,12 +4,13 @@ use soong::{
     memory::{ExperienceText, MemoryFile, matching, normalize_tags},
     protocol::Experience,
 };
+use soong_tui::text;
 
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    print, text,
+    print,
 };
 
 /// Maximum width of the text in the table, in columns.

@@ -1,11 +1,12 @@
 //! `soong guide`: prints a page of the user guide, or the list of its pages.
 
+use soong_tui::terminal::{Hue, Terminal};
+
 use crate::{
     cli,
     exit::{Exit, Failure},
     guide::{PAGES, page},
     print, report,
-    terminal::{Hue, Terminal},
 };
 
 pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, Failure> {

@@ -11,15 +11,15 @@ use soong::{
     mcp::{self, Probe},
     protocol::{McpConfig, ToolEffect},
 };
+use soong_tui::{format, text};
 
 use super::block_on_multi_thread;
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
-    print, secret, text,
+    print, secret,
 };
 
 /// Message if no server is configured.

@@ -4,14 +4,13 @@ use soong::{
     permission::already_decided_error,
     protocol::{Decision, Permission, PermissionStatus},
 };
+use soong_tui::{format, terminal::Hue, text};
 
 use super::questions;
 use crate::{
     context::Context,
     exit::{Exit, Failure},
-    format, print, prompts, report,
-    terminal::Hue,
-    text,
+    print, prompts, report,
 };
 
 /// Lists permissions.
@@ -32,7 +31,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a permission request and its decision, if any.
 fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
-    let age = format::duration(crate::screen::now().millis_since(asked.created_at));
+    let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;

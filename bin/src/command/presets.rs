@@ -2,13 +2,14 @@
 
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
 use soong_server::http::PresetView;
+use soong_tui::text;
 
 use crate::{
     builtin_tools, cli,
     config::HomeFiles,
     context::Context,
     exit::{Exit, Failure},
-    print, text,
+    print,
 };
 
 pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {

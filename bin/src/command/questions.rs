@@ -5,20 +5,18 @@ use soong::{
     protocol::{Question, QuestionStatus, SessionId},
 };
 use soong_client::{Client, Discovery};
+use soong_tui::{format, terminal::Hue, text};
 
 use super::host;
 use crate::{
     config,
     context::Context,
     exit::{Exit, Failure},
-    format,
     offline_store::{self, OfflineStore},
     owner::Owner,
     print,
     prompts::{self, UserRequest},
     report,
-    terminal::Hue,
-    text,
 };
 
 /// Lists questions.
@@ -41,7 +39,7 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 
 /// Prints a question and its answer.
 fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
-    let age = format::duration(crate::screen::now().millis_since(question.created_at));
+    let age = format::duration(soong_tui::screen::now().millis_since(question.created_at));
     let whom = question.to.as_deref().map(|to| format!(", for {}", text::safe_line(to))).unwrap_or_default();
     let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);

@@ -12,6 +12,7 @@ use soong::{
     protocol::{Session, TraceStatus},
 };
 use soong_client::{Client, Discovery};
+use soong_tui::format;
 
 use super::{
     attach::Attachments,
@@ -23,7 +24,7 @@ use crate::{
     config::{self, Settings},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    file, format, input, monitor,
+    file, input, monitor,
     offline_store::OfflineStore,
     print, prompts, report,
 };

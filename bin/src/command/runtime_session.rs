@@ -10,12 +10,12 @@ use soong::{
 };
 
 use soong_client::{Client, EventStream};
+use soong_tui::{format, text};
 use tokio::time::Instant;
 
 use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
     log::{self, LogTarget},
     monitor::{self, TreeSource},
@@ -24,7 +24,6 @@ use crate::{
     print,
     progress::Progress,
     report::{self, DeniedCall, StoredArtifact},
-    text,
     watch::{WatchTarget, watch},
 };
 

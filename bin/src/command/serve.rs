@@ -10,6 +10,7 @@ use soong_server::{
         token::{self, Tokens},
     },
 };
+use soong_tui::{format, text};
 use tokio::net::TcpListener;
 
 use super::host::builder;
@@ -17,13 +18,11 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
     log::{self, LogTarget},
     owner::Owner,
     print,
     service::ServiceNotifier,
-    text,
 };
 
 /// Environment variable under which the home's token is registered as a secret.

@@ -9,6 +9,7 @@ pub(super) use branch::{describe_head, refused};
 use serde_json::json;
 use soong::protocol::api::ForkBody;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
+use soong_tui::{format, terminal::Hue, text};
 
 use super::{
     artifacts::{DIRTY_NOTE, version_label},
@@ -19,15 +20,12 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
-    format,
     offline_store::OfflineStore,
     owner::HomeConnection,
     print,
     prompts::UserRequest,
     report,
     source::Source,
-    terminal::Hue,
-    text,
 };
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 use soong::{Environment, protocol::Setting};
+use soong_tui::{terminal::Hue, text};
 
 use crate::{
     builtin_tools, cli,
@@ -16,8 +17,6 @@ use crate::{
     exit::{Exit, Failure},
     log::{self, LogTarget},
     print, secret,
-    terminal::Hue,
-    text,
 };
 
 /// Maximum width of `key = value` in columns.

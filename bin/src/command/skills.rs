@@ -7,12 +7,13 @@ use std::{
 
 use soong::{skill::Skills, tool::ToolEnvironment};
 use soong_server::http::SkillView;
+use soong_tui::text;
 
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    print, text,
+    print,
 };
 
 pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exit, Failure> {

@@ -6,15 +6,14 @@
 use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
 };
+use soong_tui::{format, terminal::Hue, text};
 
 use super::{cleanup, run::folder};
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    format, print,
-    terminal::Hue,
-    text,
+    print,
 };
 
 /// Maximum width of the mission in a list, in columns.

@@ -6,18 +6,17 @@ use soong::{
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
 use soong_client::Client;
+use soong_tui::{format, terminal::Hue, text};
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
     cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    format, message_marks,
+    message_marks,
     owner::HomeConnection,
     print, report,
     source::{PAGE_EVENTS, Source},
-    terminal::Hue,
-    text,
     watch::POLLING_NOTE,
 };
 

@@ -8,23 +8,25 @@ use soong::{
     protocol::{Run, Session, Timestamp, Usd},
 };
 use soong_client::socket;
-
-use crate::{
-    context::Context,
-    exit::{Exit, Failure},
+use soong_tui::{
     format,
-    offline_store::{self, OfflineStore, unfinished},
-    print,
     screen::{
         self,
         lines::{PictureFormat, lines},
         run_table::{RunRow, RunTable},
         totals::format_usd,
     },
-    source::Source,
     styled_line::StyledLine,
     terminal::Hue,
     text,
+};
+
+use crate::{
+    context::Context,
+    exit::{Exit, Failure},
+    offline_store::{self, OfflineStore, unfinished},
+    print,
+    source::Source,
 };
 
 /// Width in columns if standard output is not a terminal of known width.

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use soong::protocol::{Timestamp, UsageReport, UsageSum};
+use soong_tui::{format, screen::now, terminal::Hue};
 
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    format, print,
-    screen::now,
-    terminal::Hue,
+    print,
 };
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {

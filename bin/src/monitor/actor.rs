@@ -8,9 +8,9 @@ use soong::{
     ActorKind, ActorView, RunEnd,
     protocol::{Run, RunId, RunStatus, SessionId, Timestamp, Usd},
 };
+use soong_tui::{terminal::Hue, text};
 
 use super::usage_history::UsageHistory;
-use crate::{terminal::Hue, text};
 
 /// Unique name of an actor: `kind:id`.
 pub(crate) type Key = Arc<str>;

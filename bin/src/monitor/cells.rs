@@ -9,13 +9,12 @@ use ratatui::{
     buffer::Buffer,
     style::{Color, Modifier, Style},
 };
-use unicode_width::UnicodeWidthChar;
-
-use crate::{
+use soong_tui::{
     styled_line::StyledLine,
     terminal::{Hue, Terminal},
     text,
 };
+use unicode_width::UnicodeWidthChar;
 
 /// Maximum number of combining marks shown per character.
 const MAX_COMBINING_MARKS: usize = 2;

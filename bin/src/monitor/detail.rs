@@ -278,12 +278,10 @@ fn moved(at: usize, step: RowMove, page: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use soong::{ActorView, ErrorCode, TreeEvent, protocol::RunEvent};
+    use soong_tui::sample::record;
 
     use super::*;
-    use crate::{
-        monitor::sample::{changed, run, tree},
-        sample::record,
-    };
+    use crate::monitor::sample::{changed, run, tree};
 
     fn events(ids: &[u64], follow: bool) -> Result<ReadContent, ErrorInfo> {
         let event = |id: &u64| EventRecord { event_id: *id, ..record("m", 0, RunEvent::CancelRequested {}) };

@@ -12,6 +12,7 @@ use ratatui::{
     style::{Modifier, Style},
 };
 use soong::protocol::{Timestamp, Usd};
+use soong_tui::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{
     actor::Alert,
@@ -20,7 +21,6 @@ use super::{
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;

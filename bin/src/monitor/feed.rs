@@ -12,6 +12,7 @@ use soong::{
 };
 
 use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive};
+use soong_tui::format;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -24,7 +25,7 @@ use super::{
     state::{Connection, MonitorInput, MonitorRequest},
 };
 use crate::{
-    export, format, message_marks, prompts,
+    export, message_marks, prompts,
     source::{PAGE_EVENTS, Source},
 };
 

@@ -14,9 +14,9 @@ mod timeline;
 pub(crate) use facts::used_fraction;
 use soong::protocol::api::{RunView, TraceView};
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
+use soong_tui::{styled_line::StyledLine, terminal::Hue, text};
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
-use crate::{styled_line::StyledLine, terminal::Hue, text};
 
 /// A pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

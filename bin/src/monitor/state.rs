@@ -10,6 +10,7 @@ use soong::{
     ErrorInfo, TreeEvent,
     protocol::{Run, RunId, Timestamp},
 };
+use soong_tui::{styled_line::StyledLine, terminal::Hue};
 
 use super::{
     actor::Key,
@@ -25,7 +26,7 @@ use super::{
     pending_requests::PendingRequests,
     prompt::Prompt,
 };
-use crate::{prompts::UserRequest, styled_line::StyledLine, terminal::Hue};
+use crate::prompts::UserRequest;
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;

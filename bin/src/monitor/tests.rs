@@ -77,7 +77,7 @@ impl TestMonitor {
                     continue;
                 }
                 let symbol = buffer[(x, y)].symbol();
-                under = crate::text::width(symbol).saturating_sub(1);
+                under = soong_tui::text::width(symbol).saturating_sub(1);
                 row.push_str(symbol);
             }
             row.trim_end().to_owned()

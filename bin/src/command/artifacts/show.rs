@@ -8,9 +8,10 @@ use soong::{
     artifact::{BusySession, CleanupReport},
     protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
 };
+use soong_tui::{format, terminal::Hue, text};
 
 use super::Context;
-use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, format, print, terminal::Hue, text};
+use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print};
 
 /// Maximum number of lines of an artifact's text that are shown after its record.
 const MAX_TEXT_LINES: usize = 20;

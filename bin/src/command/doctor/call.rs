@@ -12,15 +12,15 @@ use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
     protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
+use soong_tui::{format, text};
 
 use super::Check;
 use crate::{
     command::block_on_multi_thread,
     context::Context,
     exit::{self, Exit, Failure},
-    format,
     interrupt::Interrupt,
-    print, text,
+    print,
 };
 
 /// Maximum duration of the run.

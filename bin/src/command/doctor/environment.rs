@@ -86,7 +86,7 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
         Ok(0) => Check::ok("hooks", "none"),
         Ok(count) => Check::ok(
             "hooks",
-            crate::format::plural(count, "command is notified", "commands are notified") + " of events",
+            soong_tui::format::plural(count, "command is notified", "commands are notified") + " of events",
         ),
         Err(error) => Check::broken("hooks", error.message, "Correct it, or disable hooks: [hooks] enabled = false"),
     }

@@ -11,9 +11,10 @@ use rustix::fs::{Access, access, statvfs};
 use soong_client::socket;
 
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
+use soong_tui::format;
 
 use super::{Check, Status};
-use crate::{format, offline_store};
+use crate::offline_store;
 
 /// Free disk space in bytes below which a warning is given.
 const LOW_SPACE: u64 = 1 << 30;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use soong::{Config, Environment, memory::MemoryFile};
+use soong_tui::format;
 
 use super::Check;
-use crate::format;
 
 /// Name of the check.
 const NAME: &str = "memory";

@@ -7,15 +7,15 @@ use soong::{
     Config, ErrorCode, ErrorInfo,
     mcp::{self, Probe},
 };
+use soong_tui::{format, text};
 
 use super::Check;
 use crate::{
     command::{block_on_multi_thread, mcp::advice},
     context::Context,
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
-    secret, text,
+    secret,
 };
 
 /// Name of the checks.

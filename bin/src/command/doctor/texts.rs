@@ -1,9 +1,10 @@
 //! Checks of presets and skills: the files in the home, and whether presets name skills that exist.
 
 use soong::{preset::PresetOrigin, skill::SkillOrigin};
+use soong_tui::format;
 
 use super::Check;
-use crate::{config::HomeFiles, format};
+use crate::config::HomeFiles;
 
 /// Name of the checks.
 pub(super) const NAME: &str = "texts";

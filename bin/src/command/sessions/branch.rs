@@ -3,17 +3,15 @@
 use soong::ErrorCode;
 use soong::protocol::api::{ForkBody, HeadView};
 use soong_client::Client;
+use soong_tui::{format, terminal::Hue, text};
 
 use super::{Context, builder};
 use crate::{
     config,
     exit::{Exit, Failure},
-    format,
     owner::HomeConnection,
     print, report,
     source::Source,
-    terminal::Hue,
-    text,
 };
 
 /// Copies a session to a new one; prints the id of the copy and how to continue it.

@@ -9,19 +9,17 @@ use soong::{
     protocol::{Session, SessionId},
 };
 use soong_client::Client;
+use soong_tui::{format, screen::now, text};
 
 use super::{Context, builder};
 use crate::{
     command::cleanup,
     config,
     exit::{Exit, Failure},
-    format,
     interrupt::Interrupt,
     owner::HomeConnection,
     print,
-    screen::now,
     source::Source,
-    text,
 };
 
 pub(super) async fn cleanup(

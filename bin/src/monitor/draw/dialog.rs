@@ -7,14 +7,12 @@ use ratatui::{
     symbols::border,
     widgets::{Block, Clear, Widget},
 };
+use soong_tui::{styled_line::StyledLine, terminal::Hue, text};
 
 use super::{push_key_hint, put};
 use crate::{
     monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
     prompts::{UserRequest, permission_rows, question_rows, wrap_rows},
-    styled_line::StyledLine,
-    terminal::Hue,
-    text,
 };
 
 /// Maximum width of a dialog.

@@ -6,21 +6,15 @@ use ratatui::{
     style::{Modifier, Style},
 };
 use soong::{ActorKind, protocol::Timestamp};
+use soong_tui::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{put, put_right};
-use crate::{
-    format,
-    monitor::{
-        actor::Actor,
-        cells::CellWriter,
-        pane::used_fraction,
-        rows::{ActorRow, Sort},
-        state::{Connection, Monitor},
-    },
-    screen::totals::format_usd,
-    styled_line::StyledLine,
-    terminal::Hue,
-    text,
+use crate::monitor::{
+    actor::Actor,
+    cells::CellWriter,
+    pane::used_fraction,
+    rows::{ActorRow, Sort},
+    state::{Connection, Monitor},
 };
 
 /// Window width from which extra columns are shared with the activity column.

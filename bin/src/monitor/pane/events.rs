@@ -1,9 +1,9 @@
 //! The Events pane: the newest events of the run's trace, one line each.
 
 use soong::protocol::{EventRecord, Level};
+use soong_tui::{styled_line::StyledLine, terminal::Hue, text};
 
 use super::{PaneContext, paragraph};
-use crate::{styled_line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of bytes shown of an event's data.
 const MOST_BYTES: usize = 2_000;

@@ -4,16 +4,10 @@ use soong::{
     ActorKind, BudgetShare, GatewayView,
     protocol::{Timestamp, Trace},
 };
+use soong_tui::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{PaneContext, RunFacts, paragraph};
-use crate::{
-    format,
-    monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS},
-    screen::totals::format_cost,
-    styled_line::StyledLine,
-    terminal::Hue,
-    text,
-};
+use crate::monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS};
 
 /// Width of a fact's name, in columns.
 const NAME: usize = 12;

@@ -1,9 +1,9 @@
 //! The Goals pane: the goal tree of the run's trace, with the current goal.
 
 use soong::protocol::GoalStatus;
+use soong_tui::{format, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{PaneContext, RunFacts, paragraph};
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let tree = &facts.trace.goal_tree;

@@ -1,9 +1,9 @@
 //! The Messages pane: the conversation of the run's trace with its branches.
 
 use soong::protocol::{Message, Role};
+use soong_tui::{format, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{PaneContext, paragraph};
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 /// Maximum number of lines shown of a message: by default, of a system message, and in full.
 const MOST_LINES: usize = 12;

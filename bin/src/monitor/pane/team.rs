@@ -1,9 +1,10 @@
 //! The Team pane: collaborators of the run, and results and usage of its children.
 
 use soong::protocol::TraceStatus;
+use soong_tui::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
 
 use super::{PaneContext, RunFacts};
-use crate::{format, monitor::actor::Actor, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
+use crate::monitor::actor::Actor;
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;

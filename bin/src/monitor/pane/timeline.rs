@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use soong::protocol::{
     Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
 };
+use soong_tui::{format, styled_line::StyledLine, terminal::Hue, text};
 
 use super::PaneContext;
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
 
 /// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
@@ -161,9 +161,9 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
 #[cfg(test)]
 mod tests {
     use soong::protocol::{ErrorCode, ErrorInfo, QuestionId};
+    use soong_tui::sample::record;
 
     use super::*;
-    use crate::sample::record;
 
     #[test]
     fn spans_have_times_and_open_ones_end_with_the_run() {

@@ -5,13 +5,10 @@ use soong::{
     ActorKind,
     protocol::{RunId, Timestamp},
 };
+use soong_tui::{format, terminal::Hue};
 
 use super::{Monitor, MonitorRequest};
-use crate::{
-    format,
-    monitor::{actor::Actor, command::Command, dialog::Dialog, prompt::Prompt},
-    terminal::Hue,
-};
+use crate::monitor::{actor::Actor, command::Command, dialog::Dialog, prompt::Prompt};
 
 impl Monitor {
     pub(super) fn cancel(&mut self, now: Timestamp) -> Option<MonitorRequest> {

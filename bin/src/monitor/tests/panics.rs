@@ -9,8 +9,7 @@ use pty_process::{
     Size,
     blocking::{Command, open},
 };
-
-use crate::tty::{Tty, is_taken};
+use soong_tui::tty::{Tty, is_taken};
 
 /// Set for the child process of the test below, which panics.
 const PANICS: &str = "SOONG_TEST_PANICS_IN_THE_MONITOR";

@@ -165,7 +165,7 @@ proptest! {
         for row in screen.split('\n') {
             prop_assert!(!row.chars().any(char::is_control), "{row:?}");
             prop_assert!(!row.chars().any(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200d}')), "{row:?}");
-            prop_assert!(crate::text::width(row) <= usize::from(columns), "{row:?}");
+            prop_assert!(soong_tui::text::width(row) <= usize::from(columns), "{row:?}");
         }
     }
 }

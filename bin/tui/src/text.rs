@@ -13,12 +13,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const REPLACEMENT: char = '\u{fffd}';
 
 /// Makes multi-line text safe. A tab becomes four spaces.
-pub(crate) fn safe_block(text: &str) -> String {
+pub fn safe_block(text: &str) -> String {
     replace_harmful(text, "    ")
 }
 
 /// Makes text safe that is piped or written to a file: tabs are kept.
-pub(crate) fn safe_piped(text: &str) -> String {
+pub fn safe_piped(text: &str) -> String {
     replace_harmful(text, "\t")
 }
 
@@ -37,7 +37,7 @@ fn replace_harmful(text: &str, tab: &str) -> String {
 }
 
 /// Makes text safe on one line: each run of white space becomes one space.
-pub(crate) fn safe_line(text: &str) -> String {
+pub fn safe_line(text: &str) -> String {
     let words: Vec<String> = text
         .split_whitespace()
         .map(|word| word.chars().map(|c| if is_harmful(c) { REPLACEMENT } else { c }).collect())
@@ -46,7 +46,7 @@ pub(crate) fn safe_line(text: &str) -> String {
 }
 
 /// Makes text safe on one line and keeps its spaces.
-pub(crate) fn safe_line_keep_spaces(text: &str) -> String {
+pub fn safe_line_keep_spaces(text: &str) -> String {
     safe_block(text).replace('\n', " ")
 }
 
@@ -55,13 +55,13 @@ const MAX_COMBINING_MARKS: usize = 2;
 
 /// Escapes model text on one line: control characters, invisible characters and excess combining marks become
 /// `\u{…}`, and words of mixed scripts are marked.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(escaped_word).collect();
     words.join(" ")
 }
 
 /// Like [`escaped`], with each run of white space as one space.
-pub(crate) fn escaped_line(text: &str) -> String {
+pub fn escaped_line(text: &str) -> String {
     escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -93,7 +93,7 @@ fn is_of_mixed_scripts(word: &str) -> bool {
 }
 
 /// Splits a line into pieces of at most `columns`. An empty line gives one piece.
-pub(crate) fn split_columns(line: &str, columns: usize) -> Vec<String> {
+pub fn split_columns(line: &str, columns: usize) -> Vec<String> {
     let (mut pieces, mut piece, mut used) = (Vec::new(), String::new(), 0);
     for (cluster, width) in clusters(line) {
         if used + width > columns && used > 0 {
@@ -109,7 +109,7 @@ pub(crate) fn split_columns(line: &str, columns: usize) -> Vec<String> {
 
 /// Splits a line into the part that fits in `columns` and the rest, after a space if there is one in the second half.
 /// The first part has at least one character.
-pub(crate) fn first_row(line: &str, columns: usize) -> (&str, &str) {
+pub fn first_row(line: &str, columns: usize) -> (&str, &str) {
     let (mut used, mut end, mut space) = (0, 0, None);
     for (cluster, width) in clusters(line) {
         if used + width > columns && used > 0 {
@@ -133,12 +133,12 @@ fn is_harmful(c: char) -> bool {
 }
 
 /// Returns the width of a line in columns.
-pub(crate) fn width(line: &str) -> usize {
+pub fn width(line: &str) -> usize {
     line.width()
 }
 
 /// Cuts a line to at most `columns`. `ellipsis` replaces the rest if it fits.
-pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
+pub fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     if line.width() <= columns {
         return line.to_owned();
     }
@@ -161,7 +161,7 @@ pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
 ///
 /// Combining marks stay with their base letter, and joined emoji stay together. The sum of the widths is never less
 /// than the width of the line.
-pub(crate) fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
+pub fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
     let mut rest = line;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -192,12 +192,12 @@ fn cluster_end(text: &str) -> usize {
 }
 
 /// Returns the cluster if it fits `columns`, else a replacement of one column.
-pub(crate) fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
+pub fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
     if wide <= columns.max(1) { (cluster, wide) } else { ("\u{fffd}", 1) }
 }
 
 /// Breaks a line into one or more parts of at most `columns`.
-pub(crate) fn break_line(line: &str, columns: usize) -> Vec<String> {
+pub fn break_line(line: &str, columns: usize) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut used = 0;
     for cluster in clusters(line) {
@@ -215,7 +215,7 @@ pub(crate) fn break_line(line: &str, columns: usize) -> Vec<String> {
 }
 
 /// Wraps a safe line between words into lines of at most `columns`. Longer words are broken.
-pub(crate) fn wrap(line: &str, columns: usize) -> Vec<String> {
+pub fn wrap(line: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
     let mut lines = vec![String::new()];
     for word in line.split(' ') {
@@ -235,7 +235,7 @@ pub(crate) fn wrap(line: &str, columns: usize) -> Vec<String> {
 }
 
 /// Pads a line with spaces to `columns`.
-pub(crate) fn pad(line: &str, columns: usize) -> String {
+pub fn pad(line: &str, columns: usize) -> String {
     format!("{line}{}", " ".repeat(columns.saturating_sub(line.width())))
 }
 

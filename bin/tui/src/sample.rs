@@ -1,9 +1,9 @@
 //! Sample events for the tests of the progress displays.
 
-use soong::protocol::{Event, EventDraft, EventRecord, RunId, SessionId, Timestamp, TraceId};
+use soong_protocol::{Event, EventDraft, EventRecord, RunId, SessionId, Timestamp, TraceId};
 
 /// Returns the record of an event of a run.
-pub(crate) fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
+pub fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
     let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
     let draft = EventDraft::new(TraceId::new("t"), run, ts, event);
     EventRecord {

@@ -19,10 +19,11 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 static ECHO_STATE: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
 /// Guard that turns off echo while it exists.
-pub(crate) struct EchoOff(());
+pub struct EchoOff(());
 
 impl EchoOff {
-    pub(crate) fn begin() -> Self {
+    /// Turns off echo until the guard is dropped. Guards may be nested.
+    pub fn begin() -> Self {
         let mut hushed = hushed();
         hushed.1 += 1;
         hush(&mut hushed.0);
@@ -45,13 +46,13 @@ fn hushed() -> MutexGuard<'static, (Option<Termios>, usize)> {
 }
 
 /// Returns whether the process is in the foreground of its terminal. Only then may it change the terminal.
-pub(crate) fn is_foreground() -> bool {
+pub fn is_foreground() -> bool {
     // If the call fails, standard error is not a terminal.
     termios::tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 /// Restores the terminal mode, before the process ends or is stopped.
-pub(crate) fn restore_mode() {
+pub fn restore_mode() {
     restore(&hushed().0);
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn restore_mode() {
 static PROMPT_ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether a prompt is reading a line.
-pub(crate) fn set_prompt_active(prompts: bool) {
+pub fn set_prompt_active(prompts: bool) {
     PROMPT_ACTIVE.store(prompts, Ordering::Release);
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn set_prompt_active(prompts: bool) {
 ///
 /// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on again right
 /// after. This function waits up to one second for that.
-pub(crate) async fn prompt_mode() -> Option<Termios> {
+pub async fn prompt_mode() -> Option<Termios> {
     if !PROMPT_ACTIVE.load(Ordering::Acquire) {
         return None;
     }
@@ -83,7 +84,7 @@ pub(crate) async fn prompt_mode() -> Option<Termios> {
 }
 
 /// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of the editor.
-pub(crate) fn suspend_prompt() -> Option<Termios> {
+pub fn suspend_prompt() -> Option<Termios> {
     set_prompt_active(false);
     let mode = termios::tcgetattr(stdin()).ok();
     // Start from the original mode: with the editor's mode, Ctrl-C sends no signal.
@@ -93,7 +94,7 @@ pub(crate) fn suspend_prompt() -> Option<Termios> {
 }
 
 /// Restores the terminal mode of a prompt that is reading a line.
-pub(crate) fn resume_prompt(mode: &Termios) {
+pub fn resume_prompt(mode: &Termios) {
     // The editor restores the mode that it found at its start, which has echo turned off.
     reapply_echo_off();
     if is_foreground() {
@@ -102,7 +103,7 @@ pub(crate) fn resume_prompt(mode: &Termios) {
 }
 
 /// Turns off echo again if a guard exists, after the process was continued.
-pub(crate) fn reapply_echo_off() {
+pub fn reapply_echo_off() {
     let mut hushed = hushed();
     if hushed.1 > 0 {
         hush(&mut hushed.0);

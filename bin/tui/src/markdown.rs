@@ -8,7 +8,7 @@
 mod blocks;
 mod flow;
 mod inline;
-pub(crate) mod streamed;
+pub mod streamed;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,23 +25,23 @@ const MAX_COLUMNS: usize = 100;
 
 /// Width and character set of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PageFormat {
+pub struct PageFormat {
     /// Width in columns; 0 counts as 1.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Whether symbols outside ASCII are drawn; the text itself keeps its characters.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
 }
 
 impl PageFormat {
     /// Returns a page with the current width of the terminal, up to 100 columns.
-    pub(crate) fn of(terminal: &Terminal) -> Self {
+    pub fn of(terminal: &Terminal) -> Self {
         let (columns, _) = crossterm::terminal::size().unwrap_or_default();
         let columns = if columns == 0 { MAX_COLUMNS } else { usize::from(columns) };
         Self { width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS), unicode: terminal.unicode }
     }
 
     /// Returns the page with fewer columns.
-    pub(crate) fn narrower(self, columns: usize) -> Self {
+    pub fn narrower(self, columns: usize) -> Self {
         Self { width: self.width.saturating_sub(columns).max(1), ..self }
     }
 
@@ -51,7 +51,7 @@ impl PageFormat {
 }
 
 /// Renders a whole text.
-pub(crate) fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
+pub fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
     let text = &normalize_line_breaks(text);
     let mut writer = Writer::new(*page);
     let (mut depth, mut end) = (0_usize, 0);

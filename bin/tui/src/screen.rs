@@ -5,10 +5,10 @@
 //! output that draws it (`painter`).
 
 mod frame;
-pub(crate) mod lines;
+pub mod lines;
 mod painter;
-pub(crate) mod run_table;
-pub(crate) mod totals;
+pub mod run_table;
+pub mod totals;
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use crossterm::{cursor::Show, queue, terminal::EnableLineWrap};
-use soong::protocol::Timestamp;
+use soong_protocol::Timestamp;
 
 use self::{
     lines::PictureFormat,
@@ -38,17 +38,17 @@ static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the process was suspended since the last call, and resets that.
-pub(crate) fn take_suspended() -> bool {
+pub fn take_suspended() -> bool {
     WAS_SUSPENDED.swap(false, Ordering::AcqRel)
 }
 
 /// Makes the next picture start below everything that is shown, because the process was suspended.
-pub(crate) fn mark_suspended() {
+pub fn mark_suspended() {
     WAS_SUSPENDED.store(true, Ordering::Release);
 }
 
 /// Restores the terminal before the process exits or is suspended.
-pub(crate) fn restore_terminal() {
+pub fn restore_terminal() {
     tty::restore();
     keyboard::restore_mode();
     show_cursor();
@@ -64,7 +64,7 @@ fn show_cursor() {
 }
 
 /// Returns the current time.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
@@ -77,7 +77,7 @@ fn size() -> Size {
 }
 
 /// A picture on standard error.
-pub(crate) struct Screen {
+pub struct Screen {
     terminal: Terminal,
     painter: Painter,
     /// Parts of the line below the runs.
@@ -87,17 +87,17 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes control of the terminal: keys are not echoed until it is restored.
-    pub(crate) fn open(terminal: Terminal) -> Self {
+    pub fn open(terminal: Terminal) -> Self {
         Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _hush: EchoOff::begin() }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
-    pub(crate) fn set_footer(&mut self, foot: Vec<String>) {
+    pub fn set_footer(&mut self, foot: Vec<String>) {
         self.footer = foot;
     }
 
     /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
-    pub(crate) fn draw(&mut self, board: &RunTable, tail: &[StyledLine]) {
+    pub fn draw(&mut self, board: &RunTable, tail: &[StyledLine]) {
         if !self.may_draw() {
             return;
         }
@@ -110,7 +110,7 @@ impl Screen {
     }
 
     /// Prints lines permanently above the picture.
-    pub(crate) fn print_above(&mut self, lines: &[StyledLine]) {
+    pub fn print_above(&mut self, lines: &[StyledLine]) {
         if lines.is_empty() {
             return;
         }
@@ -124,8 +124,8 @@ impl Screen {
     }
 
     /// Releases the terminal below the picture, for other output; the next picture starts below that.
-    pub(crate) fn pause(&mut self) {
-        crate::print::error_line("");
+    pub fn pause(&mut self) {
+        let _ = writeln!(std::io::stderr());
         show_cursor();
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{DEFAULT_COLUMNS, MARGIN_MARK, Row};
-use crate::{terminal::Hue, text};
+use soong_tui::{terminal::Hue, text};
 
 /// Width of one line number in columns.
 const NUMBER_COLUMNS: usize = 5;

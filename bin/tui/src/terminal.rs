@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
-use soong::Environment;
+use soong_text::Environment;
 
 use crate::keyboard;
 
 /// When to use color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Color {
+pub enum Color {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
@@ -21,16 +21,26 @@ pub(crate) enum Color {
 
 /// Style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hue {
+pub enum Hue {
+    /// No style.
     Plain,
+    /// Bold.
     Bold,
+    /// Dim.
     Dim,
+    /// Italic.
     Italic,
+    /// Struck through.
     Strikethrough,
+    /// Red.
     Red,
+    /// Green.
     Green,
+    /// Yellow.
     Yellow,
+    /// Blue.
     Blue,
+    /// Cyan.
     Cyan,
 }
 
@@ -54,12 +64,14 @@ impl Hue {
 
 /// Applies styles to text if enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Paint {
-    pub(crate) on: bool,
+pub struct Paint {
+    /// Whether styles are applied.
+    pub on: bool,
 }
 
 impl Paint {
-    pub(crate) fn paint(self, hue: Hue, text: &str) -> String {
+    /// Returns the text with the escape sequences of a style.
+    pub fn paint(self, hue: Hue, text: &str) -> String {
         if self.on && hue != Hue::Plain && !text.is_empty() {
             format!("\u{1b}[{}m{text}\u{1b}[0m", hue.code())
         } else {
@@ -70,22 +82,22 @@ impl Paint {
 
 /// Properties of the output streams.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terminal {
+pub struct Terminal {
     /// Styles on standard output.
-    pub(crate) stdout: Paint,
+    pub stdout: Paint,
     /// Styles on standard error.
-    pub(crate) stderr: Paint,
+    pub stderr: Paint,
     /// Whether standard output is a terminal.
-    pub(crate) has_stdout: bool,
+    pub has_stdout: bool,
     /// Whether a live display can be redrawn in place on standard error.
-    pub(crate) can_redraw: bool,
+    pub can_redraw: bool,
     /// Whether characters beyond ASCII can be shown.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
 }
 
 impl Terminal {
     /// Detects the properties from the process's streams and environment.
-    pub(crate) fn detect(environment: &Environment, color: Color) -> Self {
+    pub fn detect(environment: &Environment, color: Color) -> Self {
         let is_dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
         let paint = |is_terminal: bool| Paint {
             on: match color {
@@ -105,7 +117,7 @@ impl Terminal {
     }
 
     /// Returns the mark for text that was cut off.
-    pub(crate) const fn ellipsis(&self) -> &'static str {
+    pub const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }

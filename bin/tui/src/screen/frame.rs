@@ -58,7 +58,7 @@ fn part_heights(height: usize, tail: usize, runs: usize, has_foot: bool) -> Part
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use soong::protocol::{RunId, Timestamp};
+    use soong_protocol::{RunId, Timestamp};
 
     use super::*;
     use crate::terminal::Paint;

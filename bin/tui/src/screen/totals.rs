@@ -2,24 +2,31 @@
 //!
 //! Pure. Invariant: a cost is shown only if all parts of it are known.
 
-use soong::protocol::{Timestamp, Usd};
+use soong_protocol::{Timestamp, Usd};
 
 use super::run_table::{DisplayState, RunTable};
 use crate::format;
 
 /// Number of runs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Counts {
-    pub(crate) working: usize,
-    pub(crate) waiting: usize,
-    pub(crate) queued: usize,
-    pub(crate) done: usize,
-    pub(crate) failed: usize,
-    pub(crate) cancelled: usize,
+pub struct Counts {
+    /// Active runs.
+    pub working: usize,
+    /// Waiting and interrupted runs.
+    pub waiting: usize,
+    /// Queued runs.
+    pub queued: usize,
+    /// Completed runs.
+    pub done: usize,
+    /// Failed runs.
+    pub failed: usize,
+    /// Cancelled runs.
+    pub cancelled: usize,
 }
 
 impl Counts {
-    pub(crate) fn of(states: impl Iterator<Item = DisplayState>) -> Self {
+    /// Counts states.
+    pub fn of(states: impl Iterator<Item = DisplayState>) -> Self {
         let mut counts = Self::default();
         for state in states {
             *match state {
@@ -35,7 +42,7 @@ impl Counts {
     }
 
     /// Formats the counts that are not 0: `2 queued, 3 done`.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let named = [
             (self.working, "active"),
             (self.waiting, "waiting"),
@@ -51,18 +58,20 @@ impl Counts {
 
 /// Sums over all runs of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunTotals {
-    pub(crate) counts: Counts,
-    pub(crate) tokens: u64,
+pub struct RunTotals {
+    /// Number of runs in each state.
+    pub counts: Counts,
+    /// Tokens used.
+    pub tokens: u64,
     /// Cost of the tokens; `None` if a price is unknown.
-    pub(crate) cost: Option<Usd>,
+    pub cost: Option<Usd>,
     /// From the first start to the last end, or to now while a run has not ended, in milliseconds.
-    pub(crate) elapsed_ms: u64,
+    pub elapsed_ms: u64,
 }
 
 impl RunTable {
     /// Returns the sums over all runs.
-    pub(crate) fn totals(&self, now: Timestamp) -> RunTotals {
+    pub fn totals(&self, now: Timestamp) -> RunTotals {
         let mut cost = Some(Usd::default());
         for entry in self.entries.iter().filter(|entry| entry.tokens > 0) {
             cost = cost.zip(entry.cost).map(|(mut sum, part)| {
@@ -84,7 +93,7 @@ impl RunTable {
 
 impl RunTotals {
     /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
-    pub(crate) fn summary_parts(&self) -> Vec<String> {
+    pub fn summary_parts(&self) -> Vec<String> {
         let mut parts = vec![format::duration(self.elapsed_ms), self.counts.summary()];
         if self.tokens > 0 {
             parts.push(format!("{} tok", format::count(self.tokens)));
@@ -96,12 +105,12 @@ impl RunTotals {
 }
 
 /// Formats a cost briefly, or as `cost unknown`.
-pub(crate) fn format_cost(cost: Option<Usd>) -> String {
+pub fn format_cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), format_usd)
 }
 
 /// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
-pub(crate) fn format_usd(amount: Usd) -> String {
+pub fn format_usd(amount: Usd) -> String {
     let nanos = amount.as_nanos();
     let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     match nanos {
@@ -115,7 +124,7 @@ pub(crate) fn format_usd(amount: Usd) -> String {
 
 #[cfg(test)]
 mod tests {
-    use soong::protocol::RunId;
+    use soong_protocol::RunId;
 
     use super::*;
 

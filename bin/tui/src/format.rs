@@ -1,9 +1,9 @@
 //! Formats numbers for users: tokens, bytes, times, costs. Pure.
 
-use soong::protocol::{Timestamp, Usd};
+use soong_protocol::{Timestamp, Usd};
 
 /// Formats a count, with one decimal from one thousand up: `999`, `5.1k`, `2.0M`.
-pub(crate) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
         1_000..999_950 => format!("{}.{}k", n / 1_000, n % 1_000 / 100),
@@ -12,7 +12,7 @@ pub(crate) fn count(n: u64) -> String {
 }
 
 /// Formats a size: `17 B`, `1.2 KiB`.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", n / unit, n % unit * 10 / unit);
     match n {
         0..1_024 => format!("{n} B"),
@@ -23,7 +23,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 07 min`.
-pub(crate) fn duration(millis: u64) -> String {
+pub fn duration(millis: u64) -> String {
     let seconds = millis / 1_000;
     match seconds {
         0..10 => format!("{seconds}.{} s", millis % 1_000 / 100),
@@ -34,7 +34,7 @@ pub(crate) fn duration(millis: u64) -> String {
 }
 
 /// Formats a duration in at most five columns: `12s`, `3m05`, `2h07`, `4d`.
-pub(crate) fn age(millis: u64) -> String {
+pub fn age(millis: u64) -> String {
     let seconds = millis / 1_000;
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -45,17 +45,17 @@ pub(crate) fn age(millis: u64) -> String {
 }
 
 /// Formats a cost. `None`: the price is unknown.
-pub(crate) fn cost(cost: Option<Usd>) -> String {
+pub fn cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
 }
 
 /// Formats a time for lists, in UTC, to the second.
-pub(crate) fn time(at: Timestamp) -> String {
+pub fn time(at: Timestamp) -> String {
     at.to_string().replacen('T', " ", 1).chars().take(19).collect()
 }
 
 /// Formats a count with the singular or plural form of a noun.
-pub(crate) fn plural(n: usize, one: &str, many: &str) -> String {
+pub fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 

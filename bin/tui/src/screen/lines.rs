@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use soong::protocol::{RunId, Timestamp, Usd};
+use soong_protocol::{RunId, Timestamp, Usd};
 
 use super::{
     run_table::{DisplayState, RunRow, RunTable},
@@ -24,25 +24,26 @@ const BRANCH_COLUMNS: usize = 3;
 
 /// Size and style of a picture.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PictureFormat {
+pub struct PictureFormat {
     /// Width in columns.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Height in lines.
-    pub(crate) height: usize,
+    pub height: usize,
     /// Whether symbols outside ASCII may be used.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
     /// Current time, for the duration of active runs.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
 }
 
 impl PictureFormat {
-    pub(crate) const fn ellipsis(&self) -> &'static str {
+    /// Returns the mark of omitted text.
+    pub const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }
 
 /// Renders the board.
-pub(crate) fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
+pub fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     let order = tree_order(board);
     let fits = order.len() <= frame.height;
     let shown = if fits { (0..order.len()).collect() } else { choose_rows(&order, frame.height.saturating_sub(1)) };

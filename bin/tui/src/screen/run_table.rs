@@ -9,19 +9,16 @@
 //!
 //! Elsewhere: rendering (`lines.rs`), sums over all runs (`totals.rs`).
 
-use soong::{
-    ActorView,
-    protocol::{
-        Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
-        SubAgentEvent, Timestamp, ToolEvent, Usd,
-    },
+use soong_protocol::{
+    Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
+    SubAgentEvent, Timestamp, ToolEvent, Usd, tree::ActorView,
 };
 
 use crate::text;
 
 /// State of a run, as shown on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DisplayState {
+pub enum DisplayState {
     /// In the queue, or starting.
     Queued,
     /// Active.
@@ -37,7 +34,8 @@ pub(crate) enum DisplayState {
 }
 
 impl DisplayState {
-    pub(crate) const fn has_ended(self) -> bool {
+    /// Returns whether the run has ended.
+    pub const fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 }
@@ -57,12 +55,13 @@ impl From<RunStatus> for DisplayState {
 
 /// Usage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunUsage {
+pub struct RunUsage {
     /// Number of turns started.
-    pub(crate) turn: u32,
-    pub(crate) tokens: u64,
+    pub turn: u32,
+    /// Tokens used.
+    pub tokens: u64,
     /// Cost of the tokens; `None` if a price is unknown.
-    pub(crate) cost: Option<Usd>,
+    pub cost: Option<Usd>,
 }
 
 impl RunUsage {
@@ -79,27 +78,34 @@ impl RunUsage {
 
 /// A run in the table. Control characters are already removed from its texts.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RunRow {
-    pub(crate) run_id: RunId,
-    pub(crate) parent: Option<RunId>,
+pub struct RunRow {
+    /// The run.
+    pub run_id: RunId,
+    /// Its parent run.
+    pub parent: Option<RunId>,
     /// Agent type, or `orchestrator` for a run in that mode with the default agent type.
-    pub(crate) agent_type: String,
-    pub(crate) task: String,
-    pub(crate) state: DisplayState,
+    pub agent_type: String,
+    /// Task of the run.
+    pub task: String,
+    /// State of the run.
+    pub state: DisplayState,
     /// Whether the run waits for input according to its events. While set, snapshots of the tree do not change its
     /// state and activity, because they may be older.
     pub(super) awaits_input: bool,
     /// Current activity; empty if unknown.
-    pub(crate) activity: String,
+    pub activity: String,
     /// Goal in focus; empty if there is none.
-    pub(crate) goal: String,
+    pub goal: String,
     /// Number of turns started.
-    pub(crate) turn: u32,
-    pub(crate) tokens: u64,
+    pub turn: u32,
+    /// Tokens used.
+    pub tokens: u64,
     /// Cost of the tokens; `None` if a price is unknown.
-    pub(crate) cost: Option<Usd>,
-    pub(crate) started_at: Option<Timestamp>,
-    pub(crate) ended_at: Option<Timestamp>,
+    pub cost: Option<Usd>,
+    /// Time of the start.
+    pub started_at: Option<Timestamp>,
+    /// Time of the end.
+    pub ended_at: Option<Timestamp>,
     /// Usage that events reported, without snapshots of the tree.
     pub(super) event_usage: RunUsage,
 }
@@ -165,17 +171,19 @@ impl From<&Run> for RunRow {
 
 /// All known runs of a session, in the order in which they were added.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RunTable {
-    pub(crate) entries: Vec<RunRow>,
+pub struct RunTable {
+    /// The runs.
+    pub entries: Vec<RunRow>,
 }
 
 impl RunTable {
     /// Creates a table that contains the watched run.
-    pub(crate) fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
+    pub fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
         Self { entries: vec![RunRow::new(run_id, None, kind, task)] }
     }
 
-    pub(crate) fn entry(&self, id: &RunId) -> Option<&RunRow> {
+    /// Returns a run of the table.
+    pub fn entry(&self, id: &RunId) -> Option<&RunRow> {
         self.entries.iter().find(|entry| entry.run_id == *id)
     }
 
@@ -185,7 +193,7 @@ impl RunTable {
     }
 
     /// Applies an event.
-    pub(crate) fn apply(&mut self, record: &EventRecord) {
+    pub fn apply(&mut self, record: &EventRecord) {
         if let Event::SubAgent(event) = &record.event {
             return self.apply_sub_agent(event, record);
         }
@@ -255,7 +263,7 @@ impl RunTable {
     }
 
     /// Updates the runs of the table that have not ended from a snapshot of the supervision tree.
-    pub(crate) fn apply_tree(&mut self, view: &ActorView) {
+    pub fn apply_tree(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
             && let Some(entry) = self.active_mut(Some(&RunId::new(view.id.as_str())))
         {
@@ -287,7 +295,7 @@ fn format_activity(state: &str, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use soong::protocol::{ChildMode, EndReason, StatsPair, TraceId, Usage};
+    use soong_protocol::{ChildMode, EndReason, StatsPair, TraceId, Usage};
 
     use super::*;
     use crate::sample::record;

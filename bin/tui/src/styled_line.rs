@@ -10,27 +10,29 @@ use crate::{
 
 /// A line of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct StyledLine {
+pub struct StyledLine {
     pieces: Vec<(Hue, String)>,
 }
 
 impl StyledLine {
-    pub(crate) fn of(hue: Hue, text: impl Into<String>) -> Self {
+    /// Creates a line of one piece.
+    pub fn of(hue: Hue, text: impl Into<String>) -> Self {
         Self { pieces: vec![(hue, text.into())] }
     }
 
-    pub(crate) fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
+    /// Appends a piece.
+    pub fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
         self.pieces.push((hue, text.into()));
         self
     }
 
     /// Returns the pieces with their styles.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Hue, &str)> {
+    pub fn pieces(&self) -> impl Iterator<Item = (Hue, &str)> {
         self.pieces.iter().map(|(hue, text)| (*hue, text.as_str()))
     }
 
     /// Appends text. Adjacent pieces of the same style are merged.
-    pub(crate) fn push(&mut self, hue: Hue, text: &str) {
+    pub fn push(&mut self, hue: Hue, text: &str) {
         match self.pieces.last_mut() {
             _ if text.is_empty() => {}
             Some((last, piece)) if *last == hue => piece.push_str(text),
@@ -39,14 +41,14 @@ impl StyledLine {
     }
 
     /// Appends the pieces of another line.
-    pub(crate) fn append(&mut self, other: &StyledLine) {
+    pub fn append(&mut self, other: &StyledLine) {
         for (hue, text) in &other.pieces {
             self.push(*hue, text);
         }
     }
 
     /// Removes white space at the end.
-    pub(crate) fn trim_end(&mut self) {
+    pub fn trim_end(&mut self) {
         while let Some((_, last)) = self.pieces.last_mut() {
             last.truncate(last.trim_end().len());
             if !last.is_empty() {
@@ -57,7 +59,7 @@ impl StyledLine {
     }
 
     /// Cuts the line to at most `columns`. `ellipsis` replaces the rest if it fits.
-    pub(crate) fn cut(&self, columns: usize, ellipsis: &str) -> Self {
+    pub fn cut(&self, columns: usize, ellipsis: &str) -> Self {
         if self.width() <= columns {
             return self.clone();
         }
@@ -77,11 +79,13 @@ impl StyledLine {
         kept
     }
 
-    pub(crate) fn to_ansi(&self, paint: Paint) -> String {
+    /// Returns the text with escape sequences for its styles.
+    pub fn to_ansi(&self, paint: Paint) -> String {
         self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
     }
 
-    pub(crate) fn width(&self) -> usize {
+    /// Returns the number of columns that the line takes.
+    pub fn width(&self) -> usize {
         self.pieces.iter().map(|(_, text)| text::width(text)).sum()
     }
 }

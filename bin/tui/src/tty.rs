@@ -39,7 +39,7 @@ const DRAW_TIMEOUT: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Restores the terminal if the monitor has taken it.
-pub(crate) fn restore() {
+pub fn restore() {
     let begun = Instant::now();
     let _drawn = loop {
         match DRAWING.try_lock() {
@@ -55,17 +55,21 @@ pub(crate) fn restore() {
 }
 
 /// Returns whether the monitor has taken the terminal.
-pub(crate) fn is_taken() -> bool {
+pub fn is_taken() -> bool {
     IS_TAKEN.load(Ordering::Acquire)
 }
 
 /// The terminal, taken by the monitor.
-pub(crate) struct Tty {
+pub struct Tty {
     terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>,
 }
 
 impl Tty {
-    pub(crate) fn take() -> io::Result<Self> {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// The terminal cannot be written.
+    pub fn take() -> io::Result<Self> {
         let backend = CrosstermBackend::new(BufWriter::with_capacity(64 * 1_024, io::stderr()));
         let mut tty = Self { terminal: Terminal::new(backend)? };
         tty.retake()?;
@@ -73,7 +77,7 @@ impl Tty {
     }
 
     /// Takes the terminal, possibly again after it was restored. The next frame is drawn completely.
-    pub(crate) fn retake(&mut self) -> io::Result<()> {
+    pub fn retake(&mut self) -> io::Result<()> {
         if !IS_TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
             execute!(io::stderr(), EnterAlternateScreen, DisableLineWrap, EnableBracketedPaste, Hide)?;
@@ -82,7 +86,7 @@ impl Tty {
     }
 
     /// Makes the next frame be drawn completely.
-    pub(crate) fn redraw(&mut self) -> io::Result<()> {
+    pub fn redraw(&mut self) -> io::Result<()> {
         // `resize` also clears the screen, and does not query the cursor position, which some terminals do not
         // answer.
         let size = self.terminal.size()?;
@@ -90,7 +94,7 @@ impl Tty {
     }
 
     /// Draws a frame, unless the terminal was restored meanwhile.
-    pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+    pub fn draw(&mut self, picture: impl FnOnce(&mut Buffer)) -> io::Result<()> {
         let _drawing = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_taken() {
             return Ok(());

@@ -23,7 +23,7 @@ const TAIL_BYTES: usize = 16 * 1024;
 
 /// A text that arrives in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Streamed {
+pub struct Streamed {
     /// Settled text, whose lines were returned.
     settled: String,
     /// Text after the settled part.
@@ -40,7 +40,7 @@ pub(crate) struct Streamed {
 
 impl Streamed {
     /// Appends the next piece.
-    pub(crate) fn push(&mut self, delta: &str) {
+    pub fn push(&mut self, delta: &str) {
         if delta.is_empty() {
             return;
         }
@@ -58,7 +58,7 @@ impl Streamed {
     }
 
     /// Returns the lines that have become settled since the last call.
-    pub(crate) fn settled(&mut self, page: &PageFormat) -> Vec<StyledLine> {
+    pub fn settled(&mut self, page: &PageFormat) -> Vec<StyledLine> {
         if self.complete == 0 || self.complete < self.next_parse_at {
             return Vec::new();
         }
@@ -75,7 +75,7 @@ impl Streamed {
     /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it will have one.
     ///
     /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.
-    pub(crate) fn tail(&self, page: &PageFormat, max_lines: usize) -> Vec<StyledLine> {
+    pub fn tail(&self, page: &PageFormat, max_lines: usize) -> Vec<StyledLine> {
         let mut lines = render(&tail_source(&self.rest), page);
         if self.has_lines && !lines.is_empty() {
             lines.insert(0, StyledLine::default());
@@ -87,7 +87,7 @@ impl Streamed {
     /// Returns the remaining lines of the complete text, and resets this value.
     ///
     /// If the complete text does not start with the settled text, the result is a note followed by the whole text.
-    pub(crate) fn finish(&mut self, whole: &str, page: &PageFormat) -> Vec<StyledLine> {
+    pub fn finish(&mut self, whole: &str, page: &PageFormat) -> Vec<StyledLine> {
         let mut before = std::mem::take(self);
         let whole = &normalize_line_breaks(whole);
         // A provider may have trimmed the complete text.
@@ -106,7 +106,7 @@ impl Streamed {
     }
 
     /// Returns the remaining lines if the complete text is unknown.
-    pub(crate) fn finish_unchecked(mut self, page: &PageFormat) -> Vec<StyledLine> {
+    pub fn finish_unchecked(mut self, page: &PageFormat) -> Vec<StyledLine> {
         let rest = std::mem::take(&mut self.rest);
         self.draw(&rest, page)
     }
