@@ -58,7 +58,8 @@ pub struct FunctionTool<A> {
 /// The function returns text, JSON or a [`ToolOutput`], and may use `?` on any error: see [`ToolError`].
 ///
 /// ```
-/// use soong::{schemars, tool};
+/// // `soong::tool` re-exports this crate.
+/// use soong_tool::{Tool, function};
 ///
 /// #[derive(serde::Deserialize, schemars::JsonSchema)]
 /// #[serde(deny_unknown_fields)]
@@ -67,7 +68,7 @@ pub struct FunctionTool<A> {
 ///     text: String,
 /// }
 ///
-/// let tool = tool::function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
+/// let tool = function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
 ///     Ok(text.split_whitespace().count().to_string())
 /// })
 /// .build();
