@@ -2,8 +2,8 @@
 //!
 //! The reaction to input is computed by [`state`], without I/O. This module waits for keys, input and the clock,
 //! draws, and passes requests on. The screen is drawn when something has changed, at most four times a second, and
-//! once a second for the displayed durations. Elsewhere: the routes (`http.rs`), which the monitor uses like any
-//! other client.
+//! once a second for the displayed durations. Elsewhere: the routes (`soong_server::http`), which the monitor
+//! uses like any other client.
 
 mod actor;
 mod actor_index;

@@ -3,7 +3,7 @@
 //! A command first looks for an existing owner of the home. If there is one, the command is its client. An owner does
 //! not exit while runs of other processes are active in it.
 //!
-//! Elsewhere: the routes (`http.rs`).
+//! Elsewhere: the routes (`soong_server::http`).
 
 use std::{
     sync::{Arc, Once},

@@ -1,6 +1,6 @@
 //! Shows the progress of a run: a live display, plain lines, or events as JSON.
 //!
-//! Elsewhere: following the run (`watch.rs`), drawing the display (`screen.rs`).
+//! Elsewhere: following the run (`watch.rs`), drawing the display (`soong_tui::screen`).
 
 use std::time::Duration;
 

@@ -73,11 +73,12 @@ pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
-/// Returns whether serde should skip a counter.
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
 pub use write::{
     ArtifactWrite, BlobWrite, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion,
     PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
 };
+
+/// Returns whether serde should skip a counter.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

@@ -1,11 +1,11 @@
-//! Items of event streams: stored events, and live-only items in their client format.
+//! Items of event streams: stored events, and items that are only sent live, as clients receive them.
 
 use std::{borrow::Cow, sync::Arc};
 
 use crate::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
-/// Streamed text with the ids of its run.
+/// Streamed text of a model or a tool, with the ids of its run.
 #[derive(Debug, Clone)]
 pub struct LiveDelta {
     /// The trace.
@@ -51,7 +51,7 @@ impl Serialize for LiveDelta {
 impl<'de> Deserialize<'de> for LiveDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Envelope {
+        struct Received {
             trace_id: TraceId,
             session_id: SessionId,
             run_id: RunId,
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for LiveDelta {
             #[serde(flatten)]
             delta: Delta,
         }
-        let Envelope { trace_id, session_id, run_id, ts, delta } = Envelope::deserialize(deserializer)?;
+        let Received { trace_id, session_id, run_id, ts, delta } = Received::deserialize(deserializer)?;
         Ok(Self { trace_id, session_id, run_id, ts, delta })
     }
 }
@@ -125,7 +125,7 @@ impl UnrecordedRun {
     pub const KIND: &str = "run_lost";
 }
 
-/// Client format of live-only items: an event without a number.
+/// Form in which clients receive an [`UnrecordedRun`]: an event without a number.
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a, T> {
     event: Cow<'a, str>,

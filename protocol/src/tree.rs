@@ -140,7 +140,7 @@ pub struct GatewayView {
     /// Reason why the first waiting call waits: `concurrency`, `requests_per_minute`, `tokens_per_minute`,
     /// `retry_after` or `provider_down`.
     pub waits_for: Option<String>,
-    /// Earliest time at which that call can begin, if known.
+    /// Earliest time at which the first waiting call can begin, if known.
     pub waits_until: Option<Timestamp>,
     /// Requests sent since the gateway was created, including retries.
     pub sent: u64,
@@ -235,7 +235,7 @@ pub enum TreeEvent {
     /// Changes since the previous update.
     #[serde(rename = "tree_changed")]
     Changed {
-        /// New or changed actors, without their children. `parent` is the supervisor.
+        /// New or changed actors, without their children.
         changed: Arc<[ActorView]>,
         /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and started again.
         gone: Arc<[String]>,

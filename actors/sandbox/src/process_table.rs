@@ -1,7 +1,7 @@
 //! The process table, and which of its processes belong to a call (TOOL-5).
 //!
 //! Membership is computed from the table that was read, without further system calls. On systems other than Linux
-//! nothing is read, and only the process group is known. Elsewhere: signals (`family`).
+//! nothing is read, and only the process group is known. Elsewhere: signals (`process_tree.rs`).
 
 use std::collections::HashSet;
 

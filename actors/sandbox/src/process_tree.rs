@@ -4,7 +4,7 @@
 //! this process ends in any way. If the supervisor itself was killed, which requires a process outside the program's
 //! sandbox, this process finds and kills the remaining processes.
 //!
-//! Elsewhere: how processes are found (`table`).
+//! Elsewhere: how processes are found (`process_table.rs`).
 
 use std::{
     collections::BTreeSet,

@@ -11,11 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
 use soong_text::strip_invisible;
-use soong_tool::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project_path::{OutputPage, blocking},
-    schema_of,
-};
+use soong_tool::{OutputPage, Tool, ToolContext, ToolOutput, ToolResult, arguments, blocking, schema_of};
 
 use crate::memory::{MemoryFiles, matching, normalize_tags};
 

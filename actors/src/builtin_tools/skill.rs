@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::ToolSpec;
-use soong_tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, project_path::blocking, schema_of};
+use soong_tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, blocking, schema_of};
 
 use crate::{project_instructions::ProjectInstructions, skill::Skills};
 

@@ -1,6 +1,6 @@
 //! The interface to artifacts: the trait [`ArtifactService`], and the types of its requests and results (ART-14).
 //!
-//! Independent of the implementation, which is the artifact store of `soong`.
+//! Elsewhere: the implementation, which is the artifact store of `soong`.
 
 pub mod content;
 mod edit;
@@ -105,15 +105,13 @@ pub struct Save {
 }
 
 impl Save {
-    /// Redacts title, summary and metadata. The content is redacted while it is read.
+    /// Redacts title, summary and metadata. For the content, see [`Content::redacted`].
     pub fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.title);
         redactor.redact_optional(&mut self.summary);
         self.metadata.values_mut().for_each(|value| redactor.redact_json(value));
     }
-}
 
-impl Save {
     /// Creates a save of a tool's product under a name, with defaults for all other fields.
     pub fn new(key: impl Into<String>, content_type: impl Into<String>, content: impl Into<Content>) -> Self {
         Self {

@@ -3,8 +3,8 @@
 //! Every call requires permission. The exit status of a command is reported to the model and is not an error of the
 //! call. A call fails only if its command could not be started, took too long or was cancelled.
 //!
-//! Elsewhere: starting and killing processes (`soong_sandbox`), the scope of a grant (`command.rs`), which
-//! files a command can read and write (`reach`), how its output is formatted (`shown`).
+//! Elsewhere: starting and killing processes (`soong_sandbox`), the scope of a grant (`command.rs`), which files a
+//! command can read and write (`bash/sandbox_policy.rs`), how its output is formatted (`bash/format_output.rs`).
 
 mod cache;
 mod format_output;
@@ -31,7 +31,7 @@ const KILL_GRACE_MS: u64 = 10_000;
 const MAX_COMMAND_BYTES: usize = 100_000;
 
 /// The tool `bash`.
-pub struct Bash {
+pub(crate) struct Bash {
     spec: ToolSpec,
     setting: Arc<BashState>,
 }

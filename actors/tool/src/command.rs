@@ -8,8 +8,8 @@
 //! - A destructive command runs without asking only if `bash` as a whole, or a pattern that matches it, was allowed
 //!   before the run.
 //!
-//! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can access
-//! (`tool/bash/sandbox_policy.rs`).
+//! Elsewhere: how a line is split (`command/line.rs`), the tables (`command/tables.rs`), what a command can access
+//! (`bash/sandbox_policy.rs`).
 
 mod line;
 mod tables;

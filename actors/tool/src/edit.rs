@@ -30,7 +30,7 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_DIFF_BYTES: usize = 8 * 1024;
 
 /// The tool `edit`.
-pub struct Edit {
+pub(crate) struct Edit {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

@@ -19,7 +19,7 @@ use super::{
 const MAX_PATHS: u64 = 1000;
 
 /// The tool `glob`.
-pub struct Glob {
+pub(crate) struct Glob {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

@@ -40,7 +40,7 @@ const MAX_REGEX_BYTES: usize = 10 * 1024 * 1024;
 const MAX_SEARCHER_HEAP_BYTES: usize = 16 * 1024 * 1024;
 
 /// The tool `grep`.
-pub struct Grep {
+pub(crate) struct Grep {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

@@ -1,25 +1,26 @@
-//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, and the registry (TOOL-1).
+//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, the registry (TOOL-1), the
+//! interface to artifacts, and the tools for the files and commands of a project.
 //!
 //! Independent of the actors: a tool states which access a call requires, receives a context and arguments that fit its
-//! schema, and returns a result. The run decides which calls run in parallel (TOOL-3). The permission policy decides
-//! whether a call may run (PERM-1).
+//! schema, and returns a result. Elsewhere (in `soong`): which calls run in parallel (TOOL-3), and whether a call may
+//! run (PERM-1).
 
 pub mod artifact;
-pub mod bash;
+mod bash;
 mod coercion;
 pub mod command;
 mod diff;
-pub mod edit;
+mod edit;
 mod function;
-pub mod glob;
-pub mod grep;
+mod glob;
+mod grep;
 mod guarded;
 pub mod kernel_files;
-pub mod list_files;
+mod list_files;
 mod path_policy;
-pub mod project_path;
+mod project_path;
 mod project_tools;
-pub mod read;
+mod read;
 mod redaction;
 mod registry;
 mod safe_fs;
@@ -27,7 +28,7 @@ mod schema;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod walk;
-pub mod write;
+mod write;
 
 use std::{
     collections::BTreeMap,
@@ -39,6 +40,7 @@ pub use coercion::with_note;
 pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;
 pub use path_policy::PathPolicy;
+pub use project_path::{OutputPage, blocking};
 pub use redaction::redacted;
 pub use registry::violations;
 pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
@@ -54,7 +56,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::artifact::ArtifactService;
 
-/// Configuration of the runtime that the built-in tools use.
+/// Parts of a runtime's configuration that its tools use.
 #[derive(Debug, Clone, Default)]
 pub struct ToolEnvironment {
     /// Limits of tools.
@@ -149,8 +151,8 @@ pub struct ToolOutput {
     pub title: String,
     /// Output for the model.
     pub output: String,
-    /// Text about the output that is kept for later turns, stored in addition to the output. See
-    /// [`Self::include_output_only_once`].
+    /// Text that replaces the output in later turns if [`Self::include_output_only_once`] is set; stored in addition to
+    /// the output.
     pub long_term_memory: Option<String>,
     /// Whether the model reads `output` only in the next turn, and from then on `long_term_memory`, or the title if
     /// that is `None` (ART-9).

@@ -23,7 +23,7 @@ const DEFAULT_ENTRIES: u64 = 200;
 const MAX_ENTRIES: u64 = 1000;
 
 /// The tool `list_files`.
-pub struct ListFiles {
+pub(crate) struct ListFiles {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

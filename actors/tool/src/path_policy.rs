@@ -3,7 +3,7 @@
 //! Architecture invariant: every path that a file tool opens is resolved by [`PathPolicy`]. It resolves symlinks, and
 //! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened beneath its
 //! root without following symlinks (`safe_fs.rs`), so a change in the meantime has no effect. This module also
-//! identifies sensitive paths; each tool decides whether they require permission (`ToolRow::demand`). Elsewhere:
+//! identifies sensitive paths; each tool decides whether they require permission (`Tool::required_access`). Elsewhere:
 //! opening files (`safe_fs.rs`).
 
 use std::{
@@ -36,7 +36,7 @@ pub struct PathPolicy {
 }
 
 impl PathPolicy {
-    /// Makes the roots of a runtime. A pattern that is not a valid glob is matched literally.
+    /// Makes the policy of a runtime. A pattern that is not a valid glob is matched literally.
     pub fn new(tool_environment: &ToolEnvironment) -> Self {
         let tools = &tool_environment.tools;
         let below_user = |text: &str| tool_environment.environment.expand_home(text);

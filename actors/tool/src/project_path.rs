@@ -232,4 +232,4 @@ impl OutputPage {
 
 #[cfg(test)]
 #[path = "project_path/tests.rs"]
-pub mod tests;
+mod tests;

@@ -9,7 +9,7 @@ use super::{
 impl ToolRegistry {
     /// Registers `read`, `list_files`, `glob`, `grep`, `write`, `edit` and `bash`, in this order.
     ///
-    /// `path_policy` decides which files they may access.
+    /// `path_policy` decides which files the file tools may access.
     pub fn register_project_tools(
         &mut self,
         tool_environment: &ToolEnvironment,

@@ -39,7 +39,7 @@ const MAX_SCANNED_BYTES: u64 = 512 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.
-pub struct ReadTool {
+pub(crate) struct ReadTool {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

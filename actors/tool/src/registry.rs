@@ -5,9 +5,10 @@
 //! - Each schema is a valid JSON schema of an object, compiled once.
 //! - Models see the tools in the order of registration.
 //!
-//! Elsewhere: which run may use which tool, and the calls themselves (both in `run`). `goal`, `agent`, `evaluate` and
-//! `ask_human` have a spec here, so that their arguments are checked, but no [`Tool`]: the run state machine executes
-//! them.
+//! `goal`, `agent`, `evaluate` and `ask_human` are registered with a spec, so that their arguments are checked, but
+//! without a [`Tool`]: the run state machine executes them.
+//!
+//! Elsewhere (in `soong`): those specs, which run may use which tool, and the calls themselves.
 
 use std::{collections::HashMap, sync::Arc};
 

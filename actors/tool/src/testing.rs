@@ -65,7 +65,7 @@ impl TestProject {
         }
     }
 
-    /// Calls a tool with the permission that it requires, and returns what a model would read: the output or the error.
+    /// Calls a tool, with the access that it requires granted, and returns its output or its error.
     pub async fn call(&self, tool: &dyn Tool, arguments: Value) -> Result<String, ErrorInfo> {
         let mut context = self.context();
         context.granted_access = tool.required_access(&context, &arguments)?;

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// The tool `write`.
-pub struct Write {
+pub(crate) struct Write {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
 }

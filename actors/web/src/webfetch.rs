@@ -4,7 +4,8 @@
 //! and the text of the server. A redirect to a host that requires its own permission is reported, not followed.
 //! Invariant: every connection is made by `WebClient`.
 //!
-//! Elsewhere: addresses, limits, text of pages (`web.rs`); the permission request (the run).
+//! Elsewhere: addresses (`address.rs`), limits (`client.rs`), text of pages (`page.rs`); the permission request (the
+//! run).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Artifacts over the client: records as JSON, content as streams.
+//! Artifacts of a home: their records as JSON, their content as streams.
 //!
-//! Sending content has no time limit. The response must arrive within a time limit after the last byte was sent.
+//! Sending content has no time limit. Once the last byte was sent, the response must begin within [`REQUEST_TIMEOUT`].
 
 use std::{
     path::Path,
@@ -38,7 +38,7 @@ pub struct Download {
     pub body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
 
-/// Builds the path of an artifact; `more` is appended.
+/// Returns the path of an artifact's route. `more` is appended as it is, such as a query.
 pub fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
     format!("/api/sessions/{}/artifacts/{}{more}", path_segment(session), path_segment(name))
 }
@@ -147,11 +147,12 @@ impl Client {
     }
 }
 
-/// A request body that is being sent. Dropped after its last byte was sent.
+/// A request body that is being sent. The HTTP client drops it once its last byte was sent.
 struct UploadBody {
     bytes: UploadStream,
     /// Reports the error that ended the content early.
     error_sender: Option<oneshot::Sender<std::io::Error>>,
+    /// Dropped together with the body, which tells the sender of the request that all bytes were sent.
     _all: oneshot::Sender<()>,
 }
 

@@ -1,4 +1,4 @@
-//! Events of a run or a session: streamed, or polled if a server's stream stays silent.
+//! Events of a trace or of its whole session: streamed, or polled if a server's stream stays silent.
 //!
 //! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no bytes arrive for
 //! longer than two such intervals, something between client and server holds the stream back, such as a proxy that
@@ -56,7 +56,7 @@ impl Position {
 /// Stream of events.
 pub struct EventStream {
     source: EventSource,
-    /// Client and position for polling if the stream stays silent; `None`: waits without limit.
+    /// Client and position for polling if the stream stays silent; `None`: the stream may stay silent without limit.
     fallback: Option<(Client, Position)>,
 }
 

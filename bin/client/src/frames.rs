@@ -1,15 +1,18 @@
-//! Frames of an event stream: bytes of server-sent events in, stream items out.
+//! Frames of an event stream: turns the bytes of server-sent events into stream items.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream::BoxStream};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
 use serde::de::DeserializeOwned;
 use soong_protocol::{
     ErrorCode, ErrorInfo, StreamItem, UnrecordedRun,
     api::{Accepted, ERROR_FRAME, ErrorBody},
 };
-use sse_stream::{Sse, SseStream};
+use sse_stream::{Error, Sse, SseStream};
 
 use crate::{connection_lost, transport::root_cause};
 
@@ -22,18 +25,28 @@ pub(crate) enum SseFrame {
     Item(StreamItem),
 }
 
-/// Frames, in order. The last one is an error if the connection was lost.
+/// Frames, in order. An error is the last one: the connection was lost, a frame is invalid, or the owner reported why
+/// the stream ends.
 pub(crate) type Frames = BoxStream<'static, Result<SseFrame, ErrorInfo>>;
 
-/// Parses the bytes of an event stream. Comments (`: ping`) are skipped.
+/// Parses the bytes of an event stream. Comments (`: ping`) and lines that are no field are skipped.
 pub(crate) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Frames
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let events = SseStream::from_bytes_stream(bytes.boxed());
+    // The parser drops the rest of a piece that contains an invalid line, so each piece is one line.
+    let pieces = bytes.flat_map(|chunk| {
+        stream::iter(match chunk {
+            Ok(chunk) => lines(&chunk).into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        })
+    });
+    let events = SseStream::from_bytes_stream(pieces.boxed());
     let frames = events.filter_map(async |event| match event {
         Ok(event) => frame(&event),
-        Err(error) => Some(Err(connection_lost(&root_cause(&error)))),
+        Err(Error::Body(error)) => Some(Err(connection_lost(&root_cause(&*error)))),
+        Err(Error::Utf8Parse(error)) => Some(Err(unexpected(&error))),
+        Err(_) => None,
     });
     // Nothing that follows an error can be trusted.
     let until_error = frames.scan(false, |has_failed, frame| {
@@ -42,6 +55,11 @@ where
         futures::future::ready(item)
     });
     until_error.boxed()
+}
+
+/// Splits a chunk after each line feed, without copying.
+fn lines(chunk: &Bytes) -> Vec<Bytes> {
+    chunk.split_inclusive(|byte| *byte == b'\n').map(|line| chunk.slice_ref(line)).collect()
 }
 
 /// Parses one event; `None` if it has no data.
@@ -60,15 +78,17 @@ fn frame(event: &Sse) -> Option<Result<SseFrame, ErrorInfo>> {
 }
 
 fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
-    serde_json::from_slice(data).map_err(|error| {
-        let message = format!("unexpected event; the owner process may run another version: {error}");
-        ErrorInfo::new(ErrorCode::InternalError, message)
-    })
+    serde_json::from_slice(data).map_err(|error| unexpected(&error))
+}
+
+fn unexpected(error: &dyn std::fmt::Display) -> ErrorInfo {
+    let message = format!("unexpected event; the owner process may run another version: {error}");
+    ErrorInfo::new(ErrorCode::InternalError, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::{FutureExt, stream};
+    use futures::FutureExt;
     use proptest::prelude::*;
     use soong_protocol::Delta;
 
@@ -76,6 +96,7 @@ mod tests {
 
     const STREAM: &str = concat!(
         ": ping\n\n",
+        "odd\nodder: x\n\n",
         "event: accepted\ndata: {\"trace_id\":\"s\",\"run_id\":\"r\",\"session_id\":\"s\",\"status\":\"started\"}\n\n",
         "id: 4\ndata: {\"event_id\":4,\"event\":\"cancel_requested\",\"trace_id\":\"s\",\"session_id\":\"s\",",
         "\"run_id\":\"r\",\"run_seq\":2,\"session_seq\":9,\"ts\":\"1970-01-01T00:00:00.000Z\",\"level\":\"info\",\"data\":{}}\n\n",

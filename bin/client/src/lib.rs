@@ -1,7 +1,7 @@
 //! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
-//! All transports lead to the same routes, so a program behaves the same wherever the run is executed. Errors of the
-//! owner keep their code; a connection that is lost fails with `closing`.
+//! All transports lead to the same routes of `soong-server`, so a program behaves the same wherever its runs are
+//! executed. Errors of the owner keep their code; a request whose connection is lost fails with `closing`.
 
 mod artifacts;
 mod events;
@@ -69,14 +69,14 @@ pub enum Address {
 #[derive(Debug, Clone)]
 pub struct Client {
     transport: Transport,
-    /// Client name that decisions are recorded with.
+    /// Name of this client, which the owner records with its decisions.
     name: &'static str,
     /// Whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds back
     /// streams.
     may_poll: bool,
 }
 
-/// Client name used by commands.
+/// Name of a client that was given no other by [`Client::named`].
 const CLI_CLIENT: &str = "cli";
 
 /// Encodes a text as one path segment.
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Fetches a record.
+    /// Reads the JSON response of a route.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
         read(&self.request(Method::GET, path, Body::default()).await?)
     }
@@ -176,9 +176,10 @@ impl Client {
         match watch.frame().await {
             Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
-            Some(Ok(SseFrame::Item(_))) | None => {
+            Some(Ok(SseFrame::Item(_))) => {
                 Err(invalid_request(&"the event stream does not start with the accepted run"))
             }
+            None => Err(connection_lost(&"the event stream ended before the run was accepted")),
         }
     }
 
@@ -209,7 +210,7 @@ impl Client {
         self.get(&list_path("/api/permissions", status, request.session_id.as_ref())).await
     }
 
-    /// Returns the same client with another name: `terminal` or `monitor`.
+    /// Returns the same client with another name, which the owner records with its decisions.
     pub fn named(&self, name: &'static str) -> Self {
         Self { name, ..self.clone() }
     }
@@ -301,6 +302,10 @@ impl Client {
         content_type: &str,
         accept: &str,
     ) -> Result<reqwest::Response, ErrorInfo> {
+        // A URL drops such segments, even if they are escaped, and would name another resource.
+        if path.split(['/', '?']).any(|segment| matches!(segment, "%2E" | "%2E%2E")) {
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, "an id or name cannot be `.` or `..`"));
+        }
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -317,7 +322,7 @@ impl Client {
     }
 }
 
-/// Returns the path that lists the requests with a status or of a session.
+/// Returns the path of a list of questions or permissions, filtered by status and session.
 fn list_path(path: &str, status: Option<&str>, session: Option<&SessionId>) -> String {
     let status = status.map(|status| format!("status={status}"));
     let session = session.map(|id| format!("session_id={}", path_segment(id)));
@@ -372,6 +377,28 @@ fn connection_lost(error: &dyn std::fmt::Display) -> ErrorInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No request reaches this owner.
+    struct NoOwner;
+
+    impl LocalOwner for NoOwner {
+        fn call(&self, request: http::Request<Body>) -> futures::future::BoxFuture<'static, http::Response<Body>> {
+            unreachable!("{}", request.uri())
+        }
+
+        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
+            unreachable!("no test watches the tree")
+        }
+    }
+
+    #[tokio::test]
+    async fn dot_segments_are_rejected_before_a_request() {
+        let client = Client::in_process(Arc::new(NoOwner));
+        for id in [".", ".."] {
+            let error = client.session(id).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::ValidationError, "{id}");
+        }
+    }
 
     #[test]
     fn id_is_percent_encoded_as_one_path_segment() {

@@ -1,4 +1,4 @@
-//! The control socket of a home: its name, and a path to it that is short enough.
+//! The control socket of a home: its name, and a path to it that fits the limit of the system.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 pub const NAME: &str = "control.sock";
 /// Maximum length of a socket path that every system accepts, in bytes.
 const MAX_PATH_BYTES: usize = 100;
-/// Longest path in the home that a socket is bound to.
+/// Longest path below a home to which a socket is bound: the temporary one of `soong-server`, with its slash.
 const LONGEST_NAME: &str = "/.control-xxxx/s";
 
 /// Connects to the owner of a home.

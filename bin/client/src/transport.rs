@@ -11,7 +11,7 @@ use crate::{invalid_request, socket::ShortPath};
 
 /// The owner of a home in this process.
 pub trait LocalOwner: Send + Sync {
-    /// Handles a request like the control socket does.
+    /// Handles a request as it would arrive over the control socket.
     fn call(&self, request: http::Request<Body>) -> BoxFuture<'static, http::Response<Body>>;
 
     /// Watches the supervision tree.
@@ -53,6 +53,7 @@ impl Transport {
         let http = reqwest::Client::builder()
             .unix_socket(path.socket())
             .tls_certs_only([])
+            .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .http1_only()
             .pool_max_idle_per_host(0)
@@ -114,7 +115,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Creates a client of a server. The error explains what is wrong with the address or the token.
+    /// Names a server; nothing is sent. The error explains what is wrong with the address or the token.
     pub fn new(url: &str, token: &str) -> Result<Self, String> {
         let parsed: Uri = url.parse().map_err(|error| format!("--url {url}: {error}"))?;
         let is_http = parsed.scheme() == Some(&Scheme::HTTP) || parsed.scheme() == Some(&Scheme::HTTPS);
@@ -125,8 +126,12 @@ impl Remote {
             .map_err(|_| "the token contains invalid characters".to_owned())?;
         token.set_sensitive(true);
         // Redirects are not followed, so that the token is sent to no other server.
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
-        let http = http.map_err(|error| format!("cannot create the HTTP client: {error}"))?;
+        let mut http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        if parsed.scheme() == Some(&Scheme::HTTP) {
+            // Loading the certificates of the system takes time.
+            http = http.tls_certs_only([]);
+        }
+        let http = http.build().map_err(|error| format!("cannot create the HTTP client: {error}"))?;
         Ok(Self(Endpoint { http, url: url.trim_end_matches('/').to_owned(), token: Some(token), folder: None }))
     }
 

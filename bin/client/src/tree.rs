@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::{Method, StatusCode, header};
 use reqwest::Body;
-use soong_protocol::{ErrorCode, ErrorInfo, tree::TreeEvent};
+use soong_protocol::{ErrorCode, ErrorInfo, api::KEEP_ALIVE_INTERVAL, tree::TreeEvent};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -23,8 +23,8 @@ use super::{
     unresponsive,
 };
 
-/// Maximum time without a message: an owner sends a ping at least every 15 s.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+/// Maximum time without a message. An owner sends a ping at least every [`KEEP_ALIVE_INTERVAL`].
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3 * KEEP_ALIVE_INTERVAL.as_secs());
 
 /// A watcher of the tree; ends when dropped.
 pub struct TreeWatcher(Updates);

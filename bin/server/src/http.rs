@@ -4,7 +4,7 @@
 //! home calls it within its process. Handlers keep no state and make no decisions. They reject requests with the
 //! library's error and its code.
 //!
-//! Elsewhere: sockets (`owner.rs`, `server.rs`), and connection permissions, which are the socket file's mode or a
+//! Elsewhere: sockets (`control.rs`, `socket.rs`, `server.rs`), and connection permissions, which are the socket file's mode or a
 //! token.
 
 mod accepted;

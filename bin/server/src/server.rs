@@ -1,7 +1,7 @@
 //! The server: serves the routes on a network address to clients with a token (SRV-1).
 //!
 //! Each phase of a connection has a time limit: sending the head of a request, sending its body, and reading the
-//! response. Elsewhere: the routes (`http.rs`), the home (`owner.rs`).
+//! response. Elsewhere: the routes (`http.rs`), the home (its owner, such as the binary).
 
 mod connections;
 mod guard;

@@ -1,7 +1,7 @@
 //! Draws the screen of the monitor: header, alarms, tree, pane, footer, and dialogs on top of them.
 //!
 //! It fits any window size: parts without room are dropped, the least important first. Everything is written with
-//! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`tty.rs`).
+//! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`soong_tui::tty`).
 
 mod dialog;
 mod tree;

@@ -1,6 +1,6 @@
 //! Keyboard while the live display is drawn: typed keys are not echoed, and wait for the next prompt.
 //!
-//! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs`).
+//! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
 
 use std::{
     io::stdin,

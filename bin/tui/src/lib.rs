@@ -1,6 +1,8 @@
-//! Terminal output of Soong: what a terminal supports, styled lines, Markdown, and the live picture of a session.
+//! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of a session, and the
+//! state of keyboard and screen, which is restored at the end.
 //!
-//! Elsewhere: what is printed and asked (the binary), and where the shown records come from (`soong-client`).
+//! Elsewhere: what is printed and asked, and the monitor (both in the binary), and the source of the records
+//! (`soong-client`).
 
 pub mod format;
 pub mod keyboard;

@@ -1,8 +1,8 @@
 //! The screen: a picture of the running session on standard error, redrawn in place, with permanent lines above it.
 //!
 //! The screen owns the picture and the cursor, which is hidden while the picture is shown and restored on drop, panic
-//! and Ctrl-C. Elsewhere: the state of the runs (`board`), the content of the picture (`picture`, `lines`), the
-//! output that draws it (`painter`).
+//! and Ctrl-C. Elsewhere: the state of the runs (`run_table`), the content of the picture (`frame`, `lines`,
+//! `totals`), the output that draws it (`painter`).
 
 mod frame;
 pub mod lines;
@@ -34,15 +34,16 @@ use crate::{
 /// Whether a screen has hidden the cursor.
 static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process was suspended since the last picture, so that the cursor is below output of other programs.
+/// Whether the process or its display was suspended since the last picture, so that the cursor is below other output.
 static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the process was suspended since the last call, and resets that.
+/// Returns whether [`mark_suspended`] was called since the last call, and resets that.
 pub fn take_suspended() -> bool {
     WAS_SUSPENDED.swap(false, Ordering::AcqRel)
 }
 
-/// Makes the next picture start below everything that is shown, because the process was suspended.
+/// Makes the next picture start below everything that is shown, because other output may have been written since the
+/// last one: the process was suspended, or a prompt was shown.
 pub fn mark_suspended() {
     WAS_SUSPENDED.store(true, Ordering::Release);
 }
@@ -86,7 +87,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes control of the terminal: keys are not echoed until it is restored.
+    /// Takes control of the terminal: keys are not echoed until the screen is dropped.
     pub fn open(terminal: Terminal) -> Self {
         Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _hush: EchoOff::begin() }
     }
@@ -96,15 +97,16 @@ impl Screen {
         self.footer = foot;
     }
 
-    /// Draws the board over the last picture, and above it the end of a text that is still being streamed.
-    pub fn draw(&mut self, board: &RunTable, tail: &[StyledLine]) {
+    /// Draws a picture over the last one: the runs, and above them `tail`, the end of a text that is still being
+    /// streamed.
+    pub fn draw(&mut self, runs: &RunTable, tail: &[StyledLine]) {
         if !self.may_draw() {
             return;
         }
         let size = size();
         let (width, height) = size.picture_size();
-        let frame = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
-        let picture = frame::picture(board, tail, &self.footer, &frame);
+        let format = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
+        let picture = frame::picture(runs, tail, &self.footer, &format);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);
     }
@@ -123,7 +125,7 @@ impl Screen {
         self.send(&update);
     }
 
-    /// Releases the terminal below the picture, for other output; the next picture starts below that.
+    /// Releases the terminal below the picture, for other output. Call [`mark_suspended`] before the next picture.
     pub fn pause(&mut self) {
         let _ = writeln!(std::io::stderr());
         show_cursor();

@@ -1,7 +1,7 @@
 //! A line for a terminal: pieces of text, each with a style.
 //!
-//! Pure. The texts are already safe for a terminal (`text`). Elsewhere: escape codes of the styles (`terminal`), the
-//! lines that are shown (`screen`, `markdown`).
+//! Pure. The callers make the texts safe for a terminal (`text`). Elsewhere: the escape codes of the styles
+//! (`terminal`), the content of the lines (`screen`, `markdown`, the monitor).
 
 use crate::{
     terminal::{Hue, Paint},
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_spans_of_one_style_merge_and_end_is_trimmed() {
+    fn adjacent_pieces_of_one_style_merge_and_end_is_trimmed() {
         let mut line = StyledLine::default();
         for (hue, text) in [(Hue::Bold, "a"), (Hue::Bold, "b "), (Hue::Dim, ""), (Hue::Dim, "  "), (Hue::Plain, " ")] {
             line.push(hue, text);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_counts_columns_over_all_spans() {
+    fn cut_counts_columns_over_all_pieces() {
         let line = StyledLine::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
         for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
             assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");

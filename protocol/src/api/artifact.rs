@@ -50,11 +50,11 @@ pub struct EditBody {
 pub struct EditView {
     /// Current version of the artifact after the edit.
     pub version: u64,
-    /// How the passage was matched. Absent if the whole text was replaced.
+    /// How the passage was matched; `null` if the whole text was replaced.
     pub layer: Option<MatchLayer>,
-    /// Similarity of the replaced passage to the requested one, from 0 to 1. Absent if the whole text was replaced.
+    /// Similarity of the replaced passage to the requested one, from 0 to 1; `null` if the whole text was replaced.
     pub similarity: Option<f64>,
-    /// The passage that was replaced. Absent if the whole text was replaced.
+    /// The passage that was replaced; `null` if the whole text was replaced.
     pub replaced: Option<String>,
 }
 
@@ -86,7 +86,7 @@ impl From<Artifact> for Stored {
     }
 }
 
-/// The stored files. The fields of the first one are also at the top level, as in the response to a PUT, because most
+/// The artifacts that an upload stored. The fields of the first one are also at the top level, as in the response to a PUT, because most
 /// uploads are one file.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -17,7 +17,7 @@ pub struct Ready {
     /// Model profiles that cannot be used until the process is restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_profiles: Vec<String>,
-    /// Why no runs are accepted. Read from the error, not from the body.
+    /// Why no runs are accepted; only after [`Ready::of_failure`], since the body does not contain it.
     #[serde(skip)]
     pub failure: Option<ErrorInfo>,
 }

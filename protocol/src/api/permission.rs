@@ -38,5 +38,5 @@ pub struct DecisionBody {
     pub reason: Option<String>,
 }
 
-/// Header in which the clients of the binary send their name.
+/// Header in which a client sends its name, which is recorded with its decisions.
 pub const CLIENT_HEADER: &str = "soong-client";

@@ -12,7 +12,7 @@ use crate::Session;
 pub struct SessionPage {
     /// The sessions, newest first.
     pub sessions: Vec<Session>,
-    /// Cursor of the next page; absent on the last page.
+    /// Cursor of the next page; `null` on the last page.
     pub next_cursor: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Traces, their messages and events.
+//! Traces, their messages and events, and the form of event streams.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{EventRecord, GoalTree, Message, Trace};
 pub struct TracePage {
     /// The traces, newest first.
     pub traces: Vec<Trace>,
-    /// Cursor of the next page; absent on the last page.
+    /// Cursor of the next page; `null` on the last page.
     pub next_cursor: Option<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct EventPage {
     pub store_id: String,
 }
 
-/// Interval between keep-alive messages on a stream.
+/// Maximum time for which a server sends nothing on a stream: then it sends a keep-alive message.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// SSE event name of the frame that reports why a stream ends.

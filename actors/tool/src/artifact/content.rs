@@ -55,8 +55,8 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged. So does a file of more
-    /// than `most` bytes, which the store rejects later.
+    /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged, and so do the parts of a
+    /// stream that are not. A file of more than `max_bytes` stays unchanged too; the store rejects it later.
     pub async fn redacted(self, redactor: &Redactor, max_bytes: u64) -> Result<Self, ErrorInfo> {
         let redact = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
             Ok(Cow::Owned(clean)) => Bytes::from(clean),
@@ -74,9 +74,9 @@ impl Content {
                 });
                 match read.await {
                     Ok(Ok(bytes)) => {
-                        let (before, bytes) = (bytes.len(), Bytes::from(bytes));
-                        let after = redact(bytes.clone());
-                        if after == bytes && after.len() == before { Self::File(path) } else { Self::Bytes(after) }
+                        let bytes = Bytes::from(bytes);
+                        let redacted = redact(bytes.clone());
+                        if redacted == bytes { Self::File(path) } else { Self::Bytes(redacted) }
                     }
                     // The store reports the error when it reads the file.
                     _ => Self::File(path),

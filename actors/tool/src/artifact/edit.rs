@@ -40,8 +40,8 @@ pub struct EditRequest {
     pub source: ArtifactSource,
     /// Run, call and trace that produced the edit.
     pub provenance: Provenance,
-    /// The tool call that makes the edit; `None` for clients. A repeated request with the same effect returns the first
-    /// result.
+    /// Id of the edit, derived from its tool call; `None` for clients. A repeated request with the same id returns the
+    /// first result.
     pub effect: Option<EffectId>,
 }
 

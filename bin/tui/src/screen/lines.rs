@@ -1,4 +1,4 @@
-//! Renders a board as lines: one line per run, cut to the screen.
+//! Renders a table of runs as lines: one line per run, cut to the screen.
 //!
 //! Pure. Invariants:
 //! - The picture never exceeds the height or the width.
@@ -42,7 +42,7 @@ impl PictureFormat {
     }
 }
 
-/// Renders the board.
+/// Renders the runs.
 pub fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     let order = tree_order(board);
     let fits = order.len() <= frame.height;

@@ -1,4 +1,4 @@
-//! Sums over all runs of a board, and their display on one line.
+//! Sums over all runs of a table, and their display on one line.
 //!
 //! Pure. Invariant: a cost is shown only if all parts of it are known.
 
