@@ -313,7 +313,7 @@ def nginx_buffers(world, *_):
                     env=environment({"SOONG_TOKEN": server.token}),
                 )
                 assert "completed" in said or "offline" in said, said
-                assert ("polled instead" in said) == is_polled, said
+                assert ("polling its events instead" in said) == is_polled, said
 
 
 def litellm(world, *_):
