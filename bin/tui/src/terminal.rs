@@ -10,7 +10,7 @@ use crate::keyboard;
 /// When to use color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
+    /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
     /// Also in files and pipes.

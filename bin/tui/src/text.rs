@@ -3,7 +3,7 @@
 //! Pure.
 //!
 //! Invariants:
-//! - Escaped text contains no control characters, except line breaks in blocks (and tabs in [`piped`]), and no
+//! - Escaped text contains no control characters, except line breaks in blocks (and tabs in [`safe_piped`]), and no
 //!   invisible or direction-changing characters.
 //! - `cut` and `broken` never return lines wider than requested.
 
