@@ -13,8 +13,7 @@ use soong_model::Model;
 use soong_protocol::{Config, ErrorInfo, Provider};
 use tokio::sync::oneshot;
 
-use crate::actor_base::closing;
-use crate::gateway::Gateway;
+use crate::{actor_base::closing, gateway::Gateway};
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;

@@ -6,11 +6,13 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use soong::protocol::api::{ArtifactView, Artifacts, Versions};
 use soong::{
     Environment,
     artifact::{ArtifactOwner, ArtifactReader, Cleanup, CleanupReport},
-    protocol::{Artifact, ArtifactVersion, SessionId},
+    protocol::{
+        Artifact, ArtifactVersion, SessionId,
+        api::{ArtifactView, Artifacts, Versions},
+    },
 };
 use soong_client::{Client, Download, artifact_path, path_segment};
 

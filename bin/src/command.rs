@@ -33,6 +33,7 @@ mod usage;
 
 use soong::{Environment, protocol::Decision};
 use soong_client::Remote;
+use soong_server::server::token;
 use soong_tui::terminal::Terminal;
 
 use crate::{
@@ -41,7 +42,6 @@ use crate::{
     context::Context,
     exit::{Exit, Failure},
 };
-use soong_server::server::token;
 
 /// Environment variable with the token of the server given by `--url`.
 const TOKEN_VARIABLE: &str = "SOONG_TOKEN";

@@ -13,10 +13,9 @@ use std::{
 };
 
 use serde::{Serialize, Serializer};
-use soong::protocol::api::TraceView;
 use soong::{
     MessagePath,
-    protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
+    protocol::{Event, Run, RunEvent, RunId, Trace, TraceId, api::TraceView},
 };
 use soong_tui::{format, text};
 

@@ -4,12 +4,10 @@
 
 use std::time::Duration;
 
-use soong::protocol::api::Accepted;
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent},
+    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent, api::Accepted},
 };
-
 use soong_client::Client;
 use soong_tui::{
     markdown::{PageFormat, streamed::Streamed},

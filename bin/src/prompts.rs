@@ -11,12 +11,13 @@ use std::{
 };
 
 use rows::{DEFAULT_COLUMNS, with_margin};
-pub(crate) use rows::{Row, TARGET_CHARS, permission_rows, question_rows, wrap_rows};
 use serde::Serialize;
-use soong::protocol::api::{PermissionQuery, QuestionQuery};
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::{Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp},
+    protocol::{
+        Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
+        api::{PermissionQuery, QuestionQuery},
+    },
 };
 use soong_client::Client;
 use soong_tui::{terminal::Paint, text};
@@ -27,6 +28,8 @@ use crate::{
     interrupt::Interrupt,
     print,
 };
+
+pub(crate) use rows::{Row, TARGET_CHARS, permission_rows, question_rows, wrap_rows};
 
 /// Interval at which a prompt checks whether its question was decided elsewhere.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::api::RunView;
-use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
+use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair, api::RunView};
 use soong_tui::{
     format,
     markdown::{self, PageFormat},

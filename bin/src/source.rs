@@ -2,16 +2,15 @@
 //!
 //! Both return the same records. Elsewhere: printing them.
 
-use soong::protocol::api::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
     artifact::ArtifactOwner,
     protocol::{
         Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus, Run, RunId, Session,
         SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
+        api::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, TraceView},
     },
 };
-
 use soong_client::{Client, path_segment};
 use soong_storage::store::Reader;
 

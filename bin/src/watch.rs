@@ -6,12 +6,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use soong::protocol::api::Accepted;
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
+    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent, api::Accepted},
 };
-
 use soong_client::{Client, EventStream};
 use tokio::time::{Instant, MissedTickBehavior};
 

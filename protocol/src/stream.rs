@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use crate::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+
+use crate::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 
 /// Streamed text of a model or a tool, with the ids of its run.
 #[derive(Debug, Clone)]

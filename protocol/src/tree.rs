@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use crate::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
 use serde::{Deserialize, Serialize};
+
+use crate::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
 
 /// Kind of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,11 +1,14 @@
 //! Questions of agents, seen from terminals: answered in place, left pending, answered later (SUB-9, SUB-11). Output
 //! schemas and budgets of runs (BUD-1).
 
-use crate::process::{KillOnDrop, ProcessOutput, TestHome};
-use crate::pty::TestTerminal;
-use crate::service::{ManualModelService, Request};
 use serde_json::{Value, json};
 use soong::testing::{call, respond};
+
+use crate::{
+    process::{KillOnDrop, ProcessOutput, TestHome},
+    pty::TestTerminal,
+    service::{ManualModelService, Request},
+};
 
 const QUESTION: &str = "Which colour should the door have?";
 

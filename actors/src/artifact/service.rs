@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
-use soong_tool::artifact::{ArtifactOwner, ArtifactService, Loaded, Save};
-use soong_tool::artifact::{EditRequest, Edited};
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, EditRequest, Edited, Loaded, Save};
 use tokio_util::task::TaskTracker;
 
 use super::{ArtifactStore, Cleanup, CleanupReport};

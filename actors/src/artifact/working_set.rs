@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-pub(super) use actor::{EditCommand, WorkingSetActor, WorkingSetMsg};
 use dashmap::DashMap;
 use ractor::{ActorId, ActorRef};
 use soong_protocol::{Artifact, ArtifactScope, ErrorInfo, SessionId};
+use soong_tool::artifact::Edited;
 use tokio::sync::oneshot;
 
 use super::{ArtifactReader, document::Document, inventory::Inventories};
@@ -23,7 +23,8 @@ use crate::{
     actor_base::{Mailbox, closing},
     journal::JournalHandle,
 };
-use soong_tool::artifact::Edited;
+
+pub(super) use actor::{EditCommand, WorkingSetActor, WorkingSetMsg};
 
 /// Maximum number of attempts of a request if the set or its supervisor crashes; more than the permitted restarts.
 const MAX_ATTEMPTS: usize = 8;

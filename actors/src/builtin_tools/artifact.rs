@@ -9,8 +9,10 @@ mod write;
 pub(crate) use list::ListArtifacts;
 pub(crate) use read::ReadArtifact;
 use soong_protocol::MatchLayer;
-use soong_tool::artifact::{ArtifactOwner, Edited};
-use soong_tool::{ToolContext, ToolOutput};
+use soong_tool::{
+    ToolContext, ToolOutput,
+    artifact::{ArtifactOwner, Edited},
+};
 pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
 
 /// Maximum length of the replaced text that a result repeats, in characters.

@@ -16,8 +16,11 @@ use std::{
 };
 
 use soong_model::{Completion, ModelError, limits::AnswerLimits};
-use soong_protocol::{ErrorInfo, ModelConfig, Timestamp};
-use tokio::{sync::watch, time::Instant};
+use soong_protocol::{ErrorInfo, ModelConfig, SessionId, Timestamp};
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 
 use super::ledger::{Attempts, Blocked, Ledger, Load, RetryDecision};
 use crate::{
@@ -26,8 +29,6 @@ use crate::{
     clock,
     metrics::count,
 };
-use soong_protocol::SessionId;
-use tokio::sync::oneshot;
 
 /// Messages of the gateway actor.
 pub(crate) enum GatewayMsg {

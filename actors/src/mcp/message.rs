@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{client::ServerClient, connection::ConnectionError};
 use soong_tool::RegisteredTool;
+
+use super::{client::ServerClient, connection::ConnectionError};
 
 /// Mailbox of the actor of an MCP server.
 pub(super) enum McpServerMsg {

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use super::*;
 use soong_tool::{ToolEnvironment, testing::TestProject};
 
+use super::*;
 use crate::skill::Skills;
 
 fn read(project: &TestProject) -> ProjectInstructions {

@@ -18,17 +18,16 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
-use crate::run::machine::input::ToolInput;
-
-pub(crate) use self::unclear::PendingRow;
 use crate::{
     actor_base::Lifetime,
     clock::now,
     journal::JournalHandle,
     permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error},
-    run::{RunInput, registry::RunRegistry},
+    run::{RunInput, machine::input::ToolInput, registry::RunRegistry},
     store_reader::StoreReader,
 };
+
+pub(crate) use self::unclear::PendingRow;
 
 /// The permission requests and questions of a runtime.
 pub(crate) struct Approvals {

@@ -22,8 +22,7 @@ use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, RunWrite, TraceId, Write};
 use soong_storage::store::Append;
 use soong_text::Redactor;
-use soong_tool::ToolOutput;
-use soong_tool::artifact::ArtifactOwner;
+use soong_tool::{ToolOutput, artifact::ArtifactOwner};
 use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},

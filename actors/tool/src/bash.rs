@@ -19,10 +19,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, Scope, ToolSpec};
+use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
 
 use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy, schema::schema_of};
 use crate::command::session_scope;
-use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
 
 /// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
 /// the timeout of the command itself, and then needs time to kill the remaining processes.

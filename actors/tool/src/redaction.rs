@@ -3,8 +3,9 @@
 //! An outcome is redacted before it is shortened. Otherwise, a preview that ends in the middle of a secret would show
 //! its first part, which could no longer be found.
 
-use super::{ToolOutput, ToolResult};
 use soong_text::Redactor;
+
+use super::{ToolOutput, ToolResult};
 
 impl ToolOutput {
     /// Removes the secrets from the texts.

@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 
-use crate::{
-    UNTRUSTED_NOTICE, policy,
-    search::{SearchHit, SearchService},
-    single_line,
-};
 use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, PermissionsConfig, ToolSpec};
 use soong_tool::{Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments, schema_of};
+
+use crate::{
+    UNTRUSTED_NOTICE, policy,
+    search::{SearchHit, SearchService},
+    single_line,
+};
 
 /// Default number of results.
 const DEFAULT_LIMIT: usize = 5;

@@ -9,12 +9,6 @@
 
 use std::sync::Arc;
 
-use crate::{
-    UNTRUSTED_NOTICE,
-    client::{Body, FetchOutcome, PendingResponse, WebClient},
-    media::ContentType,
-    page, policy, single_line,
-};
 use futures::{FutureExt, future::BoxFuture};
 use reqwest::{
     StatusCode, Url,
@@ -28,6 +22,13 @@ use soong_text::strip_invisible;
 use soong_tool::{Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments, schema_of};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    UNTRUSTED_NOTICE,
+    client::{Body, FetchOutcome, PendingResponse, WebClient},
+    media::ContentType,
+    page, policy, single_line,
+};
 
 /// Maximum number of pages that are converted to text concurrently. The largest pages need about 100 MB each.
 const MAX_CONVERSIONS: usize = 2;

@@ -22,8 +22,10 @@ use guard::Guard;
 use http_body_util::BodyExt;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use soong::protocol::api::ErrorBody;
-use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
+use soong::{
+    ErrorCode, ErrorInfo,
+    protocol::{ServerConfig, api::ErrorBody},
+};
 use token::Tokens;
 use tokio::{
     io::AsyncWriteExt,

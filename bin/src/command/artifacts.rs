@@ -10,13 +10,16 @@ use std::{cell::Cell, io::Write, path::Path};
 
 use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
-use soong::protocol::api::{Artifacts, EditBody, Stored, Versions};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Cleanup, is_text},
-    protocol::{Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX},
+    protocol::{
+        Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX,
+        api::{Artifacts, EditBody, Stored, Versions},
+    },
 };
 use soong_client::{Download, artifact_path};
+use soong_server::http::LOCAL;
 use soong_tui::{terminal::Hue, text};
 
 use super::{
@@ -35,7 +38,6 @@ use crate::{
     print,
     source::Source,
 };
-use soong_server::http::LOCAL;
 
 /// Executes the subcommands that only read.
 pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {

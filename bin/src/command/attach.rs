@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use soong::protocol::api::{NewSessionBody, StartBody, Stored};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::is_text,
-    protocol::{ArtifactsConfig, SessionId},
+    protocol::{
+        ArtifactsConfig, SessionId,
+        api::{NewSessionBody, StartBody, Stored},
+    },
 };
 use soong_client::Client;
 use soong_tui::{format, text};

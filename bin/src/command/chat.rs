@@ -1,7 +1,9 @@
 //! `soong chat`: a conversation in one session, one run per message.
 
-use soong::protocol::RunMode;
-use soong::protocol::api::{ForkBody, StartBody};
+use soong::protocol::{
+    RunMode,
+    api::{ForkBody, StartBody},
+};
 use soong_client::{Client, Discovery};
 use soong_tui::{terminal::Hue, text};
 

@@ -6,8 +6,12 @@ use std::{
     time::Duration,
 };
 
-use soong::protocol::api::StartBody;
-use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::TaskPlace};
+use soong::{
+    Environment,
+    offline::Offline,
+    protocol::{RunMode, api::StartBody},
+    task_journal::TaskPlace,
+};
 use soong_tui::{terminal::Hue, text};
 
 use super::{

@@ -19,8 +19,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
-use soong::protocol::api::Ready;
-use soong::{Config, ErrorCode, preset::KnownPreset};
+use soong::{Config, ErrorCode, preset::KnownPreset, protocol::api::Ready};
 use soong_client::{Client, Discovery};
 use soong_tui::{format, terminal::Hue, text};
 

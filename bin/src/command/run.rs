@@ -6,10 +6,12 @@ use std::{
 };
 
 use serde_json::Value;
-use soong::protocol::api::{Accepted, SettingUpdate, StartBody};
 use soong::{
     ErrorCode,
-    protocol::{Session, TraceStatus},
+    protocol::{
+        Session, TraceStatus,
+        api::{Accepted, SettingUpdate, StartBody},
+    },
 };
 use soong_client::{Client, Discovery};
 use soong_tui::format;

@@ -3,12 +3,13 @@
 
 use std::{path::Path, time::Duration};
 
-use soong::protocol::api::{Accepted, StartBody};
 use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
-    protocol::{RunMode, Session, SessionId},
+    protocol::{
+        RunMode, Session, SessionId,
+        api::{Accepted, StartBody},
+    },
 };
-
 use soong_client::{Client, EventStream};
 use soong_tui::{format, text};
 use tokio::time::Instant;

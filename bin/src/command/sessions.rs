@@ -5,10 +5,8 @@ mod cleanup;
 
 use std::collections::HashSet;
 
-pub(super) use branch::{describe_head, refused};
 use serde_json::json;
-use soong::protocol::api::ForkBody;
-use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
+use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace, api::ForkBody};
 use soong_tui::{format, terminal::Hue, text};
 
 use super::{
@@ -27,6 +25,8 @@ use crate::{
     report,
     source::Source,
 };
+
+pub(super) use branch::{describe_head, refused};
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
     if matches!(options, cli::Sessions::List) && context.print_if_unused(&[(); 0])? {

@@ -1,9 +1,11 @@
 //! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
 
-use soong::protocol::api::{StartBody, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath, StreamItem,
-    protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
+    protocol::{
+        EventRecord, Message, Reflection, Trace, TraceId, TraceStatus,
+        api::{StartBody, TraceView},
+    },
 };
 use soong_client::Client;
 use soong_tui::{format, terminal::Hue, text};

@@ -2,10 +2,9 @@
 //! disk.
 
 use serde_json::{Value, json};
-use soong::protocol::api::Ready;
 use soong::{
     ActorKind, ActorView,
-    protocol::{Run, Session, Timestamp, Usd},
+    protocol::{Run, Session, Timestamp, Usd, api::Ready},
 };
 use soong_client::socket;
 use soong_tui::{

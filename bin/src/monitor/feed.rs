@@ -5,12 +5,13 @@
 
 use std::{path::Path, time::Duration};
 
-use soong::protocol::api::{ArtifactView, Artifacts, Ready};
 use soong::{
     ErrorCode, ErrorInfo, MessagePath,
-    protocol::{Decision, RunId},
+    protocol::{
+        Decision, RunId,
+        api::{ArtifactView, Artifacts, Ready},
+    },
 };
-
 use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive};
 use soong_tui::format;
 use tokio::{

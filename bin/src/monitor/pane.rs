@@ -12,8 +12,10 @@ mod team;
 mod timeline;
 
 pub(crate) use facts::used_fraction;
-use soong::protocol::api::{RunView, TraceView};
-use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
+use soong::protocol::{
+    Artifact, EventRecord, Message, Timestamp,
+    api::{RunView, TraceView},
+};
 use soong_tui::{styled_line::StyledLine, terminal::Hue, text};
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};

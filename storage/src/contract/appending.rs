@@ -1,13 +1,12 @@
 //! Cursors, fences and rejections.
 
-use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent};
+use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent, TraceWrite, Write};
 
 use super::world::{
     TestStore, add_message, answered, child_run, completed, event, message, new_run, new_session, new_trace, open_run,
     queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{Append, StoreError};
-use soong_protocol::{TraceWrite, Write};
 
 pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStore) {
     world.start_run("a");

@@ -1,12 +1,12 @@
 //! Artifacts, their versions, and blob intents (DUR-8).
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactScope, ArtifactSource, DocumentEdit, EffectId, Provenance, Splice, UpdateType,
+    Artifact, ArtifactEvent, ArtifactScope, ArtifactSource, ArtifactWrite, BlobWrite, DocumentEdit, EffectId,
+    NewDocumentVersion, NewEdit, NewVersion, Provenance, Splice, UpdateType, Write,
 };
 
 use super::world::{TestStore, artifact_id, at, event, run_id, session_id, trace_id};
 use crate::store::{RecentArtifacts, StoreError};
-use soong_protocol::{ArtifactWrite, BlobWrite, NewDocumentVersion, NewEdit, NewVersion, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }

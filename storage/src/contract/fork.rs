@@ -1,7 +1,8 @@
 //! Copies of conversations.
 
 use soong_protocol::{
-    Artifact, ChildMode, Covers, GoalTree, Message, MessageEvent, Role, RunEvent, SubAgentEvent, TraceStatus,
+    Artifact, ArtifactWrite, ChildMode, Covers, GoalTree, Message, MessageEvent, NewArtifactCopy, NewFork, NewSession,
+    NewVersion, Role, RunEvent, SessionWrite, SubAgentEvent, TraceStatus, Write,
 };
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     },
 };
 use crate::store::{MessagePath, StoreError};
-use soong_protocol::{ArtifactWrite, NewArtifactCopy, NewFork, NewSession, NewVersion, SessionWrite, Write};
 
 fn fork(id: &str, source: &str, to: u64) -> Write {
     let session = NewSession {

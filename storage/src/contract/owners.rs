@@ -1,13 +1,14 @@
 //! Ownership of records: lists and sums of a single user.
 
-use soong_protocol::{Permission, Question, QuestionId, SessionId, SubAgentEvent, UsageBy, UsageReport};
+use soong_protocol::{
+    Permission, PermissionWrite, Question, QuestionId, SessionId, SubAgentEvent, UsageBy, UsageReport, Write,
+};
 
 use super::{
     permissions,
     world::{TestStore, answered, event, session_id, started},
 };
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
-use soong_protocol::{PermissionWrite, Write};
 
 /// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
 fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {

@@ -1,12 +1,12 @@
 //! Permissions and their decisions (PERM-1).
 
 use soong_protocol::{
-    AccessRequest, ChainLink, Decision, Permission, PermissionId, PermissionStatus, RunEvent, RunStatus, Scope, TraceId,
+    AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionId, PermissionStatus,
+    PermissionWrite, RunEvent, RunStatus, Scope, SessionWrite, TraceId, Write,
 };
 
 use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, StoreError};
-use soong_protocol::{PermissionDecision, PermissionWrite, SessionWrite, Write};
 
 /// A permission requested by a run; the run, its trace and its session have the same name.
 pub(super) fn permission_request(id: &str, name: &str, second: i64) -> Permission {

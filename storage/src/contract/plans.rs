@@ -2,7 +2,7 @@
 
 use soong_protocol::{
     ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, GoalEvent, GoalStatus, GoalTree, Role,
-    RunStatus, SubAgentEvent, Usd,
+    RunStatus, RunWrite, SubAgentEvent, Usd, Write,
 };
 
 use super::world::{
@@ -10,7 +10,6 @@ use super::world::{
     stats_with_duration, sub_trace, trace_id,
 };
 use crate::store::StoreError;
-use soong_protocol::{RunWrite, Write};
 
 fn goals(world: &TestStore, trace: &str) -> GoalTree {
     world.reader.goal_tree(&trace_id(trace)).unwrap().unwrap()

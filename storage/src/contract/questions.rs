@@ -1,10 +1,9 @@
 //! Questions to users and their answers (SUB-9).
 
-use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, SubAgentEvent};
+use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, SessionWrite, SubAgentEvent, Write};
 
 use super::world::{TestStore, at, completed, event, run_id, session_id, started};
 use crate::store::{QuestionFilter, StoreError};
-use soong_protocol::{SessionWrite, Write};
 
 fn ask(id: &str, second: i64) -> Write {
     let asked = SubAgentEvent::QuestionAsked {

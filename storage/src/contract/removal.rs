@@ -2,8 +2,8 @@
 //! SES-4).
 
 use soong_protocol::{
-    ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, QuestionId, Role,
-    RunStatus, SubAgentEvent, UpdateType, UsageBy, UsageReport,
+    ArtifactScope, ArtifactWrite, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus,
+    QuestionId, Role, RunStatus, RunWrite, SessionWrite, SubAgentEvent, UpdateType, UsageBy, UsageReport, Write,
 };
 
 use super::{
@@ -17,7 +17,6 @@ use crate::store::{
     Append, DeletionStage, Fence, MessagePath, Reader, SessionDeletion, SessionFilter, StoreError, TraceFilter,
     UsageFilter,
 };
-use soong_protocol::{ArtifactWrite, RunWrite, SessionWrite, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }

@@ -1,13 +1,14 @@
 //! Rows of runs, traces and sessions that are derived from events; lists.
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
+use soong_protocol::{
+    EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, RunWrite, TraceStatus, Usd, Write,
+};
 
 use super::world::{
     TestStore, answered, at, cancelled, child_run, completed, event, new_run, new_run_record, new_session, new_trace,
     open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::{SessionFilter, StoreError, TraceFilter};
-use soong_protocol::{RunWrite, Write};
 
 pub(super) fn run_row_follows_its_events(mut world: TestStore) {
     world.start_run("a");

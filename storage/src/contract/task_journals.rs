@@ -1,11 +1,10 @@
 //! Runs whose task journal is not complete (TASK-1).
 
-use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
+use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings, RunWrite, Write};
 
 use super::world::{
     TestStore, at, child_run, completed, event, new_run_record, new_session, new_trace, run_id, started, trace_id,
 };
-use soong_protocol::{RunWrite, Write};
 
 fn listed(world: &TestStore) -> Vec<String> {
     world.reader.runs_with_pending_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()

@@ -1,10 +1,9 @@
 //! Usage of runs, summed by day, model and session.
 
-use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
+use soong_protocol::{RunEvent, RunMode, SessionWrite, UsageBy, UsageReport, UsageRow, Write};
 
 use super::world::{TestStore, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
 use crate::store::UsageFilter;
-use soong_protocol::{RunEvent, SessionWrite, Write};
 
 fn format_rows(rows: &[UsageRow]) -> Vec<String> {
     let one = |row: &UsageRow| {

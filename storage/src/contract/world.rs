@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, Role, Run, RunEvent, RunId,
-    RunMode, RunOptions, RunSettings, SessionId, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
+    ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, NewSession, NewTrace, Role,
+    Run, RunEvent, RunId, RunMode, RunOptions, RunSettings, RunWrite, SessionId, SessionWrite, StatsPair, Timestamp,
+    Trace, TraceId, TraceWrite, Usage, Usd, Write,
 };
 
 use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
-use soong_protocol::{NewSession, NewTrace, RunWrite, SessionWrite, TraceWrite, Write};
 
 /// A new store with its reader.
 pub(super) struct TestStore {

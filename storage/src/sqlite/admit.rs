@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, Permission, PermissionId,
-    PermissionStatus, QuestionId, QuestionStatus, Run, RunId, SessionId, TraceId,
+    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, Event, EventDraft, Message, MessageEvent, NewDocumentVersion,
+    NewEdit, NewFork, NewSession, NewTrace, NewVersion, Permission, PermissionId, PermissionStatus, PermissionWrite,
+    QuestionId, QuestionStatus, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 
 use super::{
@@ -16,10 +17,6 @@ use super::{
     deletion, main_path, permissions, questions, runs,
 };
 use crate::store::{Append, DeletionStage, Fence, StoreError};
-use soong_protocol::{
-    ArtifactWrite, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, PermissionWrite, RunWrite,
-    SessionWrite, TraceWrite, Write,
-};
 
 /// Decision about an append that is not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,9 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Permission, Run, RunEvent, RunId,
-    SessionId, SubAgentEvent, Timestamp, TraceId,
+    Artifact, ArtifactWrite, BlobWrite, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, NewEdit,
+    NewFork, NewTrace, Permission, PermissionWrite, Run, RunEvent, RunId, RunWrite, SessionId, SessionWrite,
+    SubAgentEvent, Timestamp, TraceId, TraceWrite, Write,
 };
 
 use super::{
@@ -23,9 +24,6 @@ use super::{
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
-use soong_protocol::{
-    ArtifactWrite, BlobWrite, NewEdit, NewFork, NewTrace, PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
-};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::DbConfig};
-use soong_protocol::{Durability, SessionId};
+use soong_protocol::{Durability, SessionId, SessionWrite, Write};
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, WriteError,
@@ -18,7 +18,6 @@ use super::{
     store_error, with_repair_advice,
 };
 use crate::store::{Ack, Append, Store, StoreError};
-use soong_protocol::{SessionWrite, Write};
 
 /// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16 MiB.
 ///

@@ -6,13 +6,13 @@ pub(super) mod plans;
 use std::{cell::Cell, fs, path::Path};
 
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactSource, Durability, Event, EventDraft, Provenance, RunEvent,
-    SessionId, Timestamp, TraceId, UpdateType,
+    Artifact, ArtifactId, ArtifactScope, ArtifactSource, ArtifactWrite, Durability, Event, EventDraft, NewSession,
+    NewTrace, NewVersion, Provenance, RunEvent, SessionId, SessionWrite, Timestamp, TraceId, TraceWrite, UpdateType,
+    Write,
 };
 
 use super::{SqliteReader, SqliteStore};
 use crate::store::{Append, Reader, Store, StoreError};
-use soong_protocol::{ArtifactWrite, NewSession, NewTrace, NewVersion, SessionWrite, TraceWrite, Write};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Durability::Normal).unwrap()

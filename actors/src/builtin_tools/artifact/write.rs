@@ -4,8 +4,10 @@ use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
-use soong_tool::artifact::{Change, EditRequest};
-use soong_tool::{Tool, ToolContext, ToolResult, arguments};
+use soong_tool::{
+    Tool, ToolContext, ToolResult, arguments,
+    artifact::{Change, EditRequest},
+};
 
 use super::{artifact_owner, edit_output};
 use crate::artifact::PLAN;

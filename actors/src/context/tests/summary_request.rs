@@ -1,10 +1,11 @@
 //! Tests of the request for a summary.
 
+use soong_model::tokens::estimate_tokens;
+
 use super::{
     super::{summary::SECTIONS, summary_message, summary_request::*, truncate::*},
     *,
 };
-use soong_model::tokens::estimate_tokens;
 
 #[test]
 fn the_request_holds_sections_plan_and_conversation() {

@@ -17,8 +17,7 @@ use soong_protocol::{
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
 use soong_text::Redactor;
-use soong_tool::command::CommandVerdict;
-use soong_tool::{Tool, ToolContext};
+use soong_tool::{Tool, ToolContext, command::CommandVerdict};
 
 use crate::{
     clock::now,

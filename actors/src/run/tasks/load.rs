@@ -9,8 +9,7 @@ use soong_protocol::{
     RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
-use soong_tool::ToolOutput;
-use soong_tool::artifact::Edited;
+use soong_tool::{ToolOutput, artifact::Edited};
 
 use crate::{
     run::machine::{

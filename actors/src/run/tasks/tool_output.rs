@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
-use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
-use soong_tool::{ToolContext, ToolOutput};
+use soong_tool::{
+    ToolContext, ToolOutput,
+    artifact::{ArtifactOwner, ArtifactService, Save},
+};
 
 use crate::{
     artifact::ArtifactStore,

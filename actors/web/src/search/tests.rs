@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::tests::server::{Server, page, path_of, redirect, response};
 use futures::FutureExt;
-
 use tokio::io::AsyncWriteExt;
 
 use super::*;
+use crate::tests::server::{Server, page, path_of, redirect, response};
 
 const KEY: &str = "key-that-nobody-may-see";
 

@@ -9,16 +9,15 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
+use reqwest::Url;
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use super::server::{Server, page, path_of, redirect, response};
 use crate::{
     address::is_public,
     client::{AddressCheck, FetchLimits, FetchOutcome, Lookup, WebClient},
 };
-use futures::FutureExt;
-use reqwest::Url;
-
-use soong_protocol::{ErrorCode, ErrorInfo};
-
-use super::server::{Server, page, path_of, redirect, response};
 
 /// Address that these tests treat as public.
 const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

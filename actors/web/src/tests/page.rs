@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::page::{Markdown, markdown};
 use proptest::{collection::vec, prelude::*, sample::select};
 use reqwest::Url;
-
 use tokio_util::sync::CancellationToken;
+
+use crate::page::{Markdown, markdown};
 
 fn made_of(html: &str) -> Markdown {
     markdown(html, &Url::parse("https://example.org/dir/page?q=1").unwrap(), &CancellationToken::new())

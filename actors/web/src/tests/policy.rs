@@ -1,7 +1,8 @@
 //! Tests of which URLs are valid, and which hosts require permission.
 
-use crate::policy;
 use soong_protocol::{ErrorCode, NetworkPolicy, PermissionsConfig, Scope};
+
+use crate::policy;
 
 fn permissions(network: NetworkPolicy, allowed: &[&str]) -> PermissionsConfig {
     let allowed_hosts = allowed.iter().map(|host| (*host).to_owned()).collect();

@@ -1,15 +1,15 @@
 //! Tests of `web_search` as models see it.
 
-use crate::{
-    tests::server::{Server, page},
-    webfetch::WebFetch,
-};
 use serde_json::json;
 use soong_protocol::{NetworkPolicy, Scope, SearchProvider, ToolsConfig, WebSearchConfig};
 use soong_text::Environment;
 use soong_tool::{ToolRegistry, testing::TestProject};
 
 use super::*;
+use crate::{
+    tests::server::{Server, page},
+    webfetch::WebFetch,
+};
 
 fn tool_environment(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
     let provider = if base_url.is_some() { SearchProvider::Searxng } else { SearchProvider::None };

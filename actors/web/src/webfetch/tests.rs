@@ -6,11 +6,6 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    address::is_public,
-    client::FetchLimits,
-    tests::server::{Server, page, path_of, redirect, response},
-};
 use futures::FutureExt;
 use serde_json::json;
 use soong_protocol::NetworkPolicy;
@@ -18,6 +13,11 @@ use soong_tool::testing::TestProject;
 use tokio::io::AsyncWriteExt;
 
 use super::*;
+use crate::{
+    address::is_public,
+    client::FetchLimits,
+    tests::server::{Server, page, path_of, redirect, response},
+};
 
 const LIMITS: FetchLimits = FetchLimits {
     connect: Duration::from_secs(5),

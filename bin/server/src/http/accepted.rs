@@ -1,7 +1,6 @@
 //! Response to a start: the accepted run.
 
-use soong::RunHandle;
-use soong::protocol::api::Accepted;
+use soong::{RunHandle, protocol::api::Accepted};
 
 /// Describes an accepted run. `status` is `started`, `queued` or `cancelling`.
 pub(super) fn accepted(run: &RunHandle, status: &str) -> Accepted {

@@ -12,12 +12,13 @@ use axum::{
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use soong::protocol::api::Stored;
-use soong::protocol::api::{ArtifactView, Artifacts, EditBody, EditView, Uploaded, Versions};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Cleanup, CleanupReport, Loaded, is_text},
-    protocol::{ArtifactVersion, SessionId},
+    protocol::{
+        ArtifactVersion, SessionId,
+        api::{ArtifactView, Artifacts, EditBody, EditView, Stored, Uploaded, Versions},
+    },
 };
 use utoipa::{IntoParams, ToSchema};
 

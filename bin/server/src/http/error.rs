@@ -5,8 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use soong::protocol::api::ErrorBody;
-use soong::{ErrorCode, ErrorInfo};
+use soong::{ErrorCode, ErrorInfo, protocol::api::ErrorBody};
 
 /// An error response.
 #[derive(Debug)]

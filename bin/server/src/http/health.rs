@@ -2,8 +2,7 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use soong::protocol::api::Ready;
-use soong::{ErrorCode, ErrorInfo};
+use soong::{ErrorCode, ErrorInfo, protocol::api::Ready};
 use utoipa::ToSchema;
 
 use super::{Api, error::ApiError};

@@ -1,10 +1,12 @@
 //! Permissions, and the decisions about them (PERM-1).
 
 use axum::{Json, http::HeaderMap};
-use soong::protocol::api::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 use soong::{
     ErrorCode, ErrorInfo, PermissionFilter,
-    protocol::{Permission, PermissionId, PermissionStatus},
+    protocol::{
+        Permission, PermissionId, PermissionStatus,
+        api::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
+    },
 };
 
 use super::{

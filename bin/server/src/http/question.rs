@@ -1,10 +1,12 @@
 //! Routes of questions to users, and their answers (SUB-9).
 
 use axum::Json;
-use soong::protocol::api::{AnswerBody, QuestionQuery, Questions};
 use soong::{
     ErrorCode, ErrorInfo, QuestionFilter,
-    protocol::{Question, QuestionId, QuestionStatus},
+    protocol::{
+        Question, QuestionId, QuestionStatus,
+        api::{AnswerBody, QuestionQuery, Questions},
+    },
 };
 
 use super::{

@@ -7,13 +7,12 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use soong::protocol::api::Accepted;
-use soong::protocol::api::{IfBusy, RunView, SettingUpdate, StartBody};
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, RunRequest, RunSetting,
     protocol::{
         Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, Trace,
         TraceId,
+        api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
 use utoipa::ToSchema;

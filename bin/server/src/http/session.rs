@@ -2,8 +2,13 @@
 
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
-use soong::protocol::api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
-use soong::{Fork, HeadSwitched, NewSessionSpec, SessionFilter, protocol::SessionId};
+use soong::{
+    Fork, HeadSwitched, NewSessionSpec, SessionFilter,
+    protocol::{
+        SessionId,
+        api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView},
+    },
+};
 use utoipa::IntoParams;
 
 use super::{

@@ -15,11 +15,12 @@ use axum::{
 };
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
-use soong::protocol::api::{Accepted, ErrorBody};
-use soong::protocol::api::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL};
 use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem, UnrecordedRun,
-    protocol::{Trace, TraceId},
+    protocol::{
+        Trace, TraceId,
+        api::{Accepted, ERROR_FRAME, ErrorBody, EventPage, KEEP_ALIVE_INTERVAL},
+    },
 };
 use utoipa::IntoParams;
 

@@ -2,10 +2,12 @@
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
-use soong::protocol::api::{Messages, TracePage, TraceView};
 use soong::{
     MessagePath, TraceFilter,
-    protocol::{GoalId, RunMode, SessionId, TraceId, TraceStatus},
+    protocol::{
+        GoalId, RunMode, SessionId, TraceId, TraceStatus,
+        api::{Messages, TracePage, TraceView},
+    },
 };
 use utoipa::{IntoParams, ToSchema};
 

@@ -25,10 +25,10 @@ use futures::{
     stream::{BoxStream, once},
 };
 use http_body_util::Limited;
-use soong::protocol::api::{Stored, Uploaded};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ArtifactOwner, Content},
+    protocol::api::{Stored, Uploaded},
 };
 
 use super::{

@@ -14,10 +14,12 @@ use axum::{
 use futures::{FutureExt, SinkExt};
 use serde::Serialize;
 use serde_json::json;
-use soong::protocol::api::{ErrorBody, KEEP_ALIVE_INTERVAL, TraceView};
 use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem,
-    protocol::{GoalTree, Trace, TraceId},
+    protocol::{
+        GoalTree, Trace, TraceId,
+        api::{ErrorBody, KEEP_ALIVE_INTERVAL, TraceView},
+    },
 };
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use serde_json::json;
-use soong::protocol::api::{ArtifactView, EditView, Stored};
 use soong::{
     artifact::{BusySession, CleanupReport},
-    protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
+    protocol::{
+        Artifact, ArtifactScope, ArtifactVersion, MatchLayer,
+        api::{ArtifactView, EditView, Stored},
+    },
 };
 use soong_tui::{format, terminal::Hue, text};
 

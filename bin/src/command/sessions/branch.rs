@@ -1,7 +1,9 @@
 //! `soong sessions fork` and `switch`: continue from another message, in a copy or in the session itself.
 
-use soong::ErrorCode;
-use soong::protocol::api::{ForkBody, HeadView};
+use soong::{
+    ErrorCode,
+    protocol::api::{ForkBody, HeadView},
+};
 use soong_client::Client;
 use soong_tui::{format, terminal::Hue, text};
 

@@ -1,7 +1,8 @@
 //! The Artifacts pane: artifacts of the run's session, and a preview of one of them.
 
-use super::PaneContext;
 use soong_tui::{format, styled_line::StyledLine, terminal::Hue, text};
+
+use super::PaneContext;
 
 pub(super) fn lines(page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if let Some(preview) = &page.records.preview {

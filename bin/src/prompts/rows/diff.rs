@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{DEFAULT_COLUMNS, MARGIN_MARK, Row};
 use soong_tui::{terminal::Hue, text};
+
+use super::{DEFAULT_COLUMNS, MARGIN_MARK, Row};
 
 /// Width of one line number in columns.
 const NUMBER_COLUMNS: usize = 5;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactSource, Provenance, Role, RunId, SessionId, TraceId, UpdateType,
+    Artifact, ArtifactId, ArtifactScope, ArtifactSource, ArtifactWrite, NewVersion, Provenance, Role, RunId, SessionId,
+    TraceId, UpdateType, Write,
 };
 
 use super::{append, open};
@@ -15,7 +16,6 @@ use crate::{
     },
     store::{MessagePath, Reader, Store},
 };
-use soong_protocol::{ArtifactWrite, NewVersion, Write};
 
 /// A session with a run, messages, artifacts of both scopes, and an announced file.
 const ROWS: &str = r#"

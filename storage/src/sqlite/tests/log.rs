@@ -2,10 +2,9 @@
 
 use std::fs;
 
-use soong_protocol::{Event, EventDraft, RunMode, Timestamp, TraceId};
+use soong_protocol::{Event, EventDraft, NewSession, NewTrace, RunMode, Timestamp, TraceId, TraceWrite};
 
 use super::*;
-use soong_protocol::{NewSession, NewTrace, TraceWrite};
 
 const KIB: u64 = 1_024;
 

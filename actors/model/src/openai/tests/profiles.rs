@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::*;
 use soong_text::Environment;
+
+use super::*;
 
 fn table(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

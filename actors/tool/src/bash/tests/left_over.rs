@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::*;
 use soong_sandbox::{SpawnOptions, StartedProgram};
+
+use super::*;
 
 /// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from others. Each prints
 /// `ready`.
