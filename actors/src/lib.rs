@@ -87,7 +87,9 @@ pub use runtime::{
     Sessions, Traces, Tree, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
-pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
+pub use soong_protocol::{
+    self as protocol, Budget, Config, ErrorCode, ErrorInfo, GivenMessage, RunOptions, RunPermissions,
+};
 pub use soong_sandbox as process;
 pub use soong_storage::{
     self as storage,

@@ -19,7 +19,7 @@
 //! let model = respond(|request| text(format!("{} messages", request.messages.len())));
 //! let model = Arc::new(model.at_call(0, fail(Failure::Unavailable, "the service is down")).recording());
 //! let builder = Runtime::builder().model("default", Arc::clone(&model));
-//! // After the runs:
+//! // No run has called it yet:
 //! assert_eq!((model.calls(), model.in_flight(), model.requests().len()), (0, 0, 0));
 //! ```
 
@@ -185,13 +185,13 @@ pub struct ScriptedModel {
     calls: AtomicUsize,
     in_flight: AtomicUsize,
     max_in_flight: AtomicUsize,
-    /// Number of tool calls made, which their ids count.
+    /// Number of ids given to tool calls so far.
     tool_calls: AtomicUsize,
 }
 
 impl ScriptedModel {
-    /// Takes this step at the call with this number, counted from 0, instead of that of the script. A retry is a call
-    /// too.
+    /// Takes this step at the call with this number, counted from 0. A retry is a call too. The call takes no step from
+    /// the script: the next call takes the step that this one would have taken.
     pub fn at_call(mut self, number: usize, step: Step) -> Self {
         self.at_call.insert(number, step);
         self
@@ -224,7 +224,7 @@ impl ScriptedModel {
         self.max_in_flight.load(SeqCst)
     }
 
-    /// Records and counts a call, and returns its response.
+    /// Records and counts a call, and returns the future of its step.
     fn receive(&self, request: &ModelRequest) -> BoxFuture<'static, Step> {
         if let Some(requests) = &self.requests {
             requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());

@@ -38,7 +38,7 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 /// Outcome of following a run.
 enum FollowOutcome {
     /// The run has ended.
-    Run { interrupted: bool, unread: bool },
+    Run { interrupted: bool, output_closed: bool },
     /// The run waits for user input, and no user can be prompted.
     AwaitsInput(Vec<UserRequest>),
     /// This process received a signal to end; the run continues at the server.
@@ -97,8 +97,8 @@ pub(crate) async fn watch(
     let followed = follower.follow(events).await;
     let Follower { family, progress, .. } = follower;
     let is_printed = progress.finish();
-    let (interrupted, unread, asks) = match followed {
-        Ok(FollowOutcome::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
+    let (interrupted, output_closed, asks) = match followed {
+        Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
         Ok(FollowOutcome::Detached(failure)) => return Err(failure),
         Err(failure) => {
@@ -110,7 +110,7 @@ pub(crate) async fn watch(
     Ok(FollowedRun {
         run,
         interrupted,
-        output_closed: unread,
+        output_closed,
         answer_printed: is_printed,
         open_requests: asks,
         refused: family.refused,
@@ -171,7 +171,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Shows an item of the stream. Returns the outcome if it is the last event of the run.
+    /// Shows an item of the stream. Returns the outcome if it is the last event of the run. Fails if the run was lost.
     fn handle_item(&mut self, item: &StreamItem) -> Result<Option<FollowOutcome>, Failure> {
         let run = self.target.run;
         if is_user_request(item) {
@@ -191,14 +191,15 @@ impl<'a> Follower<'a> {
         }
         match item {
             StreamItem::Event(record) if ends(record, run) => {
-                Ok(Some(FollowOutcome::Run { interrupted: self.exit_at.is_some(), unread: self.output_closed }))
+                let (interrupted, output_closed) = (self.exit_at.is_some(), self.output_closed);
+                Ok(Some(FollowOutcome::Run { interrupted, output_closed }))
             }
             StreamItem::Lost(lost) if lost.run_id == run.run_id => Err(lost.error.clone().into()),
             _ => Ok(None),
         }
     }
 
-    /// Cancels the run. A run at a server is not cancelled if the signal ends this process.
+    /// Cancels the run after Ctrl-C or a signal. If the signal ends this process, a run at a server continues.
     async fn handle_interrupt(&mut self) -> Option<FollowOutcome> {
         if let Some(url) = self.target.client.server()
             && self.target.interrupt.is_end_requested().await

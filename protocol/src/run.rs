@@ -128,7 +128,7 @@ pub struct RunSettings {
     pub agent_type: String,
     /// Model profile, or a model name of the default profile.
     pub model: String,
-    /// Options that every run has. They are serialized among the settings.
+    /// Options that every run has. Serialized flat, without a key of their own.
     #[serde(flatten)]
     pub options: RunOptions,
     /// System prompt. Default: the preset's.
@@ -164,7 +164,7 @@ pub struct RunSettings {
     /// Whether the run resumes its trace without a new message (MSG-2).
     #[serde(rename = "goes_on", default, skip_serializing_if = "std::ops::Not::not")]
     pub resumes: bool,
-    /// Permissions of the run. They are serialized among the settings.
+    /// Permissions of the run. Serialized flat, without a key of their own.
     #[serde(flatten)]
     pub permissions: RunPermissions,
     /// Options of a reflection. If set, the run only reviews its trace (MEM-4).

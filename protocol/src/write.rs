@@ -148,7 +148,7 @@ pub enum Write {
     Permission(PermissionWrite),
     /// Changes an artifact.
     Artifact(ArtifactWrite),
-    /// Records the state of the file of a blob.
+    /// Records or removes the intent to write a blob.
     Blob(BlobWrite),
     /// Rewrites the format version with the same value, to test whether the disk accepts writes.
     Probe,
@@ -239,7 +239,7 @@ pub enum ArtifactWrite {
     },
 }
 
-/// State of the file of a blob.
+/// Start or end of the intent to write a blob.
 #[derive(Debug, Clone)]
 pub enum BlobWrite {
     /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found by their intents.

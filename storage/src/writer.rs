@@ -202,7 +202,7 @@ struct Committer<S, P> {
 }
 
 impl<S: Store, P: FnMut(Append, Ack)> Committer<S, P> {
-    /// Commits a batch in one transaction, and calls each caller with the result of its append.
+    /// Commits a batch in one transaction, and calls the callback of each append with its result.
     fn commit(&mut self, batch: Vec<Append>, callers: Vec<AppendCallback>) {
         match self.store.commit(&batch) {
             Ok(outcomes) => {

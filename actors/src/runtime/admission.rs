@@ -198,7 +198,8 @@ impl Runtime {
         Ok((id, self.inner.services.reader.read(read).await?))
     }
 
-    /// Fails if a session has runs that nothing executes. They would be resumed only to reject the request.
+    /// Fails if a session has runs that nothing executes. Without this check, they would be resumed although the
+    /// request is rejected.
     fn reject_interrupted(&self, id: &SessionId, known: &ExistingSession) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         if known.live.iter().all(|run| services.runs.contains(run)) || services.sessions.contains(id) {

@@ -44,6 +44,7 @@ pub struct RuntimeBuilder {
 struct ConfigSource {
     /// The configuration set by the program.
     program: Option<Config>,
+    /// Whether `config.toml` and `hooks.json` of the home are read.
     loads_home: bool,
     /// Permission grants in addition to those of the configuration.
     allow: Vec<String>,
@@ -55,7 +56,9 @@ struct ConfigSource {
 /// Where injected faults come from.
 #[derive(Default)]
 struct FaultSource {
+    /// The faults set by the program.
     program: Faults,
+    /// Whether `SOONG_FAULTS` is read.
     loads_environment: bool,
 }
 

@@ -27,12 +27,13 @@ use super::NewSessionSpec;
 /// does not change. Setting a preset here drops the system prompt, the tools and the model of the last run. The
 /// output schema and the time limit are inherited only by a run without a message.
 #[derive(Debug, Clone, Default)]
+#[must_use = "has no effect until it is started"]
 pub struct RunRequest {
     /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. An empty or blank message is
     /// rejected.
     pub message: Option<String>,
-    /// The session. If there is one with this id, the run continues it: it must belong to the same user, and name and
-    /// project have no effect. Otherwise the run creates it.
+    /// The session to continue or to create. If a session with this id exists, the run continues it; it must belong to
+    /// `uid`, and the other fields have no effect. Otherwise the run creates the session.
     pub session: NewSessionSpec,
     /// The agent: its preset, its model and its prompt.
     pub agent: AgentOptions,
@@ -143,125 +144,109 @@ impl RunRequest {
     ///
     /// The reflection is stored on a side branch: the conversation, its head and its goals do not change. Rejected
     /// with `session_active` while a run of the session has not ended. The model is the one set here, else
-    /// `context.utility_profile`, else that of the last run.
+    /// `context.utility_profile`, else that of the last run. Of the other settings, only the user, the budget and the
+    /// time limit have an effect.
     pub fn reflect(session: impl Into<String>, focus: Option<String>) -> Self {
         Self { reflection: Some(Reflection { focus }), ..Self::default() }.session(session)
     }
 
-    /// Sets the session.
-    #[must_use]
+    /// Sets the id of the session to continue. If no session has this id, the run creates it.
     pub fn session(mut self, id: impl Into<String>) -> Self {
         self.session.session_id = Some(id.into());
         self
     }
 
     /// Sets the display name of a new session. Default: its first message, shortened.
-    #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.session.name = Some(name.into());
         self
     }
 
-    /// Sets the user that owns the run. Default: `local`.
-    #[must_use]
+    /// Sets the user that owns the run and its session. Default: `local`.
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.session.uid = Some(uid.into());
         self
     }
 
     /// Sets the project directory of a new session. Default: that of the runtime.
-    #[must_use]
     pub fn project_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.session.project_dir = Some(folder.into());
         self
     }
 
     /// Allows a new session in the user's home folder or one of its parents, if the runtime rejects that by default.
-    #[must_use]
     pub fn allow_home_project(mut self) -> Self {
         self.session.allow_home_project = true;
         self
     }
 
     /// Sets the message after which the run continues; see [`RunRequest::after_sequence`].
-    #[must_use]
     pub fn after(mut self, sequence: u64) -> Self {
         self.after_sequence = Some(sequence);
         self
     }
 
     /// Rejects the run while its session is busy; see [`RunRequest::reject_if_busy`](field@RunRequest::reject_if_busy).
-    #[must_use]
     pub fn reject_if_busy(mut self) -> Self {
         self.reject_if_busy = true;
         self
     }
 
     /// Sets the mode.
-    #[must_use]
     pub fn mode(mut self, mode: RunMode) -> Self {
         self.agent.mode = Some(mode);
         self
     }
 
     /// Sets the preset.
-    #[must_use]
     pub fn preset(mut self, preset: impl Into<String>) -> Self {
         self.agent.preset = Some(preset.into());
         self
     }
 
     /// Sets the model: a profile, or a model name within the default profile.
-    #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.agent.model = Some(model.into());
         self
     }
 
     /// Sets the system prompt, which replaces the preset's.
-    #[must_use]
     pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
         self.agent.system_prompt = Some(prompt.into());
         self
     }
 
     /// Sets the sampling temperature, from 0 to 2.
-    #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.agent.temperature = Some(temperature);
         self
     }
 
     /// Sets additional sampling parameters; see [`AgentOptions::llm_params`].
-    #[must_use]
     pub fn llm_params(mut self, parameters: Map<String, Value>) -> Self {
         self.agent.llm_params = Some(parameters);
         self
     }
 
     /// Sets whether the run executes the tool calls of its model; see [`AgentOptions::auto_execute_tools`].
-    #[must_use]
     pub fn auto_execute_tools(mut self, executes: bool) -> Self {
         self.agent.auto_execute_tools = Some(executes);
         self
     }
 
     /// Sets whether a new conversation receives the experiences of earlier runs (MEM-3).
-    #[must_use]
     pub fn enable_memory(mut self, enabled: bool) -> Self {
         self.agent.enable_memory = Some(enabled);
         self
     }
 
     /// Sets the maximum number of turns.
-    #[must_use]
     pub fn max_iterations(mut self, turns: u32) -> Self {
         self.options.max_iterations = Some(turns);
         self
     }
 
-    /// Sets the tools that the run and its descendants may use.
-    #[must_use]
+    /// Sets the tools that the run and its descendants may use. Default for a new session: all configured tools.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.tools = Some(names.into_iter().map(Into::into).collect());
         self
@@ -270,14 +255,12 @@ impl RunRequest {
     /// Sets the messages inserted before the message; the first one must be a user message. Without a message: the
     /// results of the tool calls that the last run returned unexecuted, see [`AgentOptions::auto_execute_tools`]. A
     /// call without a result counts as interrupted.
-    #[must_use]
     pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
         self.options.messages = messages.into_iter().collect();
         self
     }
 
     /// Sets the skills in the system prompt. Default: the preset's.
-    #[must_use]
     pub fn skills(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.skills = Some(names.into_iter().map(Into::into).collect());
         self
@@ -285,49 +268,43 @@ impl RunRequest {
 
     /// Sets the JSON schema of the answer. If the answer does not match, the model may correct it once; then the run
     /// fails with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
-    #[must_use]
     pub fn expect(mut self, schema: Value) -> Self {
         self.options.expected_output_schema = Some(schema);
         self
     }
 
-    /// Sets the budget of the run and its descendants. Each run of a session has the full budget.
-    #[must_use]
+    /// Sets the budget of the run and its descendants. Each run of a session has the full budget. Limits that are not
+    /// set: see [`RunSetting::Budget`].
     pub fn budget(mut self, budget: Budget) -> Self {
         self.options.budget = budget;
         self
     }
 
-    /// Sets the maximum run time, in whole milliseconds.
-    #[must_use]
+    /// Sets the maximum active time, in whole milliseconds; waiting for a user does not count. Default: no limit.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self
     }
 
-    /// Allows a tool, or a tool within a scope, without asking for permission.
-    #[must_use]
+    /// Allows a tool, or a tool within a scope, without a permission request; see [`RunPermissions::allow`].
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.permissions.allow.push(grant.into());
         self
     }
 
     /// Denies a tool, a tool within a scope, or commands; see [`RunPermissions::deny`].
-    #[must_use]
     pub fn deny(mut self, what: impl Into<String>) -> Self {
         self.permissions.deny.push(what.into());
         self
     }
 
     /// Declares that no approver is available: calls that require permission are denied immediately.
-    #[must_use]
     pub fn unattended(mut self) -> Self {
         self.permissions.unattended = true;
         self
     }
 
     /// Resets a setting to its configured value; see [`RunRequest::reset_settings`].
-    #[must_use]
     pub fn reset(mut self, setting: RunSetting) -> Self {
         self.reset_settings.push(setting);
         self

@@ -23,8 +23,8 @@ use crate::{
 /// Number of sessions read at a time.
 const PAGE: usize = 100;
 
-/// Session to create: with its first run ([`RunRequest`](crate::RunRequest)), or before it, for example to upload files
-/// first ([`Sessions::create`]).
+/// Session to create. [`Sessions::create`] creates it without a run, for example to upload files first. A
+/// [`RunRequest`](crate::RunRequest) creates it together with its first run, or continues it if it exists.
 #[derive(Debug, Clone, Default)]
 pub struct NewSessionSpec {
     /// Session id. Default: generated.

@@ -93,7 +93,7 @@ pub fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<S
 /// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns whether the file is
 /// new.
 ///
-/// `is_same` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
+/// `may_replace` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
 /// file is replaced.
 pub(super) fn write_file(
     resolved: &ResolvedPath,

@@ -35,7 +35,7 @@ mod tests {
     /// Told at the top.
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code)]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Outer {
         /// What it is called.
         #[schemars(length(min = 1))]
@@ -48,14 +48,13 @@ mod tests {
     }
 
     #[derive(Deserialize, JsonSchema)]
-    #[allow(dead_code)]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Inner {
         kind: Kind,
     }
 
     #[derive(Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
-    #[allow(dead_code)]
     enum Kind {
         Small,
         Large,

@@ -78,7 +78,7 @@ pub(crate) fn walk(
     Ok(end)
 }
 
-/// Everything that one visit needs.
+/// A walk through the entries below a path.
 struct Walk<'a> {
     /// Root that the paths are relative to.
     project: &'a Path,

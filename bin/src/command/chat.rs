@@ -178,8 +178,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Runs a message, or resumes without one. Fails if the run does, except that at a terminal a cancelled run is no
-    /// failure: its output already states that it was cancelled.
+    /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
+    /// user has cancelled is no failure: its output already says so.
     async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
         let done = place.run(StartBody { prompt, ..self.next_request.clone() }, RunDisplay::Chat).await?;
         self.next_request.session_id = Some(done.session.to_string());

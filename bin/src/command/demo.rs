@@ -48,10 +48,10 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
     let request = start_request(options, project);
-    // The project is only read, so the task journal is written to the home.
     let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
     let build = || {
         let builder = builder(context, &home, &settings).without_home_files().offline();
+        // The project is only read, so the task journal is written to the home.
         builder.model("offline", Arc::new(Offline::with_answer_time(pace))).task_journals(TaskPlace::Home)
     };
     let ended = match RuntimeSession::exclusive(context, &home, build).await {

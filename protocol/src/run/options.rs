@@ -20,7 +20,7 @@ pub struct RunOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Messages that precede the task (SUB-1); the first must be a user message. For a run that resumes its trace,
-    /// the results of the tool calls that the previous run returned.
+    /// the results of the tool calls that the previous run returned unexecuted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
     /// Skills in the system prompt. Default: the preset's, else all built-in skills (MEM-1).
@@ -33,8 +33,8 @@ pub struct RunOptions {
     /// Budget of the run and its descendants. The remaining budget of the parent limits it further (BUD-1).
     #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
-    /// Time limit of the run, in milliseconds. Absent if the run has no limit itself. Default and upper limit for a
-    /// child: `agents.child_timeout_ms`.
+    /// Maximum active time, in milliseconds; waiting for a user does not count. Default: no limit. For a child,
+    /// `agents.child_timeout_ms` is the default and the upper limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }

@@ -340,7 +340,7 @@ impl EventRows<'_> {
         events::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
     }
 
-    /// Applies an event to its rows, and to the rows that are derived from it.
+    /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.
     fn apply(self, conn: &Connection, draft: &EventDraft, event_id: u64) -> Result<(), WriteError> {
         let Self { trace, session, run } = self;
         match (&draft.event, run) {

@@ -39,7 +39,7 @@ pub(super) struct CountedUsage {
     pub(super) start_model: Option<String>,
     /// Key of the row that counts the run; `None` before it has started.
     pub(super) key: Option<i64>,
-    /// Amounts of the run that this row includes.
+    /// Amounts of the run that are included in that row.
     pub(super) sums: Option<Sums>,
 }
 

@@ -50,14 +50,14 @@ enum PutStep {
     StoreNext,
     /// Try again with a free name.
     Rename,
-    /// Store nothing: the same call has stored this version before.
+    /// Store nothing: the same tool call has already created the artifact.
     KeepExisting,
     /// Store nothing: the precondition is not met.
     Decline,
 }
 
 impl PutStep {
-    /// Fails if the artifact exists and the save must create it.
+    /// Chooses the next step. Fails if the save must create the artifact, but something else has created it.
     fn choose(existing: Option<&Artifact>, save: &Save, expect: Precondition) -> Result<Self, ErrorInfo> {
         if let Precondition::Version(version) = expect
             && existing.map_or(0, |artifact| artifact.current_version) != version
@@ -109,7 +109,7 @@ impl ArtifactStore {
         outcome
     }
 
-    /// Stores a version whose content is received. Retries if a concurrent edit takes its number.
+    /// Stores a version whose content has been received. Retries if a concurrent edit takes its number.
     async fn put_body(
         &self,
         put: PutRequest,

@@ -1,6 +1,7 @@
 //! The appends of a run actor: submitting them, and handling their results.
 //!
-//! An append that fails for a transient reason is retried until it is durable or the runtime closes.
+//! An append that fails for a transient reason is retried until it is durable or the runtime closes. The append that
+//! opens a run is not retried: its caller gets the error, or the actor reads what is stored.
 
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ impl RunActor {
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
             self.entry.status.update_run(|view| view.events = last.run_seq);
         }
-        if let Some(first_input) = ack.events.first() {
-            self.entry.set_first_event(first_input.event_id);
+        if let Some(first) = ack.events.first() {
+            self.entry.set_first_event(first.event_id);
         }
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));

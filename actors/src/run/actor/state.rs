@@ -29,8 +29,9 @@ pub(crate) struct RunActorState {
     pub(super) run: Option<RunState>,
     pub(super) inputs: VecDeque<RunInput>,
     pub(super) appends: Appends,
-    /// Whether events of the run are recorded in addition to its rows.
+    /// Whether the store has events of the run, and not only its rows.
     pub(super) has_started: bool,
+    /// Reports to the session whether the first append of a new run is durable.
     pub(super) accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
     pub(super) spawns: PendingSpawns,
     pub(super) tasks: RunTasks,
@@ -79,7 +80,7 @@ pub(super) struct Appends {
     pub(super) epoch: u64,
     /// Number of the last append in the epoch.
     pub(super) number: u64,
-    /// Effects that are released when the append in flight is durable.
+    /// Effects that are performed when the append in flight is durable. They are kept while it is retried.
     pub(super) in_flight: Option<Vec<Effect>>,
     /// A refused append that will be retried, with the delay before the retry.
     pub(super) failed: Option<(Append, Duration)>,
@@ -91,7 +92,7 @@ impl Appends {
     }
 }
 
-/// Programs that requested children and wait for their rows.
+/// Replies to programs that have requested children.
 #[derive(Default)]
 pub(super) struct PendingSpawns {
     replies: HashMap<u64, SpawnReply>,
@@ -184,6 +185,7 @@ impl Reservations {
 /// Passivation of the actor because the run has waited for a long time (ACT-7).
 #[derive(Default)]
 pub(super) struct Passivation {
+    /// Whether an attempt is in progress. Any message for the run aborts it.
     pub(super) has_begun: bool,
     /// Number of the last attempt.
     pub(super) attempt: u32,

@@ -7,6 +7,7 @@ use soong_protocol::{Budget, ChildMode, GivenMessage, RunOptions, TraceId};
 
 /// A child that a program adds to a live run.
 #[derive(Debug, Clone)]
+#[must_use = "has no effect until it is started"]
 pub struct ChildSpec {
     /// The task of the child.
     pub task: String,
@@ -18,7 +19,8 @@ pub struct ChildSpec {
     pub model: Option<String>,
     /// Context that is added to the task.
     pub context: Option<String>,
-    /// Options that all runs have in common. The tools and the budget are limited to those of the parent.
+    /// Options that all runs have in common. Tools and budget are limited to those of the parent, the time limit to
+    /// `agents.child_timeout_ms`.
     pub options: RunOptions,
     /// Sub-trace of an earlier child of the parent that this child continues. Preset, model, budget, skills, tools and
     /// turn limit that are not set are then taken from the last run of the sub-trace.
@@ -54,91 +56,78 @@ impl ChildSpec {
     }
 
     /// Sets the mode of the child.
-    #[must_use]
     pub fn mode(mut self, mode: ChildMode) -> Self {
         self.mode = mode;
         self
     }
 
     /// Sets the preset.
-    #[must_use]
     pub fn preset(mut self, preset: impl Into<String>) -> Self {
         self.preset = Some(preset.into());
         self
     }
 
     /// Sets the model: a profile, or a model name within the default profile. Default: the parent's.
-    #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
     }
 
     /// Sets the context that is added to the task.
-    #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
     }
 
     /// Sets the maximum number of turns.
-    #[must_use]
     pub fn max_iterations(mut self, turns: u32) -> Self {
         self.options.max_iterations = Some(turns);
         self
     }
 
     /// Sets the tools of the child, limited to the tools that the parent passes on.
-    #[must_use]
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.tools = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets the messages that precede the task in the child's conversation. The first must be a user message.
-    #[must_use]
     pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
         self.options.messages = messages.into_iter().collect();
         self
     }
 
     /// Sets the skills in the system prompt. Default: the preset's.
-    #[must_use]
     pub fn skills(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.skills = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets the JSON schema that the answer must match; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
-    #[must_use]
     pub fn expect(mut self, schema: Value) -> Self {
         self.options.expected_output_schema = Some(schema);
         self
     }
 
     /// Sets the budget of the child and its descendants, within the remaining budget of the parent.
-    #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.options.budget = budget;
         self
     }
 
     /// Sets the maximum active time, in whole milliseconds. Default and upper limit: `agents.child_timeout_ms`.
-    #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self
     }
 
     /// Continues the sub-trace of an earlier child; see [`ChildSpec::continue_from`](field@ChildSpec::continue_from).
-    #[must_use]
     pub fn continue_from(mut self, sub_trace: TraceId) -> Self {
         self.continue_from = Some(sub_trace);
         self
     }
 
-    /// Adds the result to the parent's conversation.
-    #[must_use]
+    /// Adds the result to the parent's conversation; see [`ChildSpec::deliver`](field@ChildSpec::deliver).
     pub fn deliver(mut self) -> Self {
         self.deliver = true;
         self

@@ -22,7 +22,7 @@ pub(super) struct ExistingSession {
     pub(super) inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
     pub(super) live: Vec<RunId>,
-    /// The point from which to continue. Read only if the new run has no message.
+    /// The end of the conversation, after a rewind if there is one. Read only if the new run has no message.
     pub(super) resume_point: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
     target_message: Option<ResumePoint>,
@@ -30,7 +30,8 @@ pub(super) struct ExistingSession {
 
 /// The end of a conversation.
 pub(super) struct ConversationEnd {
-    /// The last run that started; a run that was cancelled in the queue is skipped. `None` if the source of a copy
+    /// The run whose settings and task a run without a message takes: the one that wrote the message to continue
+    /// after, else the last one that started (not one that was cancelled in the queue). `None` if the source of a copy
     /// was deleted.
     run: Option<Run>,
     /// The first task of the trace.

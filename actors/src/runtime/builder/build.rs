@@ -226,7 +226,7 @@ impl RuntimeBuilder {
         Ok((resolver, known_presets))
     }
 
-    /// Registers the built-in tools and those of the program. Fails if a permission rule names an unknown tool.
+    /// Registers the built-in tools and those of the program. Fails if the configuration names an unknown tool.
     fn register_tools(
         &self,
         config: &Config,

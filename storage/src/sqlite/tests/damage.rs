@@ -15,13 +15,13 @@ fn damage_is_reported_and_intact_file_is_unchanged() {
     assert_eq!(SqliteReader::open(&path).unwrap().check_integrity(), Ok(vec![]));
     assert_eq!(fs::read(&path).unwrap(), before);
 
-    let (mut told, mut refused) = (0, 0);
+    let (mut reported, mut refused) = (0, 0);
     for page in 1..before.len() / 4096 {
         let mut damaged = before.clone();
         damaged[page * 4096..(page + 1) * 4096].fill(0xa5);
         fs::write(&path, &damaged).unwrap();
         match SqliteReader::open(&path).and_then(|reader| reader.check_integrity()) {
-            Ok(faults) => told += usize::from(!faults.is_empty()),
+            Ok(faults) => reported += usize::from(!faults.is_empty()),
             Err(error) => assert_names_damaged_file(&path, page, &error),
         }
         // A reader reports the damage if it reads the damaged page.
@@ -39,7 +39,7 @@ fn damage_is_reported_and_intact_file_is_unchanged() {
             }
         }
     }
-    assert!(told > 0, "damage away from the schema is found by looking");
+    assert!(reported > 0, "damage away from the schema is found by looking");
     assert!(refused > 0, "and by writing");
 }
 
