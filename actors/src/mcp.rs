@@ -13,8 +13,6 @@
 //!
 //! Elsewhere: who may call which tool (PERM-1).
 
-use crate::actor_tree::ActorTree;
-
 mod actor;
 mod client;
 mod connection;
@@ -60,7 +58,7 @@ pub use self::{
 };
 use crate::{
     actor_base::{Mailbox, SINGLETON_ID, restart},
-    actor_tree::{ActorKind, ActorStatus},
+    actor_tree::{ActorKind, ActorStatus, ActorTree},
     permission::missing_mcp_tools,
 };
 

@@ -33,8 +33,11 @@ use futures::StreamExt;
 use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use rustix::process::Signal;
 use soong::protocol::{RunId, Timestamp};
-use soong_tui::tty;
-use soong_tui::{keyboard, screen, terminal::Terminal, tty::Tty};
+use soong_tui::{
+    keyboard, screen,
+    terminal::Terminal,
+    tty::{self, Tty},
+};
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use self::feed::TreeSource;

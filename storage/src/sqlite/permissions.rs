@@ -5,11 +5,12 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
-use soong_protocol::{AccessRequest, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
+use soong_protocol::{
+    AccessRequest, Permission, PermissionDecision, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId,
+};
 
 use super::columns::{Columns, collect_rows, json};
 use crate::store::PermissionFilter;
-use soong_protocol::PermissionDecision;
 
 /// Content of the column `demand`.
 #[derive(Serialize, Deserialize)]

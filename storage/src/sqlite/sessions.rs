@@ -1,14 +1,13 @@
 //! Rows of sessions.
 
 use rusqlite::{Connection, OptionalExtension, Row};
-use soong_protocol::{Session, SessionId, Timestamp};
+use soong_protocol::{NewSession, Session, SessionId, Timestamp};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows},
     hot_row::HotRow,
 };
 use crate::store::SessionFilter;
-use soong_protocol::NewSession;
 
 /// Columns of a session that change with its events.
 pub(super) struct SessionRow {

@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
-    EndReason, GoalId, GoalTree, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId, TraceMode,
-    TraceStatus,
+    EndReason, GoalId, GoalTree, NewTrace, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId,
+    TraceMode, TraceStatus,
 };
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
     hot_row::HotRow,
 };
 use crate::store::TraceFilter;
-use soong_protocol::NewTrace;
 
 /// Columns of a trace that change while its runs are live.
 pub(super) struct TraceRow {
