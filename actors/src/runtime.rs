@@ -168,7 +168,7 @@ impl Runtime {
         let services = &self.inner.services;
         let mut runs = services.runs.select(|run| filter.includes(run));
         // Ids are ordered by creation time.
-        runs.sort_by(|one, other| one.run_id.cmp(&other.run_id));
+        runs.sort_by(|one, other| one.identity.run_id.cmp(&other.identity.run_id));
         runs.into_iter().map(|entry| RunHandle::new(Arc::clone(services), entry)).collect()
     }
 

@@ -5,21 +5,35 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
+use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo, FlushReport, RunId, SessionId, TraceId};
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, EditRequest, Edited, Loaded, Save};
 use tokio_util::task::TaskTracker;
 
-use super::{ArtifactStore, Cleanup, CleanupReport};
+use super::{ArtifactReader, ArtifactStore, Cleanup, CleanupReport, RestorePlan};
 
 /// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed even if the caller
 /// drops its future.
 #[derive(Clone)]
 pub(crate) struct ArtifactHandle {
-    pub(crate) store: Arc<ArtifactStore>,
-    pub(crate) tasks: TaskTracker,
+    store: Arc<ArtifactStore>,
+    tasks: TaskTracker,
 }
 
 impl ArtifactHandle {
+    pub(crate) fn new(store: &Arc<ArtifactStore>, tasks: &TaskTracker) -> Self {
+        Self { store: Arc::clone(store), tasks: tasks.clone() }
+    }
+
+    /// Returns a handle whose changes run in `tasks`.
+    pub(crate) fn with_tasks(&self, tasks: &TaskTracker) -> Self {
+        Self::new(&self.store, tasks)
+    }
+
+    /// Returns the part of the store that reads.
+    pub(crate) fn reader(&self) -> &ArtifactReader {
+        &self.store.reader
+    }
+
     /// Runs work that must be completed once it has started.
     async fn run_to_completion<T, F>(&self, work: F) -> Result<T, ErrorInfo>
     where
@@ -33,13 +47,39 @@ impl ArtifactHandle {
             }
         }
     }
-}
 
-impl ArtifactHandle {
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
     pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
         self.run_to_completion(async move { store.clean_up(request).await }).await
+    }
+}
+
+/// Methods that only runs use. They run in the task of the caller.
+impl ArtifactHandle {
+    /// Stores the documents that a run edited as versions (ART-3).
+    pub(crate) async fn flush_run(&self, trace: &TraceId, run: &RunId) -> Result<FlushReport, ErrorInfo> {
+        self.store.flush_run(trace, run).await
+    }
+
+    /// Returns the text that lists the artifacts for a model; `None` if there are none.
+    pub(crate) async fn inventory(&self, owner: &ArtifactOwner) -> Result<Option<String>, ErrorInfo> {
+        self.store.inventory(owner).await
+    }
+
+    /// Plans how the documents of a trace get the text again that they had at `lsn`.
+    pub(crate) async fn plan_restore(
+        &self,
+        trace: &TraceId,
+        by: (&RunId, Option<&RunId>),
+        lsn: u64,
+    ) -> Result<RestorePlan, ErrorInfo> {
+        self.store.plan_restore(trace, by, lsn).await
+    }
+
+    /// Forgets what is held in memory of documents that were restored.
+    pub(crate) fn evict_restored(&self, session: &SessionId, names: &[String]) {
+        self.store.evict_restored(session, names);
     }
 }
 

@@ -25,7 +25,7 @@ use state::RunActorState;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
-    artifact::ArtifactStore,
+    artifact::ArtifactHandle,
     budget::Consumed,
     clock::now,
     fault::Faults,
@@ -59,7 +59,7 @@ pub(crate) struct RunServices {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) tasks: Arc<TaskServices>,
     pub(crate) journal: JournalHandle,
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) task_journals: Arc<TaskJournals>,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) finalizer: Arc<Finalizer>,
@@ -91,14 +91,14 @@ impl Actor for RunActor {
                 state.run = Some(RunState::new(Arc::clone(&self.spec)));
                 self.start(&myself, &mut state, rows);
                 // The run may have been cancelled before its actor had a mailbox.
-                if self.entry.token.is_cancelled() {
+                if self.entry.limits.token.is_cancelled() {
                     state.inputs.push_back(RunInput::End(EndInput::Cancel));
                 }
             }
             RunStart::Load { restarted } => {
                 // A child returned its slot before it was passivated.
                 state.slot.is_returned =
-                    matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.parent_run_id.is_some();
+                    matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.identity.parent.is_some();
                 state.resume_reason = restarted;
                 state.tasks.load(myself, previous_tasks, Duration::ZERO);
             }
@@ -142,13 +142,13 @@ impl Actor for RunActor {
             RunMsg::RetryAppend => self.retry_append(&myself, state),
             RunMsg::SlotGranted => {
                 let effects = state.slot.end_wait();
-                self.entry.clock.progress(now());
+                self.entry.limits.clock.progress(now());
                 self.perform(&myself, effects, state);
             }
             RunMsg::Passivate => self.begin_passivation(&myself, state),
             RunMsg::FinishPassivation(departure) => self.finish_passivation(&myself, departure, state),
             RunMsg::Crash => {
-                tracing::warn!(run = %self.entry.run_id, "crashing on request");
+                tracing::warn!(run = %self.entry.identity.run_id, "crashing on request");
                 return Err("crashed on request".into());
             }
         }
@@ -163,7 +163,7 @@ impl RunActor {
         let Some(run) = &mut state.run else { return };
         let mut step = run_step(run, RunInput::Start, Some(&self.entry));
         let mut writes = rows;
-        writes.push(Write::Run(RunWrite::NewEpoch(self.entry.run_id.clone())));
+        writes.push(Write::Run(RunWrite::NewEpoch(self.entry.identity.run_id.clone())));
         writes.append(&mut step.writes);
         state.appends.in_flight = Some(step.effects);
         self.entry.set_started();
@@ -174,7 +174,7 @@ impl RunActor {
     fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
         // The children of a passivated run are running already.
         if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
-            self.entry.clock.reset_time_limit();
+            self.entry.limits.clock.reset_time_limit();
             self.restore_children(loaded.children);
         }
         state.appends.epoch = loaded.epoch;
@@ -193,13 +193,13 @@ impl RunActor {
         if let Some(summary) = self.entry.published().finish_summary.clone() {
             state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
         }
-        if self.entry.token.is_cancelled() {
+        if self.entry.limits.token.is_cancelled() {
             state.inputs.push_back(RunInput::End(EndInput::Cancel));
         }
         if run.is_cancel_requested() {
             self.entry.set_cancel_recorded();
         }
-        if let Some(account) = &self.entry.budget {
+        if let Some(account) = &self.entry.limits.budget {
             account.restore(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         state.run = Some(run);
@@ -209,7 +209,9 @@ impl RunActor {
     fn restore_children(&self, children: Vec<Run>) {
         let missing_children: Vec<Run> =
             children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
-        if let Some(links) = self.services.runs.links(&self.entry.session_id).filter(|_| !missing_children.is_empty()) {
+        if let Some(links) =
+            self.services.runs.links(&self.entry.identity.session_id).filter(|_| !missing_children.is_empty())
+        {
             let reason = ResumeReason::Crashed { count: 0, error: "the parent run's actor crashed".to_owned() };
             links.sub_agents.send(SubAgentMsg::Restore { runs: missing_children, again: reason });
         }
@@ -236,7 +238,7 @@ impl RunActor {
         }
         // A report that the run is stuck is not progress.
         if state.inputs.iter().any(|input| !matches!(input, RunInput::End(EndInput::Stuck { .. }))) {
-            self.entry.clock.progress(now());
+            self.entry.limits.clock.progress(now());
             self.entry.status.update_run(|view| view.stuck = false);
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
@@ -257,10 +259,10 @@ impl RunActor {
             self.perform(myself, effects, state);
             return;
         }
-        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::BeforeAppend);
+        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::BeforeAppend);
         state.appends.number += 1;
         let fence = Fence {
-            run_id: self.entry.run_id.clone(),
+            run_id: self.entry.identity.run_id.clone(),
             epoch: state.appends.epoch,
             number: state.appends.number,
             active_ms: Some(used_ms),
@@ -284,7 +286,7 @@ impl RunActor {
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
     fn notify_end(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::Ended);
+        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
@@ -296,7 +298,7 @@ impl RunActor {
     /// Updates the published status of the run.
     fn update_status(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.entry.clock.set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
+        self.entry.limits.clock.set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
         self.entry.set_phase(match run.only_waits_for_others() {
             _ if run.is_ended() => RunPhase::Ending,
@@ -306,9 +308,9 @@ impl RunActor {
             false => RunPhase::Running,
         });
         if waits_for_people != state.user_wait.is_some() {
-            state.user_wait = waits_for_people.then(|| self.entry.clock.pause());
+            state.user_wait = waits_for_people.then(|| self.entry.limits.clock.pause());
         }
-        if let Some(account) = &self.entry.budget {
+        if let Some(account) = &self.entry.limits.budget {
             account.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
         }
         let (status, activity) = run.activity();

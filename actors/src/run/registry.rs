@@ -28,7 +28,7 @@ use crate::{
         otel_spans,
         registry::{
             address::SendOutcome,
-            entry::{RunEntry, RunPhase},
+            entry::{EntryLimits, RunEntry, RunPhase},
             view::{RunStatusSource, initial_view},
         },
     },
@@ -111,7 +111,7 @@ impl RunRegistry {
 
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
-        let account = parent.as_ref().and_then(|parent| parent.budget.as_ref());
+        let account = parent.as_ref().and_then(|parent| parent.limits.budget.as_ref());
         let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
@@ -131,32 +131,33 @@ impl RunRegistry {
         let wall_time_s = run.settings.options.budget.wall_time_s;
         status.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
         status.set_state("queued", "");
-        let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();
-        Arc::new(RunEntry::new(run, token, status, (account, clock, span)))
+        let token = parent.map(|parent| parent.limits.token.child_token()).unwrap_or_default();
+        let limits = EntryLimits { token, budget: account, clock };
+        Arc::new(RunEntry::new(run, limits, status, span))
     }
 
     /// Removes a run that has ended, or was never accepted, and publishes its final phase.
     pub(crate) fn deregister(&self, entry: &RunEntry, phase: RunPhase) {
-        self.runs.remove(&entry.run_id);
+        self.runs.remove(&entry.identity.run_id);
         match &phase {
             RunPhase::Ended(outcome) => self.actor_tree.deregister_ended(outcome.run_end()),
-            _ => self.actor_tree.deregister(ActorKind::Run, entry.run_id.as_str()),
+            _ => self.actor_tree.deregister(ActorKind::Run, entry.identity.run_id.as_str()),
         }
         entry.set_ended(phase);
     }
 
     /// Interrupts and removes all registered runs of a session. Does not stop their actors.
     pub(crate) fn interrupt_session(&self, session: &SessionId) {
-        for run in self.select(|run| run.session_id == *session) {
+        for run in self.select(|run| run.identity.session_id == *session) {
             self.deregister(&run, RunPhase::Interrupted(self.lifetime.interruption()));
         }
     }
 
     /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that wait for it.
     pub(crate) fn run_ended(&self, entry: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
-        let run_id = &entry.run_id;
+        let run_id = &entry.identity.run_id;
         let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
-        match &entry.parent_run_id {
+        match entry.identity.parent_id() {
             None => tracing::info!(run = %run_id, status, error, "run ended"),
             Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "child run ended"),
         }
@@ -167,12 +168,12 @@ impl RunRegistry {
     /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
     /// as open, so the next process that opens the home resumes it.
     pub(crate) fn run_unrecorded(&self, entry: &RunEntry, error: ErrorInfo) {
-        tracing::error!(run = %entry.run_id, %error, "failed to record the end of a run");
-        let result = entry.parent_run_id.as_ref().and(entry.trace_id.child_mode()).map(|mode| {
+        tracing::error!(run = %entry.identity.run_id, %error, "failed to record the end of a run");
+        let result = entry.identity.parent_id().and(entry.identity.trace_id.child_mode()).map(|mode| {
             Box::new(ChildResult {
                 mode,
-                sub_trace_id: entry.trace_id.clone(),
-                run_id: entry.run_id.clone(),
+                sub_trace_id: entry.identity.trace_id.clone(),
+                run_id: entry.identity.run_id.clone(),
                 status: RunStatus::Failed,
                 summary: String::new(),
                 findings: Vec::new(),
@@ -190,14 +191,14 @@ impl RunRegistry {
     /// Removes a run that was not accepted, and frees its place in the queue of its session.
     pub(crate) fn abandon_start(&self, entry: &RunEntry) {
         self.deregister(entry, RunPhase::Interrupted(self.lifetime.interruption()));
-        if let Some(links) = self.links(&entry.session_id).filter(|_| entry.parent_run_id.is_none()) {
-            links.session.run_ended(entry.run_id.clone());
+        if let Some(links) = self.links(&entry.identity.session_id).filter(|_| entry.identity.parent.is_none()) {
+            links.session.run_ended(entry.identity.run_id.clone());
         }
     }
 
     fn notify_supervisors(&self, entry: &RunEntry, result: Option<Box<ChildResult>>) {
-        let (run_id, parent) = (entry.run_id.clone(), entry.parent_run_id.clone());
-        match (self.links(&entry.session_id), parent) {
+        let (run_id, parent) = (entry.identity.run_id.clone(), entry.identity.parent_id().cloned());
+        match (self.links(&entry.identity.session_id), parent) {
             (Some(links), None) => links.session.run_ended(run_id),
             (Some(links), parent) => {
                 links.sub_agents.send(SubAgentMsg::Ended { run_id, parent, result });
@@ -225,11 +226,11 @@ impl RunRegistry {
     pub(crate) fn send(&self, entry: &RunEntry, message: RunMsg) -> bool {
         let outcome = entry.address.send(message);
         if outcome == SendOutcome::BufferedFirst
-            && let Some(links) = self.links(&entry.session_id)
+            && let Some(links) = self.links(&entry.identity.session_id)
         {
-            match entry.parent_run_id {
-                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(entry.run_id.clone())),
-                None => links.runs.send(RunSupervisorMsg::Activate(entry.run_id.clone())),
+            match entry.identity.parent {
+                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(entry.identity.run_id.clone())),
+                None => links.runs.send(RunSupervisorMsg::Activate(entry.identity.run_id.clone())),
             };
         }
         outcome != SendOutcome::Dropped
@@ -237,16 +238,16 @@ impl RunRegistry {
 
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
     pub(crate) fn cancel(&self, entry: &RunEntry) {
-        entry.token.cancel();
+        entry.limits.token.cancel();
         entry.status.set_state("cancelling", "");
         if entry.has_started() {
             self.notify(entry, RunInput::End(EndInput::Cancel));
             return;
         }
-        if let Some(links) = self.links(&entry.session_id) {
-            match entry.parent_run_id {
-                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(entry.run_id.clone()))),
-                None => links.session.cancel_queued(entry.run_id.clone()),
+        if let Some(links) = self.links(&entry.identity.session_id) {
+            match entry.identity.parent {
+                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(entry.identity.run_id.clone()))),
+                None => links.session.cancel_queued(entry.identity.run_id.clone()),
             }
         }
     }
@@ -255,7 +256,7 @@ impl RunRegistry {
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
         awaiting_input(self.runs.iter().map(|run| {
             let published = run.published();
-            (run.session_id.clone(), run.parent_run_id.is_none(), published.started, published.phase.clone())
+            (run.identity.session_id.clone(), run.identity.parent.is_none(), published.started, published.phase.clone())
         }))
     }
 

@@ -13,7 +13,6 @@ use std::{
 
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, ToolSpec,
-    TraceId,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -27,7 +26,7 @@ use crate::{
     run::machine::{
         inline::InlineLimits,
         output_schema::OutputSchema,
-        spec::{AuxiliaryModel, Catalog, OfferedTools, ParentLink, RunIdentity, RunLimits, RunSpec},
+        spec::{AuxiliaryModel, Catalog, OfferedTools, RunIdentity, RunLimits, RunSpec},
     },
     skill::{self, Skill, Skills},
 };
@@ -103,7 +102,7 @@ impl RunResolver {
             context.keep_recent_messages = usize::MAX;
         }
         Ok(RunSpec {
-            identity: identity(run),
+            identity: RunIdentity::of(run),
             task: run.task.clone(),
             settings: settings.clone(),
             limits: run_limits(config, run, &preset),
@@ -221,30 +220,6 @@ fn preset_name(run: &Run) -> &str {
         RunMode::Orchestrator if run.settings.agent_type == "default" => "orchestrator",
         _ => run.settings.agent_type.as_str(),
     }
-}
-
-fn identity(run: &Run) -> RunIdentity {
-    RunIdentity {
-        run_id: run.run_id.clone(),
-        trace_id: run.trace_id.clone(),
-        session_id: run.session_id.clone(),
-        uid: run.uid.as_str().into(),
-        mode: run.mode,
-        depth: run.depth,
-        parent: parent_link(run),
-    }
-}
-
-fn parent_link(run: &Run) -> Option<ParentLink> {
-    let run_id = run.parent_run_id.clone()?;
-    // An explore call can start several children, but a run that continues one of their traces is the only child of
-    // its call. So the call has one result, like a delegate call.
-    let mode = match run.trace_id.child_mode()? {
-        ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
-        mode => mode,
-    };
-    let (parent_trace, _) = run.trace_id.as_str().rsplit_once('@')?;
-    Some(ParentLink { run_id, trace_id: TraceId::new(parent_trace), mode })
 }
 
 fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {

@@ -32,7 +32,7 @@ use tracing::Instrument;
 
 use crate::{
     actor_base::{Lifetime, Mailbox},
-    artifact::ArtifactStore,
+    artifact::ArtifactHandle,
     hook::{HookInput, HookResult},
     journal::JournalHandle,
     memory::{Changes, MemoryFiles},
@@ -68,7 +68,7 @@ pub(crate) struct TaskServices {
     pub(crate) memory: Arc<MemoryFiles>,
     /// Number of experiences that a run gets when it starts (`memory.top_k`).
     pub(crate) max_recalled: usize,
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
@@ -87,7 +87,7 @@ pub(crate) struct RunTasks {
 
 impl RunTasks {
     pub(crate) fn new(services: &Arc<TaskServices>, live: &Arc<RunEntry>, tracker: TaskTracker) -> Self {
-        let token = live.token.child_token();
+        let token = live.limits.token.child_token();
         let (services, live) = (Arc::clone(services), Arc::clone(live));
         Self { services, live, tracker, _guard: token.clone().drop_guard(), token }
     }
@@ -283,7 +283,7 @@ impl RunTasks {
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
         let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let flush = || services.artifacts.flush_run(&live.trace_id, &live.run_id);
+            let flush = || services.artifacts.flush_run(&live.identity.trace_id, &live.identity.run_id);
             let flushed =
                 services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(unknown_flush);
             if !services.lifetime.is_closing() {
@@ -388,16 +388,16 @@ pub(crate) fn artifact_owner(spec: &RunSpec) -> ArtifactOwner {
 }
 
 async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
-    let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(live.run_id.clone()))] };
+    let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(live.identity.run_id.clone()))] };
     let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
-    let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
+    let (run_id, trace_id) = (live.identity.run_id.clone(), live.identity.trace_id.clone());
     let (mut stored, children) = services
         .reader
         .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
         .await?;
     if let Some(Ok(way_back)) = &mut stored.rewind {
-        let by = (&live.run_id, Some(&live.run_id));
-        match services.artifacts.plan_restore(&live.trace_id, by, way_back.lsn).await {
+        let by = (&live.identity.run_id, Some(&live.identity.run_id));
+        match services.artifacts.plan_restore(&live.identity.trace_id, by, way_back.lsn).await {
             Ok(plan) => {
                 (way_back.document_writes, way_back.restored, way_back.unchanged) =
                     (plan.writes, plan.restored, plan.unchanged);

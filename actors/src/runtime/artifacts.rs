@@ -42,12 +42,12 @@ impl Artifacts<'_> {
         if let Some(loaded) = handle.load(place, key, version).await? {
             return Ok(loaded);
         }
-        Err(handle.store.reader.not_found_error(place, key, version).await?)
+        Err(handle.reader().not_found_error(place, key, version).await?)
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
     pub async fn versions(self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        self.access().store.reader.versions_of(place, key).await
+        self.access().reader().versions_of(place, key).await
     }
 
     /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
@@ -56,7 +56,7 @@ impl Artifacts<'_> {
         let found = handle.get_version(place, key, version).await?;
         match found {
             Some(found) => Ok(found),
-            None => Err(handle.store.reader.not_found_error(place, key, Some(version)).await?),
+            None => Err(handle.reader().not_found_error(place, key, Some(version)).await?),
         }
     }
 
@@ -114,7 +114,7 @@ impl Artifacts<'_> {
     /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
     /// has none.
     pub async fn last_version(self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
-        self.access().store.reader.last_version(place, key).await
+        self.access().reader().last_version(place, key).await
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
@@ -123,7 +123,6 @@ impl Artifacts<'_> {
     }
 
     fn access(self) -> ArtifactHandle {
-        let services = &self.runtime.inner.services;
-        ArtifactHandle { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
+        self.runtime.inner.services.artifact_handle()
     }
 }

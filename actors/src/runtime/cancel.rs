@@ -32,7 +32,7 @@ pub(super) async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry
 fn cancel_not_recorded(live: &RunEntry) -> ErrorInfo {
     let message = format!(
         "run {} is being cancelled, but the request is not stored yet: if the process ends now, the run resumes",
-        live.run_id
+        live.identity.run_id
     );
     ErrorInfo::retryable(ErrorCode::StorageError, message)
 }

@@ -31,7 +31,7 @@ pub struct RunHandle {
 
 impl std::fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunHandle").field("run_id", &self.entry.run_id).finish_non_exhaustive()
+        f.debug_struct("RunHandle").field("run_id", &self.entry.identity.run_id).finish_non_exhaustive()
     }
 }
 
@@ -43,22 +43,22 @@ impl RunHandle {
 
     /// Returns the run's id.
     pub fn run_id(&self) -> &RunId {
-        &self.entry.run_id
+        &self.entry.identity.run_id
     }
 
     /// Returns the run's trace.
     pub fn trace_id(&self) -> &TraceId {
-        &self.entry.trace_id
+        &self.entry.identity.trace_id
     }
 
     /// Returns the run's session.
     pub fn session_id(&self) -> &SessionId {
-        &self.entry.session_id
+        &self.entry.identity.session_id
     }
 
     /// Returns the mode of the run.
     pub fn mode(&self) -> RunMode {
-        self.entry.mode
+        self.entry.identity.mode
     }
 
     /// Returns whether the run was queued after other runs of its session when it was accepted.
@@ -73,7 +73,7 @@ impl RunHandle {
 
     /// Reads the stored record of the run.
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
-        let id = self.entry.run_id.clone();
+        let id = self.entry.identity.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
         let run = self.services.reader.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
         self.services.with_current_status(run).await
@@ -92,7 +92,7 @@ impl RunHandle {
     }
 
     fn stream(&self, live: &RunEntry) -> EventStream {
-        let scope = Scope::Run { trace: live.trace_id.clone(), run: live.run_id.clone() };
+        let scope = Scope::Run { trace: live.identity.trace_id.clone(), run: live.identity.run_id.clone() };
         let since = live.published().first_event.saturating_sub(1);
         let stream = EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, since);
         if let RunPhase::Unrecorded(error) = &live.published().phase {
@@ -129,7 +129,7 @@ impl RunHandle {
 
     /// Lists the children of the run by start time.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
-        let id = self.entry.run_id.clone();
+        let id = self.entry.identity.run_id.clone();
         let children = self.services.reader.read(move |reader| reader.children(&id)).await?;
         self.services.mark_runs(children).await
     }
@@ -138,7 +138,7 @@ impl RunHandle {
     pub async fn inspect_child(&self, child: &RunId) -> Result<Run, ErrorInfo> {
         let found = self.children().await?.into_iter().find(|run| run.run_id == *child);
         found.ok_or_else(|| {
-            let message = format!("run {} has no child {child}", self.entry.run_id);
+            let message = format!("run {} has no child {child}", self.entry.identity.run_id);
             ErrorInfo::new(ErrorCode::RunNotFound, message)
         })
     }
@@ -152,7 +152,7 @@ impl RunHandle {
 
     /// Reads the results of the run's children that have ended, by start time of the child (SUB-4).
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
-        let id = self.entry.run_id.clone();
+        let id = self.entry.identity.run_id.clone();
         self.services.reader.read(move |reader| reader.child_results(&id)).await
     }
 

@@ -24,14 +24,14 @@ impl<'a> RuntimeInfo<'a> {
 
     /// Returns the number of runs that a user started and that have not ended.
     pub fn live_user_runs(self) -> usize {
-        self.runtime.inner.services.runs.select(|run| run.parent_run_id.is_none()).len()
+        self.runtime.inner.services.runs.select(|run| run.identity.parent.is_none()).len()
     }
 
     /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
     /// wait for user input are not counted.
     pub fn active_user_runs(self) -> usize {
         let parked = self.runtime.inner.services.runs.sessions_awaiting_input();
-        let is_at_work = |run: &RunEntry| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
+        let is_at_work = |run: &RunEntry| run.identity.parent.is_none() && !parked.contains(&run.identity.session_id);
         self.runtime.inner.services.runs.select(is_at_work).len()
     }
 

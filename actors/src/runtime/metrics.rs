@@ -27,7 +27,7 @@ pub(super) fn read(services: &Services) -> Metrics {
         drop(published);
         *live_runs.entry(status.as_str()).or_default() += 1;
         if status == RunStatus::Queued {
-            *(if run.parent_run_id.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;
+            *(if run.identity.parent.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;
         }
     }
     let gateways = services.resolver.models.all().into_iter();

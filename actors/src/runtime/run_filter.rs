@@ -38,8 +38,8 @@ impl RunFilter {
     }
 
     pub(super) fn includes(&self, run: &RunEntry) -> bool {
-        self.session.as_ref().is_none_or(|id| run.session_id == *id)
-            && self.trace.as_ref().is_none_or(|id| run.trace_id == *id)
-            && !(self.excludes_children && run.parent_run_id.is_some())
+        self.session.as_ref().is_none_or(|id| run.identity.session_id == *id)
+            && self.trace.as_ref().is_none_or(|id| run.identity.trace_id == *id)
+            && !(self.excludes_children && run.identity.parent.is_some())
     }
 }

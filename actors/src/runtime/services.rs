@@ -8,7 +8,7 @@ use soong_protocol::Config;
 use crate::{
     actor_base::Lifetime,
     actor_tree::ActorTree,
-    artifact::ArtifactStore,
+    artifact::{ArtifactHandle, ArtifactStore},
     events::EventBus,
     journal::JournalHandle,
     run::{Approvals, Finalizer, RunRegistry, RunResolver},
@@ -34,4 +34,11 @@ pub(super) struct Services {
     pub(super) actor_tree: Arc<ActorTree>,
     pub(super) token_deviations: Arc<TokenDeviations>,
     pub(super) lifetime: Lifetime,
+}
+
+impl Services {
+    /// Returns a handle to the artifacts whose changes are completed before the runtime closes.
+    pub(super) fn artifact_handle(&self) -> ArtifactHandle {
+        ArtifactHandle::new(&self.artifacts, self.lifetime.tasks())
+    }
 }

@@ -97,7 +97,7 @@ impl Sessions<'_> {
     /// [`RunHandle::cancel`](super::RunHandle::cancel) does. Returns the first error.
     pub async fn cancel_all(self) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
-        let own = services.runs.select(|run| run.parent_run_id.is_none());
+        let own = services.runs.select(|run| run.identity.parent.is_none());
         futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run))).await.into_iter().collect()
     }
 

@@ -39,9 +39,10 @@ impl Traces<'_> {
     /// Returns a handle of the trace's running run. If none is running, returns the next queued run; if there is none
     /// either, a run that is ending.
     pub fn active_run(self, trace: &TraceId) -> Option<RunHandle> {
-        let open = self.runtime.inner.services.runs.select(|run| run.trace_id == *trace);
+        let open = self.runtime.inner.services.runs.select(|run| run.identity.trace_id == *trace);
         // Ids are ordered by creation time.
-        let next = open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_started(), run.run_id.clone()));
+        let next =
+            open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_started(), run.identity.run_id.clone()));
         next.map(|live| RunHandle::new(Arc::clone(&self.runtime.inner.services), live))
     }
 

@@ -13,7 +13,7 @@ use super::services::Services;
 use crate::{
     actor_base::Lifetime,
     actor_tree::ActorTree,
-    artifact::ArtifactStore,
+    artifact::{ArtifactHandle, ArtifactStore},
     events::EventBus,
     fault::Faults,
     journal::{JournalHandle, JournalTasks},
@@ -83,7 +83,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         resolver: Arc::clone(&resolver),
         journal: journal.clone(),
         reader: reader.clone(),
-        artifacts: Arc::clone(&artifacts),
+        artifacts: ArtifactHandle::new(&artifacts, lifetime.tasks()),
         task_journals: Arc::clone(&task_journals),
         lifetime: lifetime.clone(),
     });
@@ -114,7 +114,7 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
         runs: Arc::clone(&services.runs),
         tasks: Arc::new(tasks(services, permissions)),
         journal: services.journal.clone(),
-        artifacts: Arc::clone(&services.artifacts),
+        artifacts: services.artifact_handle(),
         task_journals: Arc::clone(&services.task_journals),
         approvals: Arc::clone(&services.approvals),
         finalizer: Arc::clone(&services.finalizer),
@@ -151,15 +151,14 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
 /// Creates the handles of the tasks that runs start.
 fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
     let (config, resolver) = (&services.config, &services.resolver);
-    let traffic_dump = config.runtime.debug_artifacts.then(|| TrafficDump {
-        artifacts: Arc::clone(&services.artifacts),
-        redactor: resolver.redactor.clone(),
-        tasks: services.lifetime.tasks().clone(),
-    });
+    let traffic_dump = config
+        .runtime
+        .debug_artifacts
+        .then(|| TrafficDump { artifacts: services.artifact_handle(), redactor: resolver.redactor.clone() });
     let models = ModelCaller {
         models: Arc::clone(&resolver.models),
         runs: Arc::clone(&services.runs),
-        artifacts: Arc::clone(&services.artifacts),
+        artifacts: services.artifact_handle(),
         token_deviations: Arc::clone(&services.token_deviations),
         traffic_dump,
     };
@@ -173,7 +172,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         config: Arc::clone(config),
         authorizer,
         runs: Arc::clone(&services.runs),
-        artifacts: Arc::clone(&services.artifacts),
+        artifacts: services.artifact_handle(),
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         redactor: resolver.redactor.clone(),
@@ -184,7 +183,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         hooks: HookCalls { runs: Arc::clone(&services.runs), lifetime: services.lifetime.clone() },
         memory: Arc::clone(&resolver.memory),
         max_recalled: config.memory.top_k,
-        artifacts: Arc::clone(&services.artifacts),
+        artifacts: services.artifact_handle(),
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         redactor: resolver.redactor.clone(),

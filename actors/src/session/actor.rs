@@ -389,7 +389,7 @@ impl SessionActor {
             && state.queue.front().is_some_and(|queued| queued.recorded)
             && let Some(queued) = state.queue.pop_front()
         {
-            if self.services.runs.register(&queued.run).token.is_cancelled() {
+            if self.services.runs.register(&queued.run).limits.token.is_cancelled() {
                 // Its cancellation is on the way: it does not start any more (RT-6).
                 let run = queued.run.run_id.clone();
                 state.queue.push_front(queued);

@@ -201,7 +201,7 @@ impl SessionSupervisorActor {
     }
 
     fn runs_of(&self, id: &SessionId) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.session_id == *id)
+        self.services.runs.select(|run| run.identity.session_id == *id)
     }
 
     async fn spawn(

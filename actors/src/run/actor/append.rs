@@ -61,10 +61,10 @@ impl RunActor {
         state.has_started = true;
         self.entry.set_interrupted(false);
         if self.entry.claim_journal() {
-            self.services.task_journals.start(&self.entry.run_id);
+            self.services.task_journals.start(&self.entry.identity.run_id);
         }
         let effects = state.appends.in_flight.take().unwrap_or_default();
-        self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::AfterAppend);
+        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
             self.notify_end(myself, state);
@@ -97,7 +97,7 @@ impl RunActor {
                 let failed = state.appends.failed.take();
                 let wait = failed.map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
-                tracing::debug!(run = %self.entry.run_id, %error, ?wait, "append failed; retrying");
+                tracing::debug!(run = %self.entry.identity.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
                     state.appends.failed = Some((append, wait));

@@ -21,18 +21,18 @@ impl RunActor {
         for effect in effects {
             match effect {
                 Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_)) if self.lacks_slot(state) => {
-                    state.slot.wait.get_or_insert_with(|| self.entry.clock.pause());
+                    state.slot.wait.get_or_insert_with(|| self.entry.limits.clock.pause());
                     state.slot.deferred.push(effect);
                 }
                 Effect::Model(effect) => {
-                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::CallModel);
+                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     match effect {
                         ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
                         ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall) => {
-                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::CallModel);
+                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     state.tasks.recall(myself.clone(), &self.spec);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
@@ -50,11 +50,11 @@ impl RunActor {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Artifact(ArtifactEffect::FlushDocuments) => {
-                    self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::Flush);
+                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::Flush);
                     state.tasks.flush_documents(myself.clone());
                 }
                 Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
-                    self.services.artifacts.evict_restored(&self.entry.session_id, &names);
+                    self.services.artifacts.evict_restored(&self.entry.identity.session_id, &names);
                 }
                 Effect::AbortTasks => {
                     state.tasks.abort();
@@ -71,7 +71,7 @@ impl RunActor {
     fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolCallEffect, state: &mut RunActorState) {
         match effect {
             ToolCallEffect::Run(job) => {
-                self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::RunTool);
+                self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::RunTool);
                 state.tasks.run_tool(myself.clone(), &self.spec, job);
             }
             ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
@@ -83,7 +83,7 @@ impl RunActor {
     fn perform_child_effect(&self, effect: ChildEffect, state: &mut RunActorState) {
         match effect {
             ChildEffect::Start(runs) => {
-                self.services.faults.at_run_point(&self.entry.run_id, FaultPoint::StartChildren);
+                self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::StartChildren);
                 self.start_children(&runs);
             }
             ChildEffect::Cancel(runs) => {
@@ -121,7 +121,7 @@ impl RunActor {
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
-        self.services.faults.at_run_point(&self.entry.run_id, point);
+        self.services.faults.at_run_point(&self.entry.identity.run_id, point);
     }
 
     /// Registers the children before a caller can look them up, and then has them admitted.
@@ -133,7 +133,7 @@ impl RunActor {
     }
 
     fn send_to_sub_agents(&self, message: SubAgentMsg) {
-        if let Some(links) = self.services.runs.links(&self.entry.session_id) {
+        if let Some(links) = self.services.runs.links(&self.entry.identity.session_id) {
             links.sub_agents.send(message);
         }
     }
@@ -141,16 +141,17 @@ impl RunActor {
     /// Returns the slot while a child waits only for its own children (ACT-5).
     fn return_slot_while_waiting(&self, state: &mut RunActorState) {
         let is_waiting = RunState::only_waits_for_others;
-        if self.entry.parent_run_id.is_some() && !state.slot.is_returned && state.run.as_ref().is_some_and(is_waiting) {
+        if self.entry.identity.parent.is_some() && !state.slot.is_returned && state.run.as_ref().is_some_and(is_waiting)
+        {
             state.slot.is_returned = true;
-            self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.run_id.clone()));
+            self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.identity.run_id.clone()));
         }
     }
 
     /// Returns whether the run has no slot. Requests the slot on the first call.
     fn lacks_slot(&self, state: &RunActorState) -> bool {
         if state.slot.is_returned && state.slot.deferred.is_empty() {
-            self.send_to_sub_agents(SubAgentMsg::RequestSlot(self.entry.run_id.clone()));
+            self.send_to_sub_agents(SubAgentMsg::RequestSlot(self.entry.identity.run_id.clone()));
         }
         state.slot.is_returned
     }

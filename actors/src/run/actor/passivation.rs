@@ -39,7 +39,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after
 }
 
 fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
-    run.published().phase.is_waiting() && run.clock.quiet_ms() >= idle_after_ms
+    run.published().phase.is_waiting() && run.limits.clock.quiet_ms() >= idle_after_ms
 }
 
 impl RunActor {
@@ -62,7 +62,7 @@ impl RunActor {
         state: &mut RunActorState,
     ) {
         if state.passivation.has_begun && attempt == state.passivation.attempt {
-            tracing::debug!(run = %self.entry.run_id, "passivating the actor of a waiting run");
+            tracing::debug!(run = %self.entry.identity.run_id, "passivating the actor of a waiting run");
             self.entry.status.update_run(|view| view.passive = true);
             myself.stop(None);
         }
@@ -84,7 +84,7 @@ impl RunActor {
         state.run.as_ref().is_some_and(waits)
             && state.is_idle()
             // A child that has not returned its slot would keep it forever.
-            && state.slot.is_returned == self.entry.parent_run_id.is_some()
-            && !self.entry.token.is_cancelled()
+            && state.slot.is_returned == self.entry.identity.parent.is_some()
+            && !self.entry.limits.token.is_cancelled()
     }
 }

@@ -20,18 +20,18 @@ pub(crate) fn watch_time(
     limit_ms: u64,
     is_budget: bool,
 ) {
-    if !live.clock.claim_time_limit() {
+    if !live.limits.clock.claim_time_limit() {
         return;
     }
-    live.clock.start(used_ms);
+    live.limits.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
     let (runs, live) = (Arc::clone(&services.runs), Arc::clone(live));
     let mut watch = live.watch();
     let notify_at_limit = async move {
         loop {
-            let remaining = limit.saturating_sub(live.clock.used());
+            let remaining = limit.saturating_sub(live.limits.clock.used());
             if remaining.is_zero() && runs.notify(&live, RunInput::End(EndInput::TimedOut { limit_ms, is_budget })) {
-                live.clock.time_limit_notified();
+                live.limits.clock.time_limit_notified();
                 return;
             }
             tokio::time::sleep(if remaining.is_zero() { NOTIFY_RETRY_DELAY } else { remaining }).await;

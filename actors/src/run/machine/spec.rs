@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use soong_model::tokens::TokenCounter;
 use soong_protocol::{
-    ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
+    ChildMode, ContextConfig, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -42,6 +42,7 @@ pub(crate) struct RunSpec {
 }
 
 /// Ids of a run, and its place in the tree of runs.
+#[derive(Debug, Clone)]
 pub(crate) struct RunIdentity {
     pub(crate) run_id: RunId,
     pub(crate) trace_id: TraceId,
@@ -54,6 +55,25 @@ pub(crate) struct RunIdentity {
     pub(crate) parent: Option<ParentLink>,
 }
 
+impl RunIdentity {
+    pub(crate) fn of(run: &Run) -> Self {
+        Self {
+            run_id: run.run_id.clone(),
+            trace_id: run.trace_id.clone(),
+            session_id: run.session_id.clone(),
+            uid: run.uid.as_str().into(),
+            mode: run.mode,
+            depth: run.depth,
+            parent: ParentLink::of(run),
+        }
+    }
+
+    /// Returns the id of the run's parent.
+    pub(crate) fn parent_id(&self) -> Option<&RunId> {
+        self.parent.as_ref().map(|parent| &parent.run_id)
+    }
+}
+
 /// The parent of a child run.
 #[derive(Debug, Clone)]
 pub(crate) struct ParentLink {
@@ -61,6 +81,20 @@ pub(crate) struct ParentLink {
     pub(crate) trace_id: TraceId,
     /// Mode of the call that started the child.
     pub(crate) mode: ChildMode,
+}
+
+impl ParentLink {
+    fn of(run: &Run) -> Option<Self> {
+        let run_id = run.parent_run_id.clone()?;
+        // An explore call can start several children, but a run that continues one of their traces is the only child of
+        // its call. So the call has one result, like a delegate call.
+        let mode = match run.trace_id.child_mode()? {
+            ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
+            mode => mode,
+        };
+        let (parent_trace, _) = run.trace_id.as_str().rsplit_once('@')?;
+        Some(Self { run_id, trace_id: TraceId::new(parent_trace), mode })
+    }
 }
 
 /// The tools of a run.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Run, RunId, RunMode, SessionId, TraceId};
+use soong_protocol::{ErrorInfo, Run, RunMode};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -13,7 +13,12 @@ use crate::{
     budget::BudgetAccount,
     clock::now,
     events::UnrecordedRun,
-    run::{clock::RunClock, machine::outcome::RunOutcome, otel_spans, registry::address::RunAddress},
+    run::{
+        clock::RunClock,
+        machine::{outcome::RunOutcome, spec::RunIdentity},
+        otel_spans,
+        registry::address::RunAddress,
+    },
 };
 
 /// The phase of a run. The last three are final in this process.
@@ -80,44 +85,34 @@ pub(crate) struct RunPublished {
 
 /// A run that has not ended.
 pub(crate) struct RunEntry {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) session_id: SessionId,
-    pub(crate) parent_run_id: Option<RunId>,
-    pub(crate) mode: RunMode,
+    pub(crate) identity: RunIdentity,
     /// Whether a program drives the run instead of a model.
     pub(crate) driven: bool,
     /// Cloned by each `RunHandle`, in order to count them.
     pub(crate) handles: Arc<()>,
-    /// Cancelled when cancellation of the run or one of its ancestors is requested.
-    pub(crate) token: CancellationToken,
+    pub(crate) limits: EntryLimits,
     pub(crate) status: Arc<ActorStatus>,
-    /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
-    pub(crate) budget: Option<BudgetAccount>,
-    pub(crate) clock: Arc<RunClock>,
     pub(crate) address: RunAddress,
     published: watch::Sender<RunPublished>,
 }
 
+/// The token, budget and clock of a run. They are the same over all incarnations of its actor.
+pub(crate) struct EntryLimits {
+    /// Cancelled when cancellation of the run or one of its ancestors is requested.
+    pub(crate) token: CancellationToken,
+    /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
+    pub(crate) budget: Option<BudgetAccount>,
+    pub(crate) clock: Arc<RunClock>,
+}
+
 impl RunEntry {
-    pub(super) fn new(
-        run: &Run,
-        token: CancellationToken,
-        status: Arc<ActorStatus>,
-        (account, clock, span): (Option<BudgetAccount>, Arc<RunClock>, Span),
-    ) -> Self {
+    pub(super) fn new(run: &Run, limits: EntryLimits, status: Arc<ActorStatus>, span: Span) -> Self {
         Self {
-            run_id: run.run_id.clone(),
-            trace_id: run.trace_id.clone(),
-            session_id: run.session_id.clone(),
-            parent_run_id: run.parent_run_id.clone(),
-            mode: run.mode,
+            identity: RunIdentity::of(run),
             driven: run.settings.driven,
             handles: Arc::default(),
-            token,
+            limits,
             status,
-            budget: account,
-            clock,
             address: RunAddress::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
@@ -245,7 +240,7 @@ impl RunEntry {
 
     /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
     pub(crate) fn claim_journal(&self) -> bool {
-        let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
+        let has_one = self.identity.mode == RunMode::Orchestrator && self.identity.parent.is_none();
         has_one && self.change(|published| !std::mem::replace(&mut published.has_journal_writer, true))
     }
 
@@ -255,7 +250,7 @@ impl RunEntry {
 
     /// Returns the report that the end of the run cannot be recorded.
     pub(crate) fn unrecorded_report(&self, error: ErrorInfo) -> UnrecordedRun {
-        let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
+        let RunIdentity { trace_id, session_id, run_id, .. } = self.identity.clone();
         UnrecordedRun { trace_id, session_id, run_id, ts: now(), error }
     }
 

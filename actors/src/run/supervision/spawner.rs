@@ -95,7 +95,7 @@ impl RunSpawner {
                 // Starting an actor also fails while its supervisor is being killed together with its session. In that
                 // case, this message is not delivered, and the next incarnation of the session starts the run.
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
-                let failed = StartFailed { run_id: kept.entry.run_id.clone(), error };
+                let failed = StartFailed { run_id: kept.entry.identity.run_id.clone(), error };
                 supervisor.send_after(KILL_GRACE, move || failed.into());
             }
         }
@@ -122,7 +122,7 @@ impl RunSpawner {
                 match child.entry.address.has_buffered() {
                     Some(true) => self.spawn(supervisor, child, ACTIVATE).await,
                     Some(false) => {
-                        self.passivated.insert(child.entry.run_id.clone(), child);
+                        self.passivated.insert(child.entry.identity.run_id.clone(), child);
                     }
                     None => {}
                 }
@@ -136,12 +136,12 @@ impl RunSpawner {
             return None;
         }
         let error = error.as_str();
-        tracing::warn!(run = %kept.entry.run_id, error, "run actor crashed");
+        tracing::warn!(run = %kept.entry.identity.run_id, error, "run actor crashed");
         kept.entry.address.close();
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
                 kept.entry.status.restarted(error);
-                let run = kept.entry.run_id.clone();
+                let run = kept.entry.identity.run_id.clone();
                 let restarted = Some(ResumeReason::Crashed { count, error: error.to_owned() });
                 self.spawn(supervisor, kept, RunStart::Load { restarted }).await;
                 Some(run)

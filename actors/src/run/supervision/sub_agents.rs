@@ -172,7 +172,7 @@ impl SubAgentSupervisorActor {
         if !state.admitted.insert(run.run_id.clone()) {
             return;
         }
-        if self.services.runs.register(&run).token.is_cancelled() {
+        if self.services.runs.register(&run).limits.token.is_cancelled() {
             // Its parent is being cancelled.
             return self.cancel_queued(&run);
         }
@@ -199,7 +199,7 @@ impl SubAgentSupervisorActor {
             }
             let Some(run) = state.queue.pop() else { break };
             let Some(QueuedChild { run: row, start: begins }) = state.queued.remove(&run) else { continue };
-            if self.services.runs.register(&row).token.is_cancelled() {
+            if self.services.runs.register(&row).limits.token.is_cancelled() {
                 // Its cancellation is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;

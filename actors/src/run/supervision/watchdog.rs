@@ -17,7 +17,7 @@ use crate::{
 };
 
 fn is_stuck(live: &RunEntry) -> bool {
-    let clock = &live.clock;
+    let clock = &live.limits.clock;
     let is_over = |timeout_ms: u64| clock.quiet_ms() > timeout_ms;
     live.published().phase.is_active() && !clock.is_paused() && clock.stall_timeout_ms().is_some_and(is_over)
 }
@@ -25,7 +25,7 @@ fn is_stuck(live: &RunEntry) -> bool {
 /// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
 fn is_undriven(live: &RunEntry, stuck_after_ms: u64) -> bool {
     let is_idle = matches!(live.published().phase, RunPhase::Running);
-    live.driven && !live.has_handle() && is_idle && live.clock.quiet_ms() > stuck_after_ms
+    live.driven && !live.has_handle() && is_idle && live.limits.clock.quiet_ms() > stuck_after_ms
 }
 
 /// Checks all runs periodically until the runtime closes.
@@ -40,11 +40,11 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             runs.notify(&run, RunInput::End(EndInput::Undriven));
         }
         for run in runs.select(is_stuck) {
-            if run.clock.mark_stall_reported() {
+            if run.limits.clock.mark_stall_reported() {
                 continue;
             }
-            let since = run.clock.last_progress();
-            tracing::warn!(run = %run.run_id, %since, "run stalled");
+            let since = run.limits.clock.last_progress();
+            tracing::warn!(run = %run.identity.run_id, %since, "run stalled");
             run.status.update_run(|view| view.stuck = true);
             runs.notify(&run, RunInput::End(EndInput::Stuck { since }));
         }

@@ -13,7 +13,7 @@ use soong_storage::store::{Append, Fence, Reader, StoreError};
 
 use crate::{
     actor_base::Lifetime,
-    artifact::ArtifactStore,
+    artifact::ArtifactHandle,
     budget::{BudgetAccount, Consumed},
     journal::JournalHandle,
     run::{
@@ -51,7 +51,7 @@ pub(crate) struct Finalizer {
     pub(crate) resolver: Arc<RunResolver>,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) task_journals: Arc<TaskJournals>,
     pub(crate) lifetime: Lifetime,
 }
@@ -64,7 +64,7 @@ impl Finalizer {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
-            live.token.cancel();
+            live.limits.token.cancel();
             live.status.set_state("ending", "");
             let (before, _) = live.address.renew_tasks();
             before.wait().await;
@@ -72,7 +72,7 @@ impl Finalizer {
             match finalizer.lifetime.keep_trying("ending a run", attempt).await {
                 Ok(Some((outcome, result))) => {
                     if live.claim_journal() {
-                        finalizer.task_journals.start(&live.run_id);
+                        finalizer.task_journals.start(&live.identity.run_id);
                     }
                     finalizer.runs.run_ended(&live, outcome, result);
                 }
@@ -86,8 +86,8 @@ impl Finalizer {
 
     /// Ends all descendants of a run, then the run. Returns `None` if the run is not recorded.
     async fn finalize_tree(&self, live: &RunEntry, ending: &Termination) -> Result<Option<Finalized>, ErrorInfo> {
-        self.finalize_children(&live.run_id).await?;
-        match self.finalize(&live.run_id, &live.trace_id, ending.clone()).await {
+        self.finalize_children(&live.identity.run_id).await?;
+        match self.finalize(&live.identity.run_id, &live.identity.trace_id, ending.clone()).await {
             Ok(finalized) => Ok(Some(finalized)),
             Err(error) if error.code == ErrorCode::RunNotFound => Ok(None),
             Err(error) => Err(error),
@@ -232,7 +232,7 @@ impl Finalizer {
                 live.set_interrupted(true);
             }
             if run.cancel_requested {
-                live.token.cancel();
+                live.limits.token.cancel();
             }
             has_new |= is_new;
         }
@@ -244,7 +244,7 @@ impl Finalizer {
         let mut accounts: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, children) in used {
             let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();
-            let own = self.runs.get(&run.run_id).and_then(|live| live.budget.clone());
+            let own = self.runs.get(&run.run_id).and_then(|live| live.limits.budget.clone());
             if let Some(account) = own.or_else(parent_account) {
                 account.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
                 accounts.insert(&run.run_id, account);

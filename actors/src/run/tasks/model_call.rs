@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     actor_base::Mailbox,
-    artifact::ArtifactStore,
+    artifact::ArtifactHandle,
     budget::{Reservation, ReserveRequest},
     clock::now,
     events::LiveDelta,
@@ -84,7 +84,7 @@ impl CallObserver {
     /// request.
     async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
-        let Some(account) = self.live.budget.clone() else { return Ok(None) };
+        let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
         let start = Instant::now();
         let wait =
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
@@ -99,7 +99,7 @@ impl CallObserver {
 impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
-        self.live.clock.progress(at);
+        self.live.limits.clock.progress(at);
         if self.mailbox.is_none() {
             return;
         }
@@ -122,9 +122,9 @@ impl CallObserver {
             return;
         }
         self.journal.publish_delta(|| LiveDelta {
-            trace_id: self.live.trace_id.clone(),
-            session_id: self.live.session_id.clone(),
-            run_id: self.live.run_id.clone(),
+            trace_id: self.live.identity.trace_id.clone(),
+            session_id: self.live.identity.session_id.clone(),
+            run_id: self.live.identity.run_id.clone(),
             ts: now(),
             delta,
         });
@@ -162,7 +162,7 @@ impl CallSink for CallObserver {
 
     fn set_wait_reason(&mut self, reason: Option<String>) {
         match &reason {
-            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.clock.pause())),
+            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.limits.clock.pause())),
             None => self.clock_pause = None,
         }
         self.live.status.set_wait_reason(reason);
@@ -170,7 +170,7 @@ impl CallSink for CallObserver {
 
     fn request_sent(&mut self) {
         self.was_sent = true;
-        self.live.clock.progress(now());
+        self.live.limits.clock.progress(now());
     }
 
     fn start_over(&mut self) {
@@ -185,7 +185,7 @@ impl CallSink for CallObserver {
 pub(crate) struct ModelCaller {
     pub(crate) models: Arc<ModelGateways>,
     pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) token_deviations: Arc<TokenDeviations>,
     /// Stores the traffic of model calls; present if `runtime.debug_artifacts` is set.
     pub(crate) traffic_dump: Option<TrafficDump>,

@@ -12,7 +12,7 @@ use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResul
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    artifact::{ArtifactHandle, ArtifactStore},
+    artifact::ArtifactHandle,
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
@@ -65,7 +65,7 @@ pub(crate) struct ToolRunner {
     pub(crate) config: Arc<Config>,
     pub(crate) authorizer: Authorizer,
     pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
@@ -82,7 +82,7 @@ impl ToolRunner {
         storing: &TaskTracker,
     ) -> ToolContext {
         let project_dir = self.runs.project_dir(&spec.identity.session_id);
-        let artifact_service = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
+        let artifact_service = self.artifacts.with_tasks(storing);
         let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
         ToolContext {
             session_id: spec.identity.session_id.clone(),
@@ -112,16 +112,16 @@ impl ToolRunner {
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();
-            live.clock.progress(at);
+            live.limits.clock.progress(at);
             // Text that is held back for the next delta is in the outcome anyway.
             let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
             if text.is_empty() {
                 return;
             }
             journal.publish_delta(|| LiveDelta {
-                trace_id: live.trace_id.clone(),
-                session_id: live.session_id.clone(),
-                run_id: live.run_id.clone(),
+                trace_id: live.identity.trace_id.clone(),
+                session_id: live.identity.session_id.clone(),
+                run_id: live.identity.run_id.clone(),
                 ts: at,
                 delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
             });

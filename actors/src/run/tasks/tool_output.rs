@@ -10,7 +10,7 @@ use soong_tool::{
 };
 
 use crate::{
-    artifact::ArtifactStore,
+    artifact::ArtifactHandle,
     run::machine::{
         inline::{InlineLimits, head, preview, reference_text},
         spec::RunSpec,
@@ -85,7 +85,7 @@ pub(crate) struct TextSource<'a> {
 
 /// Stores a text of a run as an artifact, cut to the maximum size.
 pub(crate) async fn store_text(
-    artifacts: &ArtifactStore,
+    artifacts: &ArtifactHandle,
     run: &RunSpec,
     about: &TextSource<'_>,
     text: String,

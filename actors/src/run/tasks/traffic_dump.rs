@@ -2,25 +2,18 @@
 //!
 //! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store one is only logged.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorInfo, Provenance};
 use soong_text::Redactor;
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
-use tokio_util::task::TaskTracker;
 
-use crate::{
-    artifact::{ArtifactHandle, ArtifactStore},
-    run::machine::spec::RunSpec,
-};
+use crate::{artifact::ArtifactHandle, run::machine::spec::RunSpec};
 
 /// Stores the traffic of model calls.
 pub(crate) struct TrafficDump {
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) artifacts: ArtifactHandle,
     pub(crate) redactor: Redactor,
-    pub(crate) tasks: TaskTracker,
 }
 
 impl TrafficDump {
@@ -68,8 +61,7 @@ impl TrafficDump {
             ..Save::new("", "application/json", format!("{traffic:#}"))
         };
         let place = ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
-        let artifact_service = ArtifactHandle { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
-        if let Err(error) = artifact_service.save(&place, save).await {
+        if let Err(error) = self.artifacts.save(&place, save).await {
             tracing::warn!(run = %spec.identity.run_id, turn, %error, "failed to store the traffic of a model call");
         }
     }

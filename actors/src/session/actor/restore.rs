@@ -66,7 +66,7 @@ impl SessionActor {
 
     /// Returns the live runs of the session that match `wanted`.
     fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.session_id == self.key.session_id && wanted(&run.run_id))
+        self.services.runs.select(|run| run.identity.session_id == self.key.session_id && wanted(&run.identity.run_id))
     }
 
     pub(super) fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
@@ -95,7 +95,7 @@ impl SessionActor {
                 state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
         }
-        let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).token.is_cancelled();
+        let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).limits.token.is_cancelled();
         let cancelled_runs: Vec<RunId> =
             state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
         for run in cancelled_runs {
