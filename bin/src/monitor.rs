@@ -1,31 +1,13 @@
 //! The monitor: a live view of the actor tree on a terminal, with actions on it (MON-1).
 //!
-//! The reaction to input is computed by [`state`], without I/O. This module waits for keys, input and the clock,
+//! The reaction to input is computed by [`Monitor`], without I/O. This module waits for keys, input and the clock,
 //! draws, and passes requests on. The screen is drawn when something has changed, at most four times a second, and
 //! once a second for the displayed durations. Elsewhere: the routes (`soong_server::http`), which the monitor
 //! uses like any other client.
 
-mod actor;
-mod actor_index;
-mod cells;
-mod command;
-mod detail;
-mod dialog;
-mod draw;
 mod feed;
-mod finished_runs;
-mod keys;
-mod list;
-mod pane;
-mod pending_requests;
-mod prompt;
-mod rows;
 #[cfg(test)]
-mod sample;
-mod state;
-#[cfg(test)]
-pub(crate) mod tests;
-mod usage_history;
+mod panics;
 
 use std::time::Duration;
 
@@ -34,18 +16,16 @@ use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use rustix::process::Signal;
 use soong::protocol::{RunId, Timestamp};
 use soong_tui::{
-    keyboard, screen,
+    keyboard,
+    monitor::{CellWriter, Monitor, MonitorInput, MonitorRequest, draw},
+    screen,
     terminal::Terminal,
     tty::{self, Tty},
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::feed::Feed;
 pub(crate) use self::feed::TreeSource;
-use self::{
-    cells::CellWriter,
-    feed::Feed,
-    state::{Monitor, MonitorInput, MonitorRequest},
-};
 use crate::{
     exit::{Exit, Failure},
     interrupt::Interrupt,
@@ -146,7 +126,7 @@ impl Display {
 
     fn draw(&mut self, monitor: &mut Monitor, now: Timestamp) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.tty.draw(|buffer| draw::draw(monitor, buffer, now)).map_err(|error| drawing_failed(&error))?;
+        self.tty.draw(|buffer| draw(monitor, buffer, now)).map_err(|error| drawing_failed(&error))?;
         self.is_due = false;
         self.draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
         Ok(())

@@ -3,24 +3,24 @@
 //!
 //! Not in this module: how a run waits for the answer and how the answer reaches it (the library).
 
-mod rows;
-
 use std::{
     io::{IsTerminal, stderr, stdin},
     time::Duration,
 };
 
-use rows::{DEFAULT_COLUMNS, with_margin};
-use serde::Serialize;
 use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
-        Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
+        Decision, Permission, PermissionStatus, Question, QuestionStatus, SessionId,
         api::{PermissionQuery, QuestionQuery},
     },
 };
 use soong_client::Client;
-use soong_tui::{terminal::Paint, text};
+use soong_tui::{
+    request::{DEFAULT_COLUMNS, Row, UserRequest, permission_rows, with_margin, wrap_rows},
+    terminal::Paint,
+    text,
+};
 
 use crate::{
     exit::Failure,
@@ -28,8 +28,6 @@ use crate::{
     interrupt::Interrupt,
     print,
 };
-
-pub(crate) use rows::{Row, TARGET_CHARS, permission_rows, question_rows, wrap_rows};
 
 /// Interval at which a prompt checks whether its question was decided elsewhere.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -41,77 +39,12 @@ const MIN_PAGE_ROWS: usize = 5;
 const RESERVED_ROWS: usize = 3;
 const ANSWER_PROMPT: &str = "answer: ";
 
-/// Request of a run to a user: a question or a permission.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(crate) enum UserRequest {
-    /// A question that needs an answer.
-    Question(Question),
-    /// A tool call that needs permission.
-    Permission(Box<Permission>),
-}
-
 /// Open requests of one session or of all sessions.
 pub(crate) struct OpenRequests {
     /// Open requests, oldest first.
     pub(crate) requests: Vec<UserRequest>,
     /// Whether the session waits only for user input. False if no session was given.
     pub(crate) awaits_input: bool,
-}
-
-impl UserRequest {
-    /// Returns the question id or permission id.
-    pub(crate) fn id(&self) -> &str {
-        match self {
-            Self::Question(question) => question.question_id.as_str(),
-            Self::Permission(asked) => asked.permission_id.as_str(),
-        }
-    }
-
-    pub(crate) fn run_id(&self) -> &RunId {
-        match self {
-            Self::Question(question) => &question.run_id,
-            Self::Permission(asked) => &asked.run_id,
-        }
-    }
-
-    pub(crate) fn session_id(&self) -> &SessionId {
-        match self {
-            Self::Question(question) => &question.session_id,
-            Self::Permission(asked) => &asked.session_id,
-        }
-    }
-
-    fn created_at(&self) -> Timestamp {
-        match self {
-            Self::Question(question) => question.created_at,
-            Self::Permission(asked) => asked.created_at,
-        }
-    }
-
-    /// Describes the request on one line, with its id.
-    pub(crate) fn summary(&self) -> String {
-        match self {
-            Self::Question(question) => {
-                format!("{:?} (question {})", text::safe_line(&question.question), question.question_id)
-            }
-            Self::Permission(asked) => {
-                let (tool, target) = (text::safe_line(&asked.tool), text::safe_line(&asked.demand.target));
-                format!("permission for {tool}: {target} (permission {})", asked.permission_id)
-            }
-        }
-    }
-
-    /// Returns the command line that answers the request.
-    pub(crate) fn answer_command(&self, soong: &str) -> String {
-        match self {
-            Self::Question(question) => format!("{soong} questions answer {} \"…\"", question.question_id),
-            Self::Permission(asked) => {
-                let id = &asked.permission_id;
-                format!("{soong} permissions allow {id} (or deny {id})")
-            }
-        }
-    }
 }
 
 /// Outcome of a prompt at the terminal.
@@ -343,7 +276,7 @@ async fn wait_until_decided(client: &Client, ask: &UserRequest) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use soong::protocol::ChainLink;
-    use soong_tui::terminal::Hue;
+    use soong_tui::sample;
 
     use super::*;
 
@@ -368,36 +301,8 @@ mod tests {
 
     const PLAIN: Paint = Paint { on: false };
 
-    #[test]
-    fn file_change_is_shown_as_a_diff() {
-        let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
-        edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
-        let rows = permission_rows(&edit);
-        assert!(rows.contains(&Row { hue: Hue::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
-        assert!(rows.contains(&Row { hue: Hue::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
-        assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
-    }
-
     fn asked(arguments: serde_json::Value) -> Permission {
-        let UserRequest::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
-        asked.arguments = arguments.to_string();
-        *asked
-    }
-
-    #[test]
-    fn model_text_cannot_forge_a_permission_prompt() {
-        let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
-        let rows: Vec<String> =
-            permission_rows(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
-        let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
-        assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
-        assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
-        assert!(rows.iter().any(|row| row.contains("\\u{202e}\\u{d}\\u{1b}[2J")), "{rows:#?}");
-        assert!(rows.iter().any(|row| row.contains("p\u{430}ypal[mixed scripts]")), "{rows:#?}");
-        assert!(rows.iter().any(|row| row.contains("\\u{301}")), "{rows:#?}");
-        let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
-        let target = first.split_once(": ").unwrap().1;
-        assert!(last.contains(target), "the last row repeats the target: {last}");
+        Permission { arguments: arguments.to_string(), ..sample::permission() }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair, a
 use soong_tui::{
     format,
     markdown::{self, PageFormat},
+    request::{TARGET_CHARS, UserRequest},
     terminal::{Hue, Terminal},
     text,
 };
@@ -17,7 +18,6 @@ use crate::{
     exit::{self, Exit, Failure},
     offline_store::OfflineStore,
     print,
-    prompts::{TARGET_CHARS, UserRequest},
 };
 
 /// An artifact that the run stored, with the file of its version.

@@ -13,8 +13,9 @@ use soong::{
 };
 use soong_client::{Client, path_segment};
 use soong_storage::store::Reader;
+use soong_tui::request::UserRequest;
 
-use crate::{exit::Failure, offline_store::OfflineStore, prompts::UserRequest};
+use crate::{exit::Failure, offline_store::OfflineStore};
 
 /// Number of events per page.
 pub(crate) const PAGE_EVENTS: usize = 500;

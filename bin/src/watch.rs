@@ -11,13 +11,14 @@ use soong::{
     protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent, api::Accepted},
 };
 use soong_client::{Client, EventStream};
+use soong_tui::request::UserRequest;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     exit::{Exit, Failure},
     interrupt::Interrupt,
     progress::Progress,
-    prompts::{self, PromptOutcome, UserRequest},
+    prompts::{self, PromptOutcome},
     report::{self, DeniedCall, FollowedRun},
 };
 

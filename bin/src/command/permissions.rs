@@ -4,7 +4,12 @@ use soong::{
     permission::already_decided_error,
     protocol::{Decision, Permission, PermissionStatus},
 };
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{
+    format,
+    request::{permission_rows, wrap_rows},
+    terminal::Hue,
+    text,
+};
 
 use super::questions;
 use crate::{
@@ -35,7 +40,7 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-    for row in prompts::wrap_rows(prompts::permission_rows(asked), prompts::list_columns()) {
+    for row in wrap_rows(permission_rows(asked), prompts::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {

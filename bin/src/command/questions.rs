@@ -5,7 +5,7 @@ use soong::{
     protocol::{Question, QuestionStatus, SessionId},
 };
 use soong_client::{Client, Discovery};
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, request::UserRequest, terminal::Hue, text};
 
 use super::host;
 use crate::{
@@ -14,9 +14,7 @@ use crate::{
     exit::{Exit, Failure},
     offline_store::{self, OfflineStore},
     owner::Owner,
-    print,
-    prompts::{self, UserRequest},
-    report,
+    print, prompts, report,
 };
 
 /// Lists questions.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace, api::ForkBody};
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, request::UserRequest, terminal::Hue, text};
 
 use super::{
     artifacts::{DIRTY_NOTE, version_label},
@@ -20,9 +20,7 @@ use crate::{
     exit::{Exit, Failure},
     offline_store::OfflineStore,
     owner::HomeConnection,
-    print,
-    prompts::UserRequest,
-    report,
+    print, report,
     source::Source,
 };
 

@@ -1,7 +1,7 @@
 //! Sends input to the monitor and executes its requests, in tasks that run concurrently with the screen and end with
 //! it.
 //!
-//! Elsewhere: the reaction to input (`state.rs`).
+//! Elsewhere: the reaction to input (`soong_tui::monitor`).
 
 use std::{path::Path, time::Duration};
 
@@ -13,18 +13,17 @@ use soong::{
     },
 };
 use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive};
-use soong_tui::format;
+use soong_tui::{
+    format,
+    monitor::{
+        Command, Connection, MonitorInput, MonitorRequest, Preview, ReadContent, ReadRequest, RecordKind, RunFacts,
+    },
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
 
-use super::{
-    command::Command,
-    detail::{ReadContent, ReadRequest},
-    pane::{Preview, RecordKind, RunFacts},
-    state::{Connection, MonitorInput, MonitorRequest},
-};
 use crate::{
     export, message_marks, prompts,
     source::{PAGE_EVENTS, Source},

@@ -1,12 +1,13 @@
-//! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of a session, and the
-//! state of keyboard and screen, which is restored at the end.
+//! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of a session, the
+//! monitor, and the state of keyboard and screen, which is restored at the end.
 //!
-//! Elsewhere: what is printed and asked, and the monitor (both in the binary), and the source of the records
-//! (`soong-client`).
+//! Elsewhere: what is printed and asked (the binary), and the source of the records (`soong-client`).
 
 pub mod format;
 pub mod keyboard;
 pub mod markdown;
+pub mod monitor;
+pub mod request;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
 pub mod screen;

@@ -1,0 +1,185 @@
+//! An actor of the monitor: its last status, its record, and whether it needs attention.
+//!
+//! Pure. Elsewhere: the set of actors (`actor_index.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    Run, RunId, RunStatus, SessionId, Timestamp, Usd,
+    tree::{ActorKind, ActorView, RunEnd},
+};
+
+use super::usage_history::UsageHistory;
+use crate::{terminal::Hue, text};
+
+/// Unique name of an actor: `kind:id`.
+pub(crate) type Key = Arc<str>;
+
+/// One actor.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    pub(crate) key: Key,
+    /// Last known status, without children.
+    pub(crate) view: ActorView,
+    /// Whether the actor has ended.
+    pub(crate) has_ended: bool,
+    /// Record of an ended run, once it is known.
+    pub(crate) record: Option<Box<EndRecord>>,
+    pub(crate) pulse: UsageHistory,
+    /// Keys of its parent run and its session.
+    pub(crate) logical_parents: [Option<Key>; 2],
+}
+
+/// Recorded result of a run.
+#[derive(Debug)]
+pub(crate) struct EndRecord {
+    pub(crate) status: RunStatus,
+    /// Error message of a failed run.
+    pub(crate) error: Option<String>,
+    pub(crate) completed_at: Option<Timestamp>,
+    turn: u32,
+    tokens: u64,
+    cost: Option<Usd>,
+}
+
+impl From<&RunEnd> for EndRecord {
+    fn from(end: &RunEnd) -> Self {
+        Self {
+            status: end.status,
+            error: end.error.as_ref().map(|error| error.message.clone()),
+            completed_at: Some(end.completed_at),
+            turn: end.turn,
+            tokens: end.tokens,
+            cost: end.cost,
+        }
+    }
+}
+
+impl From<Run> for EndRecord {
+    fn from(run: Run) -> Self {
+        Self {
+            status: run.status,
+            error: run.error.map(|error| error.message),
+            completed_at: run.completed_at,
+            turn: run.turn,
+            tokens: run.usage.total_tokens,
+            cost: run.cost,
+        }
+    }
+}
+
+/// Reason why an actor needs attention, the most urgent last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alert {
+    /// It crashed and was restarted.
+    Restarted,
+    /// It has failed.
+    Failed,
+    /// It waits for input or permission.
+    NeedsInput,
+    /// It makes no progress.
+    Stuck,
+}
+
+impl Actor {
+    pub(super) fn new(view: ActorView) -> Self {
+        let key: Key = view.actor_id.as_str().into();
+        let mut actor = Self {
+            key,
+            view,
+            has_ended: false,
+            record: None,
+            pulse: UsageHistory::default(),
+            logical_parents: [None, None],
+        };
+        let parent = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref());
+        let session = actor.session().filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
+        actor.logical_parents =
+            [parent.map(|run| format!("run:{run}").into()), session.map(|id| format!("session:{id}").into())];
+        actor
+    }
+
+    pub(crate) fn alarm(&self) -> Option<Alert> {
+        let run = self.view.run.as_ref();
+        match () {
+            () if self.has_ended => {
+                let has_failed = self.record.as_ref().is_some_and(|run| run.status == RunStatus::Failed);
+                has_failed.then_some(Alert::Failed)
+            }
+            () if run.is_some_and(|run| run.stuck) => Some(Alert::Stuck),
+            () if run.is_some_and(|run| run.asks > 0) => Some(Alert::NeedsInput),
+            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alert::Failed),
+            () if self.view.restarts > 0 => Some(Alert::Restarted),
+            () => None,
+        }
+    }
+
+    /// Returns whether the provider of a gateway is unreachable.
+    fn is_down(&self) -> bool {
+        self.view.gateway.as_ref().is_some_and(|gateway| gateway.is_down)
+    }
+
+    /// Returns the name of its state, as shown in lists.
+    pub(crate) fn state(&self) -> &str {
+        match (&self.record, self.alarm()) {
+            (Some(record), _) => record.status.as_str(),
+            (None, _) if self.has_ended && self.view.run.is_some() => "ended",
+            (None, _) if self.has_ended => "stopped",
+            (None, Some(Alert::Stuck)) => "stuck",
+            (None, Some(Alert::NeedsInput)) => "asking",
+            _ if self.is_down() => "down",
+            (None, _) => &self.view.state,
+        }
+    }
+
+    /// Returns the color of its state.
+    pub(crate) fn hue(&self) -> Hue {
+        match (self.alarm(), self.state()) {
+            (Some(Alert::Stuck | Alert::Failed), _) => Hue::Red,
+            (Some(Alert::NeedsInput), _) => Hue::Yellow,
+            (_, "completed") => Hue::Green,
+            (_, "idle" | "queued" | "ended" | "stopped" | "cancelled") => Hue::Dim,
+            (_, "running") => Hue::Cyan,
+            _ => Hue::Yellow,
+        }
+    }
+
+    /// Returns a display name.
+    pub(crate) fn name(&self) -> String {
+        match &self.view.run {
+            Some(run) => {
+                format!("{} {:?}", text::safe_line(&run.agent_type), text::cut(&text::safe_line(&run.task), 40, "..."))
+            }
+            None => text::safe_line(&self.view.actor_id),
+        }
+    }
+
+    /// Returns its own usage: the recorded one, once it has ended.
+    pub(crate) fn used(&self) -> (u64, Option<Usd>) {
+        match (&self.record, &self.view.run) {
+            (Some(record), _) => (record.tokens, record.cost),
+            (None, Some(run)) => (run.tokens, run.cost),
+            (None, None) => (0, Some(Usd::default())),
+        }
+    }
+
+    /// Returns the number of turns that a run has started.
+    pub(crate) fn turn(&self) -> u32 {
+        let recorded = self.record.as_ref().map(|run| run.turn);
+        recorded.or(self.view.run.as_ref().map(|run| run.turn)).unwrap_or(0)
+    }
+
+    pub(crate) fn run_id(&self) -> Option<RunId> {
+        self.view.run.as_ref().map(|_| RunId::new(self.view.id.as_str()))
+    }
+
+    /// Returns the session that it belongs to.
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        let of = |key: &str| {
+            let (kind, id) = key.split_once(':')?;
+            matches!(kind, "session" | "run_supervisor" | "sub_agent_supervisor" | "working_set")
+                .then(|| SessionId::new(id))
+        };
+        of(&self.key).or_else(|| of(self.view.parent.as_deref()?))
+    }
+}

@@ -1,0 +1,348 @@
+//! Draws the screen of the monitor: header, alarms, tree, pane, footer, and dialogs on top of them.
+//!
+//! It fits any window size: parts without room are dropped, the least important first. Everything is written with
+//! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`crate::tty`).
+
+mod dialog;
+mod tree;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+};
+use soong_protocol::{Timestamp, Usd};
+
+use super::{
+    actor::Alert,
+    cells::CellWriter,
+    dialog::Dialog,
+    pane::{self, Pane, PaneContext},
+    state::{Connection, Monitor},
+};
+use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
+
+/// Minimum number of rows to show the tree and a pane one above the other.
+const SPLIT_MIN_ROWS: u16 = 17;
+/// Minimum size of the window: columns and rows.
+const MIN_SIZE: (u16, u16) = (30, 6);
+/// Minimum number of columns to name an actor in the alarm line.
+const SHORTEST_NAME: usize = 16;
+/// Number of seconds over which rates are averaged.
+const RATE_SECONDS: usize = 5;
+
+/// Layout of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Areas {
+    head: Rect,
+    alarm: Rect,
+    tree: Rect,
+    /// Its height is 0 if there is no room.
+    pane: Rect,
+    foot: Rect,
+}
+
+fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
+    let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+    let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
+    let alarm = u16::from(has_alarm);
+    let body = area.height.saturating_sub(head + alarm + 1);
+    let pane = match monitor.detail.has_focus {
+        // Rows that the tree does not need belong to the pane, up to two thirds.
+        _ if area.height >= SPLIT_MIN_ROWS => {
+            let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
+            body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
+        }
+        true => body,
+        false => 0,
+    };
+    let top = head + alarm;
+    Areas {
+        head: row(0, head),
+        alarm: row(head, alarm),
+        tree: row(top, body - pane),
+        pane: row(top + body - pane, pane),
+        foot: row(top + body, 1),
+    }
+}
+
+/// Draws the current state of the monitor.
+pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
+    monitor.update_rows();
+    let area = *buffer.area();
+    let cells = monitor.cells;
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
+        let text = format!("too small: needs {} x {}", MIN_SIZE.0, MIN_SIZE.1);
+        cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
+        return;
+    }
+    let alarm = alarm(monitor, now, usize::from(area.width));
+    let areas = areas(monitor, area, alarm.is_some());
+    head(monitor, buffer, areas.head, now);
+    if let Some(alarm) = alarm {
+        put(cells, buffer, areas.alarm, 0, &alarm);
+    }
+    monitor.visible_rows =
+        (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
+    if areas.tree.height > 0 {
+        tree::draw(monitor, buffer, areas.tree, now);
+    }
+    if areas.pane.height > 0 {
+        self::pane(monitor, buffer, areas.pane, now);
+    }
+    put(cells, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
+    if let Dialog::Filter(_) | Dialog::None = monitor.dialog {
+        return;
+    }
+    dialog::draw(monitor, buffer, area);
+}
+
+/// Writes a line into a row of an area.
+fn put(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
+    if row < area.height {
+        cells.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
+    }
+}
+
+/// Writes a line right-aligned.
+fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
+    let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
+    let x = area.x + area.width - wide;
+    cells.put(buffer, (x, area.y + row), usize::from(wide), line);
+}
+
+fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
+    let cells = monitor.cells;
+    let title = StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title));
+    put(cells, buffer, area, 0, &title);
+    put_right(cells, buffer, area, 0, &connection(&monitor.connection, area.width));
+    if area.height < 2 {
+        return;
+    }
+    let mut line = StyledLine::default();
+    for part in activity(monitor, now) {
+        // A part without enough room is dropped completely.
+        if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
+            break;
+        }
+        if line.width() > 0 {
+            line.push(Hue::Dim, if cells.unicode { " · " } else { " | " });
+        }
+        line.append(&part);
+    }
+    put(cells, buffer, area, 1, &line);
+}
+
+/// Describes the connection, briefly if the window has few columns.
+fn connection(connection: &Connection, columns: u16) -> StyledLine {
+    match connection {
+        Connection::Searching => StyledLine::of(Hue::Yellow, " connecting"),
+        Connection::Connected { .. } if columns < 50 => StyledLine::of(Hue::Green, " live"),
+        Connection::Lost(_) if columns < 50 => StyledLine::of(Hue::Red, " offline"),
+        Connection::Connected { pid, version } => {
+            StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::safe_line(version)))
+        }
+        Connection::Lost(_) => StyledLine::of(Hue::Red, " offline, reconnecting"),
+    }
+}
+
+/// Describes the activity of all actors: the parts of a line, the most important first.
+fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
+    let (cells, forest) = (monitor.cells, &monitor.actors);
+    let at_work = forest.summary();
+    let mut runs = StyledLine::of(Hue::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
+    if at_work.children > 0 {
+        runs.push(Hue::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
+    }
+    let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    if !states.is_empty() {
+        runs.push(Hue::Dim, &format!(": {}", states.join(", ")));
+    }
+    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
+    let active = StyledLine::of(Hue::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
+    let mut said = vec![runs, active];
+    if at_work.ended > 0 {
+        let used = used(at_work.ended_tokens, at_work.ended_cost);
+        said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
+    }
+    let (tokens, events) = forest.usage_history.rate(now, RATE_SECONDS);
+    for (rate, unit, pick) in
+        [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
+    {
+        let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
+        said.push(
+            StyledLine::of(Hue::Plain, format!("{} {unit} ", format::count(rate))).and(Hue::Cyan, cells.spark(&beats)),
+        );
+    }
+    said.push(StyledLine::of(Hue::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
+    if forest.dropped > 0 {
+        said.push(StyledLine::of(Hue::Yellow, format!("{} changes dropped", forest.dropped)));
+    }
+    said
+}
+
+/// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
+fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
+    if let Connection::Lost(why) = &monitor.connection {
+        return Some(StyledLine::of(Hue::Red, format!("! {}", text::safe_line(why))));
+    }
+    let forest = &monitor.actors;
+    let mut line = StyledLine::default();
+    if let Some(state) = monitor.own_has_ended() {
+        line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}."))
+            .and(Hue::Plain, " Press q to see its answer");
+    }
+    let Some((worst, first)) = forest.alerts().next() else { return (line.width() > 0).then_some(line) };
+    let first = forest.get(first)?;
+    for (alarm, hue, one, many) in [
+        (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
+        (Alert::NeedsInput, Hue::Yellow, "needs input", "need input"),
+        (Alert::Failed, Hue::Red, "has failed", "have failed"),
+        (Alert::Restarted, Hue::Yellow, "was restarted", "were restarted"),
+    ] {
+        let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
+        if count > 0 {
+            line.push(Hue::Plain, if line.width() > 0 { ", " } else { "! " });
+            line.push(hue, &format::plural(count, one, many));
+        }
+    }
+    let since = match worst {
+        Alert::Stuck => first.view.run.as_ref().and_then(|run| run.last_progress),
+        Alert::NeedsInput => Some(first.view.since),
+        _ => None,
+    };
+    let since = since.map_or_else(String::new, |at| format!(" for {}", format::age(now.millis_since(at))));
+    let key = if worst == Alert::NeedsInput { "  (a: answer)" } else { "  (n: select)" };
+    let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
+    if room >= SHORTEST_NAME {
+        line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
+    }
+    line.push(Hue::Dim, if line.width() + key.len() <= columns { key } else { "" });
+    Some(line)
+}
+
+fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
+    let cells = monitor.cells;
+    tabs(monitor, buffer, area);
+    let rows = usize::from(area.height.saturating_sub(1));
+    let Some(actor) = monitor.list.selected().and_then(|key| monitor.actors.get(key)) else { return };
+    let page = PaneContext {
+        forest: &monitor.actors,
+        actor,
+        records: &monitor.detail.records,
+        chosen: monitor.detail.chosen(),
+        show_full: monitor.detail.show_full,
+        columns: usize::from(area.width),
+        cells,
+        now,
+    };
+    let why =
+        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("read failed: {}", text::safe_line(why))));
+    let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
+    let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
+        // Lines rendered from records alone are reused until the records change.
+        Some((before, lines)) if before == look && monitor.detail.pane.is_recorded() => lines,
+        _ => match pane::lines(monitor.detail.pane, &page) {
+            Some(lines) => why.into_iter().chain(lines).collect(),
+            None => vec![why.unwrap_or_else(|| StyledLine::of(Hue::Dim, "reading"))],
+        },
+    };
+    let last = lines.len().saturating_sub(rows);
+    let stays = monitor.detail.at_end && monitor.detail.pane.grows();
+    let is_list = monitor.detail.is_list();
+    let scroll = match () {
+        () if is_list => (monitor.detail.chosen() + 1).saturating_sub(rows).min(last),
+        () if stays => last,
+        () => monitor.detail.scroll.min(last),
+    };
+    monitor.detail.scroll = scroll;
+    for (at, line) in lines.iter().skip(scroll).take(rows).enumerate() {
+        let line = line.cut(usize::from(area.width), cells.ellipsis());
+        put(cells, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
+    }
+    let count = lines.len();
+    monitor.cached_lines = Some((look, lines));
+    if count > rows {
+        let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
+        put_right(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
+    }
+}
+
+fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
+    let cells = monitor.cells;
+    put(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, cells.rule(usize::from(area.width))));
+    let mut x = area.x + 1;
+    for (at, pane) in Pane::ALL.into_iter().enumerate() {
+        let is_shown = pane == monitor.detail.pane;
+        // If there is no room for all names, only the selected tab shows its name.
+        let name = if is_shown || area.width >= 100 {
+            format!(" {} {} ", at + 1, pane.name())
+        } else {
+            format!(" {} ", at + 1)
+        };
+        let hue = if is_shown { Hue::Bold } else { Hue::Dim };
+        let room = usize::from(area.right().saturating_sub(x));
+        let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
+        if is_shown {
+            let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
+            buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
+        }
+        x = x.saturating_add(took + 1).min(area.right());
+    }
+}
+
+fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
+    if let Dialog::Filter(typed) = &monitor.dialog {
+        return StyledLine::of(Hue::Cyan, "/")
+            .and(Hue::Plain, text::safe_line_keep_spaces(&typed.text))
+            .and(Hue::Dim, "_  (Enter: keep filter, Esc: show all)");
+    }
+    if let Some((hue, note)) = monitor.note(now) {
+        return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
+    }
+    let asks = monitor.asks.list().len();
+    let answer = format!("answer ({asks})");
+    let mut hints = vec![("q", "exit"), ("?", "help")];
+    if asks > 0 {
+        hints.push(("a", &answer));
+    }
+    if monitor.detail.has_focus {
+        hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
+        match monitor.detail.pane {
+            Pane::Artifacts if monitor.detail.is_list() => hints.push(("Enter", "preview")),
+            Pane::Artifacts => hints.push(("Esc", "list")),
+            Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "summary")),
+            Pane::Events | Pane::Messages => hints.push(("Enter", "details")),
+            Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
+        }
+        if monitor.detail.pane.grows() {
+            hints.push(("f", if monitor.detail.at_end { "stop following" } else { "follow" }));
+        }
+    } else {
+        hints.extend([
+            ("Tab", "pane"),
+            ("n", "next alert"),
+            ("/", "filter"),
+            ("s", "sort"),
+            ("c", "cancel"),
+            ("x", "export"),
+            ("K", "kill"),
+            ("t", "tree"),
+        ]);
+    }
+    let mut line = StyledLine::default();
+    for (key, what) in hints {
+        if line.width() + key.len() + what.len() + 3 > columns {
+            break;
+        }
+        push_key_hint(&mut line, key, Hue::Dim, what);
+    }
+    line
+}
+
+/// Appends the description of a key to a line.
+fn push_key_hint(line: &mut StyledLine, key: &str, hue: Hue, what: &str) {
+    line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
+    line.push(Hue::Bold, key);
+    line.push(hue, &format!(" {what}"));
+}

@@ -1,0 +1,176 @@
+//! Draws dialogs on top of the screen.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+    symbols::border,
+    widgets::{Block, Clear, Widget},
+};
+
+use super::{push_key_hint, put};
+use crate::{
+    monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
+    request::{UserRequest, permission_rows, question_rows, wrap_rows},
+};
+use crate::{styled_line::StyledLine, terminal::Hue, text};
+
+/// Maximum width of a dialog.
+const WIDEST: u16 = 100;
+
+pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
+    let columns = usize::from(area.width.min(WIDEST).saturating_sub(4));
+    let rows = usize::from(area.height.saturating_sub(2));
+    let (title, lines) = match &mut monitor.dialog {
+        Dialog::None | Dialog::Filter(_) => return,
+        Dialog::Help(at) => {
+            let lines: Vec<StyledLine> = keys::help()
+                .map(|(keys, help)| StyledLine::of(Hue::Bold, format!("{keys:<11}")).and(Hue::Plain, help))
+                .collect();
+            *at = (*at).min(lines.len().saturating_sub(rows));
+            let title = if lines.len() > rows { "Keys (Up and Down: more)" } else { "Keys" };
+            (title.to_owned(), lines.into_iter().skip(*at).collect())
+        }
+        Dialog::Confirm { question, .. } => {
+            let mut lines = wrapped(Hue::Plain, question, columns);
+            lines.push(StyledLine::default());
+            lines.push(hints(&[("y", "yes"), ("n", "no")]));
+            ("Are you sure?".to_owned(), lines)
+        }
+        Dialog::Folder { trace, typed } => {
+            let mut lines = wrapped(
+                Hue::Plain,
+                &format!("Export trace {trace} and its sub-traces to this folder, which must be empty or not exist:"),
+                columns,
+            );
+            lines.push(typing(&typed.text, columns));
+            lines.push(StyledLine::of(Hue::Dim, "Enter: export, Ctrl-U: clear the line, Esc: cancel"));
+            ("Export".to_owned(), lines)
+        }
+        Dialog::Request { id, typed, from, is_read, .. } => {
+            let asks = monitor.asks.list();
+            let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
+                let more = if asks.is_empty() { "close" } else { "next request" };
+                let lines = vec![
+                    StyledLine::of(Hue::Yellow, "No longer pending: decided elsewhere, or its run has ended."),
+                    StyledLine::default(),
+                    hints(&[("Enter", more), ("Esc", "close")]),
+                ];
+                frame(monitor.cells, buffer, area, "Not pending", &lines);
+                return;
+            };
+            let title = format!("Request {} of {}", at + 1, asks.len());
+            let typed = typed.as_ref().map(|typed| typed.text.as_str());
+            let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
+            let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
+            let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
+            let mut lines = vec![StyledLine::of(Hue::Dim, asker)];
+            let rows = rows.saturating_sub(lines.len());
+            lines.extend(self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1));
+            (title, lines)
+        }
+    };
+    frame(monitor.cells, buffer, area, &title, &lines);
+}
+
+/// Renders a pending request from a line on, as far as it fits; records whether its end has been visible.
+fn ask(
+    ask: &UserRequest,
+    typed: Option<&str>,
+    (from, is_read): (&mut usize, &mut bool),
+    (columns, rows): (usize, usize),
+    has_others: bool,
+) -> Vec<StyledLine> {
+    let shown = match ask {
+        UserRequest::Question(question) => question_rows(question),
+        UserRequest::Permission(asked) => permission_rows(asked),
+    };
+    let said: Vec<StyledLine> =
+        wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.hue, row.text)).collect();
+    // Five rows are kept free for the position, the typed text and the keys, however long the request is.
+    let room = rows.saturating_sub(5).max(1);
+    *from = (*from).min(said.len().saturating_sub(room));
+    *is_read |= *from + room >= said.len();
+    let count = said.len();
+    let mut lines: Vec<StyledLine> = said.into_iter().skip(*from).take(room).collect();
+    lines.push(match count > room {
+        true => {
+            StyledLine::of(Hue::Yellow, format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room))
+        }
+        false => StyledLine::default(),
+    });
+    lines.extend(typed.map(|typed| typing(typed, columns)));
+    let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.is_grantable_for_session());
+    let keys = match (ask, typed) {
+        (UserRequest::Question(_), Some(_)) => vec![("Enter", "send answer"), ("Esc", "back")],
+        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "deny with this reason (optional)"), ("Esc", "back")],
+        (UserRequest::Question(_), None) => vec![("Enter", "answer")],
+        (UserRequest::Permission(_), None) if !*is_read => vec![("PgDn", "read all"), ("n", "deny")],
+        (UserRequest::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "deny")],
+        (UserRequest::Permission(_), None) => vec![("y", "allow once"), ("s", "allow for session"), ("n", "deny")],
+    };
+    let others = has_others.then_some(("Up Down", "other requests"));
+    let more = if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "decide later")]).collect() };
+    let mut line = StyledLine::default();
+    for (key, what) in [keys, more].concat() {
+        if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        push_key_hint(&mut line, key, Hue::Plain, what);
+    }
+    lines.push(line);
+    lines
+}
+
+fn hints(keys: &[(&str, &str)]) -> StyledLine {
+    let mut line = StyledLine::default();
+    keys.iter().for_each(|(key, what)| push_key_hint(&mut line, key, Hue::Plain, what));
+    line
+}
+
+/// Renders the end of the typed text, with a cursor.
+fn typing(typed: &str, columns: usize) -> StyledLine {
+    let end: String = typed.chars().rev().take(columns).collect();
+    let mut shown = text::safe_line_keep_spaces(&end.chars().rev().collect::<String>());
+    while text::width(&shown) + 3 > columns {
+        shown.remove(0);
+    }
+    StyledLine::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
+}
+
+fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<StyledLine> {
+    text::wrap(&text::safe_line_keep_spaces(foreign), columns)
+        .into_iter()
+        .map(|part| StyledLine::of(hue, part))
+        .collect()
+}
+
+/// Draws a centered box with lines in it.
+fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines: &[StyledLine]) {
+    let widest = lines.iter().map(StyledLine::width).max().unwrap_or(0).max(text::width(title)) + 4;
+    let width = u16::try_from(widest).unwrap_or(u16::MAX).min(area.width.min(WIDEST));
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    Clear.render(place, buffer);
+    let set = if cells.unicode { border::ROUNDED } else { ASCII };
+    Block::bordered().border_set(set).style(Style::new()).render(place, buffer);
+    let head = Rect { x: place.x + 2, width: width.saturating_sub(4), height: 1, ..place };
+    put(cells, buffer, head, 0, &StyledLine::of(Hue::Bold, format!(" {title} ")));
+    let inner =
+        Rect { x: place.x + 2, y: place.y + 1, width: width.saturating_sub(4), height: height.saturating_sub(2) };
+    for (at, line) in lines.iter().take(usize::from(inner.height)).enumerate() {
+        put(cells, buffer, inner, u16::try_from(at).unwrap_or(0), line);
+    }
+    buffer.set_style(Rect { height: 1, ..place }, Style::new().add_modifier(Modifier::BOLD));
+}
+
+const ASCII: border::Set<'static> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};

@@ -1,0 +1,260 @@
+//! The Facts pane: identity, state and usage of an actor, and the load of a gateway.
+
+use soong_protocol::{
+    Timestamp, Trace,
+    tree::{ActorKind, BudgetShare, GatewayView},
+};
+
+use super::{PaneContext, RunFacts, paragraph};
+use crate::monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS};
+use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
+
+/// Width of a fact's name, in columns.
+const NAME: usize = 12;
+/// Width of a bar, in columns.
+const BAR: usize = 24;
+
+pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
+    let view = &page.actor.view;
+    let mut lines = Vec::new();
+    if let Some(run) = &view.run {
+        lines.extend(fact("task", Hue::Plain, &run.task, page));
+    }
+    state(page, &mut lines);
+    let failed = page.records.facts.as_ref().and_then(|facts| facts.run.run.error.as_ref());
+    if let Some(error) = failed {
+        lines.extend(fact("failed", Hue::Red, &error.to_string(), page));
+    }
+    match &view.last_error {
+        Some(error) => lines.extend(fact("last error", Hue::Red, error, page)),
+        None if view.run.is_some() && failed.is_none() => lines.extend(fact("last error", Hue::Dim, "none", page)),
+        None => {}
+    }
+    if view.run.is_some() {
+        run(page, &mut lines);
+    }
+    if let Some(gateway) = &view.gateway {
+        self::gateway(gateway, page, &mut lines);
+    }
+    if view.kind == ActorKind::Session {
+        session(page, &mut lines);
+    }
+    supervision(page, &mut lines);
+    lines.extend(fact("id", Hue::Dim, &view.actor_id, page));
+    if let Some(run) = &view.run {
+        lines.extend(fact("trace", Hue::Dim, run.trace_id.as_str(), page));
+    }
+    lines
+}
+
+/// Renders a fact, on up to three lines.
+fn fact(name: &str, hue: Hue, value: &str, page: &PaneContext<'_>) -> impl Iterator<Item = StyledLine> {
+    named(name, paragraph(hue, value, NAME, page, 3))
+}
+
+/// Puts a name in front of the first line of a text.
+fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine> {
+    let name = name.to_owned();
+    lines.into_iter().enumerate().map(move |(at, line)| {
+        if at > 0 {
+            return line;
+        }
+        let mut first = StyledLine::of(Hue::Dim, text::pad(&name, NAME));
+        line.pieces().skip(1).for_each(|(hue, text)| first.push(hue, text));
+        first
+    })
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    format::duration(now.millis_since(at))
+}
+
+fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
+    let (view, now) = (&page.actor.view, page.now);
+    let mut line =
+        StyledLine::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
+    if !page.actor.has_ended {
+        if !view.activity.is_empty() {
+            line.push(Hue::Plain, &format!(": {}", text::safe_line(&view.activity)));
+        }
+        line.push(Hue::Dim, &format!(" for {}", ago(view.since, now)));
+    }
+    lines.push(line);
+    let progress = view.run.as_ref().and_then(|run| run.last_progress);
+    if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
+        let said = format!("no progress for {}: see Events and Timeline, press c to cancel", ago(progress, now));
+        lines.extend(fact("stuck", Hue::Red, &said, page));
+    }
+}
+
+fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
+    let (view, now) = (&page.actor.view, page.now);
+    let Some(run) = &view.run else { return };
+    let (tokens, spent) = page.actor.used();
+    let mut used = format!(
+        "{} tokens, {} in {}",
+        format::count(tokens),
+        format_cost(spent),
+        format::plural(turns(page.actor.turn()), "turn", "turns")
+    );
+    if let Some(facts) = &page.records.facts {
+        if facts.run.run.usage.estimated {
+            used.push_str(" (partly estimated)");
+        }
+        used.push_str(&below(facts));
+    }
+    lines.extend(fact("used", Hue::Plain, &used, page));
+    lines.extend(run.budget.iter().map(|share| budget(share, page)));
+    if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.has_ended) {
+        lines.extend(named("goal", paragraph(Hue::Plain, goal, NAME, page, 1)));
+    }
+    if run.asks > 0 && !page.actor.has_ended {
+        let asks = format::plural(turns(run.asks), "answer", "answers");
+        lines.extend(fact("waits for", Hue::Yellow, &format!("{asks}: press a"), page));
+    }
+    let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
+    let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
+    lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
+    lines.extend(usage_sparkline("tokens/s", page, |(tokens, _)| tokens));
+    lines.extend(usage_sparkline("events/s", page, |(_, events)| events));
+    if page.actor.has_ended {
+        let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
+        let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", format::time(at)));
+        lines.extend(fact(
+            "recorded",
+            Hue::Plain,
+            &format!("started {} UTC{ended}", format::time(view.started_at)),
+            page,
+        ));
+        return;
+    }
+    let mut times = format!("{} events, started {} UTC", run.events, format::time(view.started_at));
+    if let Some(progress) = run.last_progress {
+        times.push_str(&format!(", last progress {} ago", ago(progress, now)));
+    }
+    if run.passive {
+        times.push_str(", passivated while it waits");
+    }
+    lines.extend(fact("recorded", Hue::Plain, &times, page));
+}
+
+/// Describes the usage of a run together with its children, including ended ones.
+fn below(facts: &RunFacts) -> String {
+    // Children of earlier runs of the trace are not counted.
+    let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
+    let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
+    let (tokens, spent, of) = match &facts.run.stats {
+        Some(stats) if stats.tree != stats.own => {
+            (stats.tree.total_tokens, stats.tree.cost, "all sub-agents".to_owned())
+        }
+        Some(_) => return String::new(),
+        None if children.is_empty() => return String::new(),
+        None => {
+            let own = (facts.run.run.usage.total_tokens, facts.run.run.cost);
+            let (tokens, spent) =
+                children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost)));
+            (tokens, spent, format::plural(children.len(), "child", "children"))
+        }
+    };
+    format!("; with {of}: {} tokens, {}", format::count(tokens), format_cost(spent))
+}
+
+fn turns(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Returns the used fraction of a limit; 1 if fully used.
+pub(crate) fn used_fraction(share: &BudgetShare) -> f64 {
+    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    let limit = number(&share.limit);
+    if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
+}
+
+fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
+    let share = used_fraction(budget);
+    let name = budget.dimension.as_str().replace('_', " ");
+    let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);
+    bar(&name, share, &rest, page)
+}
+
+fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine {
+    let hue = match share {
+        ..0.8 => Hue::Green,
+        ..1.0 => Hue::Yellow,
+        _ => Hue::Red,
+    };
+    let columns = BAR.min(page.columns / 4);
+    StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.cells.bar(share, columns)).and(Hue::Plain, rest)
+}
+
+/// Draws the usage of the last seconds; `None` if there was none.
+fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u64) -> Option<StyledLine> {
+    let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
+    let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
+    let most = beats.iter().copied().max().filter(|most| *most > 0)?;
+    let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.cells.spark(&beats));
+    Some(line.and(Hue::Dim, format!(" peak {}", format::count(most))))
+}
+
+fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
+    #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
+    let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
+    let until = |at: Option<Timestamp>| {
+        at.map_or_else(String::new, |at| format!(", at least {} more", format::duration(at.millis_since(page.now))))
+    };
+    let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
+    lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
+    let waiting = match &view.waits_for {
+        Some(reason) => format!("{} for {reason}{}", view.waiting, until(view.waits_until)),
+        None => view.waiting.to_string(),
+    };
+    lines.extend(fact("waiting", if view.waiting > 0 { Hue::Yellow } else { Hue::Plain }, &waiting, page));
+    for (name, used, limit) in
+        [("requests", view.requests, view.requests_per_minute), ("tokens", view.tokens, view.tokens_per_minute)]
+    {
+        match limit {
+            Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} per minute"), page)),
+            None => lines.extend(fact(name, Hue::Dim, "no limit per minute", page)),
+        }
+    }
+    let pause = view
+        .retry_after
+        .map(|at| format!("{} remaining, set by the provider", format::duration(at.millis_since(page.now))));
+    let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
+    lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
+    if view.is_down {
+        lines.extend(fact("provider", Hue::Red, "down: no call succeeds", page));
+    }
+    lines.extend(fact(
+        "sent",
+        Hue::Plain,
+        &format::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
+        page,
+    ));
+    lines.extend(usage_sparkline("calls/s", page, |(_, sent)| sent));
+}
+
+fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
+    let Some(id) = page.actor.session() else { return };
+    let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
+    for actor in page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
+        *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
+        tokens += actor.used().0;
+    }
+    let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", format::count(tokens));
+    lines.extend(fact("runs", Hue::Plain, &said, page));
+}
+
+fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
+    let view = &page.actor.view;
+    let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
+    let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };
+    let said = match page.actor.has_ended {
+        true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
+        false => {
+            let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);
+            format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
+        }
+    };
+    lines.extend(fact("restarts", hue, &said, page));
+}

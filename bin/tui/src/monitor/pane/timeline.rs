@@ -1,0 +1,225 @@
+//! The Timeline pane: turns, tools, waits and children as bars over the duration of the run.
+
+use std::collections::HashMap;
+
+use soong_protocol::{
+    Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
+};
+
+use super::PaneContext;
+use crate::{format, styled_line::StyledLine, terminal::Hue, text};
+
+/// Width of a bar's name and of its duration, in columns.
+const NAME: usize = 26;
+const TIME: usize = 12;
+
+/// A period of time with a name.
+#[derive(Debug, Clone, PartialEq)]
+struct TimelineSpan {
+    name: String,
+    hue: Hue,
+    begin: Timestamp,
+    /// `None` if it has not ended.
+    end: Option<Timestamp>,
+    has_failed: bool,
+}
+
+pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
+    let run = page.actor.run_id();
+    let events: Vec<&EventRecord> = events.iter().filter(|record| record.run_id == run).collect();
+    // Number of the first turn with known events: earlier events may have been dropped.
+    let begun = |record: &&&EventRecord| matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. }));
+    let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
+    let spans = spans(&events, page.actor.turn().saturating_sub(turns));
+    let (Some(first), Some(last)) = (events.first(), events.last()) else {
+        return vec![StyledLine::of(Hue::Dim, "no events yet")];
+    };
+    let begin = first.ts;
+    let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
+    let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
+    let total = end.millis_since(begin).max(1);
+    let mut lines = vec![
+        StyledLine::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
+            .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), format::duration(total)), room)),
+    ];
+    for span in &spans {
+        let until = span.end.unwrap_or(end);
+        let column = |at: Timestamp| {
+            let passed = u128::from(at.millis_since(begin)) * room as u128 / u128::from(total);
+            usize::try_from(passed).unwrap_or(room).min(room)
+        };
+        let (from, to) = (column(span.begin).min(room - 1), column(until));
+        let wide = (to.saturating_sub(from)).max(1);
+        let bar = page.cells.bar(1.0, wide);
+        let time = format::duration(until.millis_since(span.begin));
+        let name =
+            text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.cells.ellipsis()), NAME);
+        let hue = if span.has_failed { Hue::Red } else { span.hue };
+        lines.push(
+            StyledLine::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
+                .and(Hue::Plain, " ".repeat(from))
+                .and(hue, bar)
+                .and(Hue::Plain, " ".repeat(room.saturating_sub(from + wide)))
+                .and(Hue::Dim, format!(" {time:>11}")),
+        );
+    }
+    lines
+}
+
+fn clock(at: Timestamp) -> String {
+    format::time(at).split_off(11)
+}
+
+/// Effect of an event on the periods. Periods are identified by their keys.
+enum Change {
+    Begin {
+        key: String,
+        name: String,
+        hue: Hue,
+    },
+    End {
+        key: String,
+        has_failed: bool,
+    },
+    /// Everything open ends with its run.
+    EndAll,
+}
+
+fn begin(key: impl Into<String>, name: impl Into<String>, hue: Hue) -> Vec<Change> {
+    vec![Change::Begin { key: key.into(), name: name.into(), hue }]
+}
+
+fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
+    vec![Change::End { key: key.into(), has_failed }]
+}
+
+/// Returns what an event begins and ends. `turn` is the number of the turn that the event belongs to.
+fn changes(event: &Event, turn: u32) -> Vec<Change> {
+    match event {
+        Event::Model(ModelEvent::Retrying { .. }) => {
+            begin("pause", "  retry delay", Hue::Yellow).into_iter().chain(end("model", true)).collect()
+        }
+        Event::Model(ModelEvent::Started { attempt, .. }) => {
+            let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+            let call = begin("model", format!("turn {turn}: model{again}"), Hue::Blue);
+            end("pause", false).into_iter().chain(call).collect()
+        }
+        Event::Model(ModelEvent::Completed { .. }) => end("model", false),
+        Event::Model(ModelEvent::Failed { .. }) => end("model", true),
+        Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
+            begin(format!("tool {tool_call_id}"), format!("  {name}"), Hue::Green)
+        }
+        Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => end(format!("tool {tool_call_id}"), false),
+        Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
+            end(format!("tool {tool_call_id}"), true)
+        }
+        Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
+            begin(format!("child {run_id}"), format!("  {agent_type} {task}"), Hue::Cyan)
+        }
+        Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
+            end(format!("child {run_id}"), *status == RunStatus::Failed)
+        }
+        Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
+            begin(format!("ask {question_id}"), "  waits for an answer", Hue::Yellow)
+        }
+        Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => end(format!("ask {question_id}"), false),
+        Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
+            begin(format!("ask {permission_id}"), format!("  waits for permission: {tool}"), Hue::Yellow)
+        }
+        Event::Permission(PermissionEvent::Decided { permission_id, .. }) => end(format!("ask {permission_id}"), false),
+        Event::Run(RunEvent::Queued { .. }) => begin("queue", "queued", Hue::Dim),
+        Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => end("queue", false),
+        event if event.is_terminal() => vec![Change::EndAll],
+        _ => Vec::new(),
+    }
+}
+
+/// Finds the periods in the order of their start.
+fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
+    let mut spans: Vec<TimelineSpan> = Vec::new();
+    let mut open: HashMap<String, usize> = HashMap::new();
+    for record in events {
+        turn += u32::from(matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. })));
+        for change in changes(&record.event, turn) {
+            match change {
+                Change::Begin { key, name, hue } => {
+                    open.insert(key, spans.len());
+                    spans.push(TimelineSpan { name, hue, begin: record.ts, end: None, has_failed: false });
+                }
+                Change::End { key, has_failed } => {
+                    if let Some(span) = open.remove(&key) {
+                        (spans[span].end, spans[span].has_failed) = (Some(record.ts), has_failed);
+                    }
+                }
+                Change::EndAll => open.drain().for_each(|(_, span)| spans[span].end = Some(record.ts)),
+            }
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sample::record;
+    use soong_protocol::{ErrorCode, ErrorInfo, QuestionId};
+
+    use super::*;
+
+    #[test]
+    fn spans_have_times_and_open_ones_end_with_the_run() {
+        let error = || ErrorInfo::new(ErrorCode::Timeout, "no");
+        let started = |attempt| ModelEvent::Started { model: "m".to_owned(), attempt };
+        let events = [
+            record("r", 0, RunEvent::Queued { position: 1 }),
+            record("r", 1, RunEvent::Dequeued { cancelled: false }),
+            record("r", 2, started(1)),
+            record("r", 3, ModelEvent::Retrying { attempt: 1, error: error(), wait_ms: 1, usage: None, cost: None }),
+            record("r", 4, started(2)),
+            record(
+                "r",
+                6,
+                ModelEvent::Completed {
+                    finish_reason: "stop".to_owned(),
+                    tool_calls: 1,
+                    usage: Default::default(),
+                    cost: None,
+                    duration_ms: 1,
+                    waited_ms: 0,
+                },
+            ),
+            record(
+                "r",
+                6,
+                ToolEvent::Started {
+                    tool_call_id: "c".to_owned(),
+                    name: "read".to_owned(),
+                    arguments_preview: String::new(),
+                },
+            ),
+            record("r", 7, SubAgentEvent::QuestionAnswered { question_id: QuestionId::new("unknown") }),
+            record("r", 9, RunEvent::CancelRequested {}),
+            record(
+                "r",
+                10,
+                RunEvent::Cancelled {
+                    queued: false,
+                    end_reason: soong_protocol::EndReason::AbortedTools,
+                    stats: Default::default(),
+                },
+            ),
+        ];
+        let found: Vec<(String, i64, Option<i64>, bool)> = spans(&events.iter().collect::<Vec<_>>(), 0)
+            .into_iter()
+            .map(|span| (span.name, span.begin.as_millis(), span.end.map(|end| end.as_millis()), span.has_failed))
+            .collect();
+        let want = [
+            ("queued", 0, 1, false),
+            ("turn 1: model", 2, 3, true),
+            ("  retry delay", 3, 4, false),
+            ("turn 1: model, attempt 2", 4, 6, false),
+            ("  read", 6, 10, false),
+        ];
+        let want = want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));
+        assert_eq!(found, want);
+    }
+}

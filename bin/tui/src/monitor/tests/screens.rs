@@ -1,0 +1,171 @@
+//! Screen snapshots. After an intended change, run with `INSTA_UPDATE=always` and review the difference.
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+
+use super::*;
+use crate::monitor::sample::changed;
+
+fn evening(cells: CellWriter) -> TestMonitor {
+    let mut evening = TestMonitor::begin(cells);
+    evening.hears(MonitorInput::Tree(sample_tree()));
+    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
+    evening
+}
+
+#[test]
+fn stuck_child_shows_its_last_error_and_cost() {
+    let screen = evening(FINE).screen(140, 32);
+    for part in [
+        "1 is stuck",
+        "Explore the folder `vendor/`",
+        "rate_limited: the service is busy",
+        "$0.1365",
+        "no progress for",
+    ] {
+        assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
+    }
+    assert_snapshot!("afternoon_140x32", screen);
+}
+
+#[test]
+fn small_window_shows_tree_and_enter_opens_the_pane() {
+    let mut evening = evening(FINE);
+    assert_snapshot!("afternoon_60x15", evening.screen(60, 15));
+    evening.key(KeyCode::Enter);
+    assert_snapshot!("facts_60x15", evening.screen(60, 15));
+    evening.key(KeyCode::Esc);
+    assert!(evening.screen(60, 15).contains("journal"));
+}
+
+#[test]
+fn only_ascii_is_drawn_without_utf8() {
+    let mut evening = evening(PLAIN);
+    for keys in ["", "t", "?"] {
+        evening.types(keys);
+        let screen = evening.screen(100, 30);
+        assert!(screen.is_ascii(), "{screen}");
+    }
+    evening.key(KeyCode::Esc);
+    assert_snapshot!("plain_100x30", evening.screen(100, 30));
+}
+
+#[test]
+fn colors_are_omitted_if_disabled() {
+    for (cells, is_coloured) in [(FINE, true), (PLAIN, false)] {
+        let mut evening = evening(cells);
+        let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
+        terminal.draw(|frame| draw(&mut evening.monitor, frame.buffer_mut(), evening.now)).unwrap();
+        let coloured = terminal.backend().buffer().content().iter().any(|cell| cell.fg != ratatui::style::Color::Reset);
+        assert_eq!(coloured, is_coloured);
+    }
+}
+
+#[test]
+fn gateway_pane_shows_its_calls() {
+    let mut evening = evening(FINE);
+    evening.types("G");
+    for _ in 0..3 {
+        if evening.monitor.list.selected().is_some_and(|key| key.starts_with("model_gateway")) {
+            break;
+        }
+        evening.types("k");
+    }
+    assert_snapshot!("gateway_100x28", evening.screen(100, 28));
+}
+
+#[test]
+fn help_lists_every_key() {
+    let mut evening = evening(FINE);
+    evening.types("?");
+    assert_snapshot!("help_100x36", evening.screen(100, 36));
+    let low = evening.screen(80, 15);
+    for _ in 0..40 {
+        evening.key(KeyCode::Down);
+    }
+    assert!(
+        low.contains("previous or next row") && evening.screen(80, 15).contains("exit; active runs continue"),
+        "{low}"
+    );
+}
+
+#[test]
+fn requests_are_shown_with_their_details() {
+    let mut evening = evening(FINE);
+    evening.types("a");
+    assert_snapshot!("permission_100x24", evening.screen(100, 24));
+    evening.key(KeyCode::Down);
+    evening.key(KeyCode::Enter);
+    evening.types("main, of course");
+    assert_snapshot!("question_100x24", evening.screen(100, 24));
+}
+
+#[test]
+fn lost_connection_is_shown_and_last_tree_is_kept() {
+    let mut evening = evening(FINE);
+    evening.hears(MonitorInput::Link(Connection::Lost(
+        "lost the connection to the owner process: broken pipe".to_owned(),
+    )));
+    let screen = evening.screen(100, 24);
+    for part in ["offline, reconnecting", "! lost the connection to the owner process", "orchestrator Write a report"] {
+        assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
+    }
+    let empty = TestMonitor::begin(FINE).screen(80, 20);
+    assert!(empty.contains("waiting for the actor tree"), "{empty}");
+}
+
+#[test]
+fn failed_runtime_actor_shows_its_error() {
+    let mut evening = evening(FINE);
+    let mut journal = actor(ActorKind::Journal, "0", Some("runtime_supervisor:0"));
+    journal.state = "failed".into();
+    journal.last_error = Some("it crashed 4 times within 60 s".to_owned());
+    evening.hears(MonitorInput::Tree(changed(vec![journal], &[])));
+    evening.types("G");
+    let screen = evening.screen(120, 28);
+    assert!(screen.contains("journal") && screen.contains("failed"), "{screen}");
+    assert!(screen.contains("it crashed 4 times within 60 s"), "{screen}");
+}
+
+/// Hostile text.
+fn hostile() -> impl Strategy<Value = String> {
+    let odd = "(\u{1b}\\[[0-9;]{0,4}[A-Za-z]|\u{9b}31m|\u{202e}|\u{2066}|\u{200d}|\r|\n|\u{7}|\u{8}|[a-z]{1,9}|好|👩‍🔬|\u{301}){0,30}";
+    prop_oneof![any::<String>(), odd, "x{0,3000}".prop_map(|text| text)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn hostile_text_cannot_break_the_screen(
+        task in hostile(),
+        activity in hostile(),
+        error in hostile(),
+        id in hostile(),
+        columns in 1u16..180,
+        rows in 1u16..60,
+        keys in prop::collection::vec(prop::sample::select("jkGg1234567hlztse?aKcx/!fn".chars().collect::<Vec<_>>()), 0..6),
+    ) {
+        let mut evening = evening(if columns % 2 == 0 { FINE } else { PLAIN });
+        let mut view = run("evil", Some("main"));
+        (view.activity, view.last_error, view.id) = (activity.clone(), Some(error.clone()), id.clone());
+        let about = view.run.as_mut().unwrap();
+        (about.task, about.agent_type, about.goal) = (task.clone(), id, Some(error));
+        let mut asks = permission();
+        if let UserRequest::Permission(asked) = &mut asks {
+            (asked.demand.target, asked.arguments) = (task, activity);
+        }
+        evening.changes(vec![view], &[]);
+        evening.hears(MonitorInput::PendingRequests(Ok(vec![asks])));
+        for key in keys {
+            evening.key(KeyCode::Char(key));
+            evening.key(KeyCode::Tab);
+        }
+        let screen = evening.screen(columns, rows);
+        for row in screen.split('\n') {
+            prop_assert!(!row.chars().any(char::is_control), "{row:?}");
+            prop_assert!(!row.chars().any(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200d}')), "{row:?}");
+            prop_assert!(crate::text::width(row) <= usize::from(columns), "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Questions and permission requests as rows of text.
+
+mod diff;
+
+use crate::{terminal::Hue, text};
+use soong_protocol::{ChainLink, Permission, Question};
+
+/// Maximum length in characters of a task in the chain of requesting agents.
+const TASK_CHARS: usize = 80;
+
+/// Maximum length in characters of a target in a heading row; the arguments show it in full.
+pub const TARGET_CHARS: usize = 200;
+/// Row width in columns if the width of the terminal is unknown.
+pub const DEFAULT_COLUMNS: usize = 100;
+/// Margin mark before each line of model text.
+const MARGIN_MARK: &str = "| ";
+
+/// Mark before each continuation of a row that is too wide, so that no text can pass for a separate row.
+const CONTINUATION_MARK: &str = "|> ";
+
+/// Row of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Color of the row.
+    pub hue: Hue,
+    /// Text without control characters.
+    pub text: String,
+}
+
+impl Row {
+    /// Creates a row without color.
+    pub fn plain(text: String) -> Self {
+        Self { hue: Hue::Plain, text }
+    }
+}
+
+/// Splits rows wider than `columns` into several rows and marks each continuation.
+pub fn wrap_rows(rows: Vec<Row>, columns: usize) -> Vec<Row> {
+    let mut fitted = Vec::new();
+    for Row { hue, text } in rows {
+        let (first, mut rest) = text::first_row(&text, columns);
+        fitted.push(Row { hue, text: first.to_owned() });
+        while !rest.is_empty() {
+            let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUATION_MARK.len()).max(1));
+            fitted.push(Row { hue, text: format!("{CONTINUATION_MARK}{next}") });
+            rest = further;
+        }
+    }
+    fitted
+}
+
+/// Formats a model's question, with a margin mark before each line.
+pub fn question_rows(question: &Question) -> Vec<Row> {
+    let whom = question.to.as_deref().map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
+    whom.into_iter().chain(with_margin(&question.question).into_iter().map(Row::plain)).collect()
+}
+
+/// Formats a permission request: what the call does, which agents request it and what a permission for the session
+/// would cover. All text is made safe for a terminal, and model text gets a margin mark. The last row repeats tool,
+/// target and risk. Rows may be wider than the terminal; see [`wrap_rows`].
+pub fn permission_rows(asked: &Permission) -> Vec<Row> {
+    let demand = &asked.demand;
+    let (tool, target) =
+        (text::safe_line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
+    let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
+    let as_diff = asked.diff.as_deref().and_then(diff::diff_rows);
+    if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
+        said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
+    }
+    said.extend(
+        as_diff
+            .unwrap_or_else(|| with_margin(&format_arguments(&asked.arguments)).into_iter().map(Row::plain).collect()),
+    );
+    let mut rows = Vec::new();
+    if asked.chain.len() > 1 {
+        let link = |link: &ChainLink| {
+            let task = text::cut(&text::escaped_line(&link.task), TASK_CHARS, "…");
+            format!("{} ({task})", text::safe_line(&link.agent_type))
+        };
+        let chain: Vec<String> = asked.chain.iter().map(link).collect();
+        rows.push(format!("requested by {}", chain.join(" > ")));
+    }
+    rows.extend(demand.note.as_deref().map(text::safe_line));
+    if demand.is_grantable_for_session() {
+        rows.push(format!("for the session: {}", text::escaped_line(&demand.scope.to_string())));
+    }
+    let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
+    rows.push(format!("{tool}: {target}{risk}"));
+    said.extend(rows.into_iter().map(Row::plain));
+    said
+}
+
+/// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows. Runs of empty
+/// lines are collapsed into one row.
+pub fn with_margin(said: &str) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut empty = 0_usize;
+    for line in said.lines().map(Some).chain(std::iter::once(None)) {
+        if line.is_some_and(|line| line.trim().is_empty()) {
+            empty += 1;
+            continue;
+        }
+        match std::mem::take(&mut empty) {
+            0 => {}
+            1 => rows.push(MARGIN_MARK.trim_end().to_owned()),
+            count => rows.push(format!("{MARGIN_MARK}({count} empty lines)")),
+        }
+        rows.extend(line.map(|line| format!("{MARGIN_MARK}{}", text::escaped(line))));
+    }
+    rows
+}
+
+/// Formats a JSON object as one `key: value` per field, with strings unquoted and unescaped.
+fn format_arguments(json: &str) -> String {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(json) else { return json.to_owned() };
+    let shown = fields.iter().map(|(key, value)| match value {
+        serde_json::Value::String(text) => format!("{key}: {text}"),
+        other => format!("{key}: {other}"),
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn asked(arguments: serde_json::Value) -> Permission {
+        Permission { arguments: arguments.to_string(), ..sample::permission() }
+    }
+
+    #[test]
+    fn file_change_is_shown_as_a_diff() {
+        let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
+        edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
+        let rows = permission_rows(&edit);
+        assert!(rows.contains(&Row { hue: Hue::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
+        assert!(rows.contains(&Row { hue: Hue::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
+        assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
+    }
+
+    #[test]
+    fn model_text_cannot_forge_a_permission_prompt() {
+        let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
+        let rows: Vec<String> =
+            permission_rows(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
+        let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
+        assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
+        assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("\\u{202e}\\u{d}\\u{1b}[2J")), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("p\u{430}ypal[mixed scripts]")), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("\\u{301}")), "{rows:#?}");
+        let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
+        let target = first.split_once(": ").unwrap().1;
+        assert!(last.contains(target), "the last row repeats the target: {last}");
+    }
+}
