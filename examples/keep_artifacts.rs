@@ -2,13 +2,13 @@
 //!
 //! Needs no key: `cargo run -p soong --example keep_artifacts`
 
-use soong::{NewSessionSpec, Runtime, artifact::Save};
+use soong::{Runtime, SessionSpec, artifact::Save};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let runtime = Runtime::builder().home(home.path()).offline().build().await?;
-    let session = runtime.sessions().create(NewSessionSpec::default()).await?;
+    let session = runtime.sessions().create(SessionSpec::default()).await?;
     let place = runtime.artifacts().owner(&session.session_id).await?;
 
     // A file of the user: stored immediately, under a name derived from its file name.

@@ -82,8 +82,8 @@ pub use hook::count_hooks;
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
-    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, NewSessionSpec, Permissions,
-    Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo,
+    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions, Questions,
+    RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, SessionSpec,
     Sessions, Traces, Tree, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};

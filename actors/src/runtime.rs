@@ -57,7 +57,7 @@ pub use run_filter::RunFilter;
 pub use run_request::{AgentOptions, RunRequest, RunSetting};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-pub use sessions::{NewSessionSpec, Sessions};
+pub use sessions::{SessionSpec, Sessions};
 use soong_protocol::{ErrorCode, ErrorInfo, RunId};
 pub use traces::Traces;
 pub use tree::Tree;

@@ -27,7 +27,7 @@ pub(crate) enum InputLine {
 pub(crate) enum Input {
     /// A terminal. The editor is `None` while a line is being read. Keys typed between prompts are kept for the next
     /// prompt.
-    Terminal { editor: Option<Editor>, _hush: Option<EchoOff> },
+    Terminal { editor: Option<Editor>, _echo_off: Option<EchoOff> },
     /// A pipe or a file.
     Pipe,
 }
@@ -69,12 +69,12 @@ impl Input {
     /// Opens the terminal, even if standard output is redirected.
     pub(crate) fn of_person() -> Result<Self, Failure> {
         if is_dumb() {
-            return Ok(Self::Terminal { editor: Some(Editor::Plain), _hush: None });
+            return Ok(Self::Terminal { editor: Some(Editor::Plain), _echo_off: None });
         }
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().auto_add_history(true).behavior(behavior).build();
         let editor = DefaultEditor::with_config(config).map_err(|error| unreadable(&error))?;
-        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _hush: Some(EchoOff::begin()) })
+        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _echo_off: Some(EchoOff::begin()) })
     }
 
     /// Returns whether the input is a terminal.

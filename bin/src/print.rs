@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 use soong_tui::{
-    terminal::{Hue, Terminal},
+    terminal::{Terminal, TextStyle},
     text,
 };
 
@@ -27,11 +27,11 @@ pub(crate) fn line(line: &str) -> Result<(), Failure> {
 
 /// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so
 /// that a pipe receives only the answer.
-pub(crate) fn line_or_stderr(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Failure> {
+pub(crate) fn line_or_stderr(terminal: &Terminal, style: TextStyle, line: &str) -> Result<(), Failure> {
     if terminal.has_stdout {
-        return self::line(&terminal.stdout.paint(hue, line));
+        return self::line(&terminal.stdout.paint(style, line));
     }
-    error_line(&terminal.stderr.paint(hue, line));
+    error_line(&terminal.stderr.paint(style, line));
     Ok(())
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     if !failure.what.is_empty() {
         let paint = terminal.stderr;
         let head = match failure.exit {
-            Exit::AwaitsInput => paint.paint(Hue::Yellow, "waiting:"),
-            _ => paint.paint(Hue::Red, "error:"),
+            Exit::AwaitsInput => paint.paint(TextStyle::Yellow, "waiting:"),
+            _ => paint.paint(TextStyle::Red, "error:"),
         };
         error_line(&format!("{head} {}", text::safe_line(&failure.what)));
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {

@@ -13,7 +13,7 @@ use soong_tui::{
     markdown::{PageFormat, streamed::Streamed},
     screen::{self, Screen, run_table::RunTable},
     styled_line::StyledLine,
-    terminal::{Hue, Paint, Terminal},
+    terminal::{Paint, Terminal, TextStyle},
     text,
 };
 use tokio::{
@@ -122,7 +122,7 @@ impl Progress {
     /// Prints a note for the user, above the live display if there is one.
     pub(crate) fn note(&mut self, text: &str) {
         match self {
-            Self::Live(picture) => picture.screen.print_above(&[StyledLine::of(Hue::Plain, text)]),
+            Self::Live(picture) => picture.screen.print_above(&[StyledLine::of(TextStyle::Plain, text)]),
             _ => print::error_line(text),
         }
     }
@@ -197,8 +197,8 @@ impl LiveDisplay {
                 let finished = self.answer.finish(record);
                 self.screen.print_above(&finished);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
-                    let warning =
-                        StyledLine::of(Hue::Yellow, "warning: ").and(Hue::Plain, line_progress::mcp_warning(error));
+                    let warning = StyledLine::of(TextStyle::Yellow, "warning: ")
+                        .and(TextStyle::Plain, line_progress::mcp_warning(error));
                     self.screen.print_above(&[warning]);
                 }
                 self.board.apply(record);

@@ -161,7 +161,7 @@ pub(crate) fn list_columns() -> usize {
 fn show_rows(rows: &[Row], (from, to): (usize, usize), paint: Paint) {
     for (at, row) in rows.iter().enumerate().take(to).skip(from) {
         let mark = if at == 0 { "? " } else { "  " };
-        print::error_line(&format!("{mark}{}", paint.paint(row.hue, &row.text)));
+        print::error_line(&format!("{mark}{}", paint.paint(row.style, &row.text)));
     }
 }
 

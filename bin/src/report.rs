@@ -9,7 +9,7 @@ use soong_tui::{
     format,
     markdown::{self, PageFormat},
     request::{TARGET_CHARS, UserRequest},
-    terminal::{Hue, Terminal},
+    terminal::{Terminal, TextStyle},
     text,
 };
 
@@ -96,7 +96,7 @@ pub(crate) fn print_result(
     match &watched.run.output {
         // An output that does not match the schema goes to standard error, not to a reader of standard output.
         Some(output) if violates_schema => {
-            print::line_or_stderr(context.terminal, Hue::Plain, &text::safe_block(output))?
+            print::line_or_stderr(context.terminal, TextStyle::Plain, &text::safe_block(output))?
         }
         _ if !watched.answer_printed => answer(&watched.run, context.terminal)?,
         _ => {}
@@ -112,11 +112,11 @@ pub(crate) fn print_detail_commands(
     stored: &[StoredArtifact],
 ) -> Result<(), Failure> {
     let soong = command(home, context.global.url.as_deref());
-    print::line_or_stderr(context.terminal, Hue::Dim, &format!("Details: {soong} sessions show {session}"))?;
+    print::line_or_stderr(context.terminal, TextStyle::Dim, &format!("Details: {soong} sessions show {session}"))?;
     let Some(last) = stored.last() else { return Ok(()) };
     let name = shell_quoted(last.artifact.label());
     let hint = format!("         {soong} artifacts show {name} --session {session}");
-    print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&hint))
+    print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line_keep_spaces(&hint))
 }
 
 /// Prints the calls that were denied because no approver was available.
@@ -189,7 +189,7 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     for line in render(output, terminal) {
         print::line(&line)?;
     }
-    print::line_or_stderr(terminal, Hue::Plain, "")
+    print::line_or_stderr(terminal, TextStyle::Plain, "")
 }
 
 /// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for unsafe characters.
@@ -210,16 +210,16 @@ pub(crate) fn render_indented(text: &str, terminal: &Terminal, indent: usize) ->
 /// Prints the artifacts and the usage of a run.
 fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
     if !stored.is_empty() {
-        print::line_or_stderr(terminal, Hue::Bold, "Artifacts")?;
+        print::line_or_stderr(terminal, TextStyle::Bold, "Artifacts")?;
     }
     for StoredArtifact { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
         let (name, size) = (text::safe_line(artifact.label()), format::bytes(artifact.size));
         let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::safe_line_keep_spaces(&path));
-        print::line_or_stderr(terminal, Hue::Plain, &line)?;
+        print::line_or_stderr(terminal, TextStyle::Plain, &line)?;
     }
     if !stored.is_empty() {
-        print::line_or_stderr(terminal, Hue::Plain, "")?;
+        print::line_or_stderr(terminal, TextStyle::Plain, "")?;
     }
     let Some(StatsPair { own, tree }) = &view.stats else { return Ok(()) };
     let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
@@ -234,7 +234,7 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
         format::cost(tree.cost),
         format::duration(tree.duration_ms),
     );
-    print::line_or_stderr(terminal, Hue::Dim, &figures)
+    print::line_or_stderr(terminal, TextStyle::Dim, &figures)
 }
 
 /// Returns the failure for a run that waits for user input, with commands to answer or stop it.

@@ -12,7 +12,7 @@ use std::{fs::File, io::Write as _, path::Path, sync::Arc, time::Instant};
 use futures::future::try_join_all;
 use serde_json::json;
 use soong::{
-    NewSessionSpec, RunRequest, Runtime,
+    RunRequest, Runtime, SessionSpec,
     artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
     protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
     storage::{
@@ -121,7 +121,7 @@ async fn open(home: &Path) -> Result<Runtime, BenchError> {
 }
 
 async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {
-    let spec = NewSessionSpec { session_id: Some(id.to_owned()), ..NewSessionSpec::default() };
+    let spec = SessionSpec { session_id: Some(id.to_owned()), ..SessionSpec::default() };
     let session = runtime.sessions().create(spec).await?;
     Ok(runtime.artifacts().owner(&session.session_id).await?)
 }

@@ -285,7 +285,9 @@ fn main() -> Result<(), Failed> {
     let count: usize = args.next().map_or(Ok(30), |count| count.to_string_lossy().parse())?;
     if !binary.is_file() || !(2..=200).contains(&count) {
         let found = Path::display(&binary);
-        return Err(format!("usage: bench_terminal [SOONG] [ROUNDS]; {found} must be the binary, and ROUNDS 2 to 200, and ROUNDS 2 to 200").into());
+        return Err(
+            format!("usage: bench_terminal [SOONG] [ROUNDS]; {found} must be the binary, and ROUNDS 2 to 200").into()
+        );
     }
     let service = Service::start()?;
     let dir = tempfile::tempdir()?;

@@ -14,7 +14,7 @@ use futures::{
 };
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, ErrorInfo, NewSessionSpec,
+    ErrorCode, ErrorInfo, SessionSpec,
     artifact::{ArtifactOwner, Candidate, Cleanup, Content, IfExists, Save},
     protocol::{Artifact, ArtifactScope, ArtifactSource, Provenance, SessionId, ToolSpec, UpdateType},
     storage::{
@@ -34,7 +34,7 @@ use crate::support::{
 
 /// Creates a session without a run, and returns its artifact namespace.
 async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
-    let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
+    let wish = SessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..SessionSpec::default() };
     let made = world.runtime().sessions().create(wish).await.unwrap();
     world.runtime().artifacts().owner(&made.session_id).await.unwrap()
 }

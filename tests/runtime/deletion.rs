@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ErrorCode, MessagePath, NewSessionSpec, RunRequest, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport,
+    ErrorCode, MessagePath, RunRequest, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport, SessionSpec,
     TraceFilter,
     artifact::{ArtifactOwner, Save},
     protocol::{
@@ -122,7 +122,7 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
     assert_eq!(text(runtime, "s", "report").await, "one new two");
     check_session(runtime, &id("s")).await;
     // A session that never had a run can be deleted as well.
-    runtime.sessions().create(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
+    runtime.sessions().create(SessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
     with_timeout(runtime.sessions().delete(&id("p"))).await.unwrap();
     assert_eq!(left(runtime, &home, "p").await, [""; 0]);
     world.finish().await;
@@ -389,7 +389,7 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     for round in 0..40 {
-        runtime.sessions().create(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
+        runtime.sessions().create(SessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
         let saves = (0..4).map(|n| {
             let service = runtime.artifacts().service();
             tokio::spawn(async move {
@@ -440,7 +440,7 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
         let run = runtime.start(RunRequest::new(task).session(session)).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
     }
-    let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
+    let spec = |session: &str| SessionSpec { session_id: Some(session.into()), ..Default::default() };
     // Sessions are ordered by time in milliseconds.
     let begun = std::time::Instant::now();
     wait_until("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;

@@ -358,7 +358,7 @@ async fn invalid_fork_leaves_nothing() {
     world
         .runtime()
         .sessions()
-        .create(soong::NewSessionSpec { session_id: Some("empty".into()), ..Default::default() })
+        .create(soong::SessionSpec { session_id: Some("empty".into()), ..Default::default() })
         .await
         .unwrap();
     let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };

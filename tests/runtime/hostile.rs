@@ -212,7 +212,7 @@ async fn follow(
             world
                 .runtime()
                 .sessions()
-                .create(soong::NewSessionSpec { session_id: Some(session.clone()), ..Default::default() })
+                .create(soong::SessionSpec { session_id: Some(session.clone()), ..Default::default() })
                 .await
                 .unwrap();
             world.runtime().artifacts().put(&place, ORDERS, "text/markdown", text.into()).await.unwrap();

@@ -300,7 +300,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
         // Given messages would shift the scripted turns, so only the scene without a script gets them.
         if scene == "talk" {
             let messages = [given(Role::User, format!("{scene} {}", blurt())), given(Role::Assistant, blurt())];
-            start = start.name(blurt()).messages(messages);
+            start = start.session_name(blurt()).messages(messages);
         }
         hear(&mut search, &runtime.start(start).await.unwrap()).await;
     }

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, RunRequest, Runtime,
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, Runtime, SessionSpec,
     model::ModelRequest,
     protocol::{Config, Decision, Role, RunStatus, SessionId, TraceId},
     storage::{
@@ -291,7 +291,7 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::CreateSession => {
             fail();
-            let new = || NewSessionSpec { session_id: Some("s".to_owned()), ..NewSessionSpec::default() };
+            let new = || SessionSpec { session_id: Some("s".to_owned()), ..SessionSpec::default() };
             insist(async || runtime.sessions().create(new()).await).await;
             plan.clear();
             runtime.sessions().get(&SessionId::new("s")).await.unwrap();

@@ -113,7 +113,7 @@ impl Actor for RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         self.entry.status.message_handled();
-        if state.passivation.has_begun && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
+        if state.passivation.is_in_progress && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
             self.abort_passivation(&myself, state);
         }
         match message {

@@ -229,8 +229,8 @@ impl Runtime {
         known: Option<&ExistingSession>,
         resumes: bool,
     ) -> Result<RunSettings, ErrorInfo> {
-        match known.and_then(|known| known.resume_point.as_ref()) {
-            Some(left_off) if resumes => crate::run::check_tool_results(&settings.options.messages, &left_off.head)?,
+        match known.and_then(|known| known.conversation_end.as_ref()) {
+            Some(end) if resumes => crate::run::check_tool_results(&settings.options.messages, &end.head)?,
             _ => crate::run::check_initial_messages(&settings.options.messages)?,
         }
         check_params(&settings.llm_params)?;

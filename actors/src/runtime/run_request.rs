@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde_json::{Map, Value};
 use soong_protocol::{Budget, GivenMessage, Reflection, RunMode, RunOptions, RunPermissions};
 
-use super::NewSessionSpec;
+use super::SessionSpec;
 
 /// Request to start a run.
 ///
@@ -34,7 +34,7 @@ pub struct RunRequest {
     pub message: Option<String>,
     /// The session to continue or to create. If a session with this id exists, the run continues it; it must belong to
     /// `uid`, and the other fields have no effect. Otherwise the run creates the session.
-    pub session: NewSessionSpec,
+    pub session: SessionSpec,
     /// The agent: its preset, its model and its prompt.
     pub agent: AgentOptions,
     /// Options that runs of users, programs and sub-agents have in common.
@@ -157,7 +157,7 @@ impl RunRequest {
     }
 
     /// Sets the display name of a new session. Default: its first message, shortened.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
+    pub fn session_name(mut self, name: impl Into<String>) -> Self {
         self.session.name = Some(name.into());
         self
     }
@@ -280,7 +280,7 @@ impl RunRequest {
         self
     }
 
-    /// Sets the maximum active time, in whole milliseconds; waiting for a user does not count. Default: no limit.
+    /// Sets the maximum active time, rounded up to milliseconds; waiting for a user does not count. Default: no limit.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self

@@ -26,7 +26,7 @@ const PAGE: usize = 100;
 /// Session to create. [`Sessions::create`] creates it without a run, for example to upload files first. A
 /// [`RunRequest`](crate::RunRequest) creates it together with its first run, or continues it if it exists.
 #[derive(Debug, Clone, Default)]
-pub struct NewSessionSpec {
+pub struct SessionSpec {
     /// Session id. Default: generated.
     pub session_id: Option<String>,
     /// Display name. Default: derived from the first task.
@@ -47,7 +47,7 @@ pub struct Sessions<'a> {
 
 impl Sessions<'_> {
     /// Creates a session without a run. Fails with `validation_error` if a session with that id exists.
-    pub async fn create(self, new_session: NewSessionSpec) -> Result<Session, ErrorInfo> {
+    pub async fn create(self, new_session: SessionSpec) -> Result<Session, ErrorInfo> {
         let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());

@@ -20,7 +20,7 @@ use soong::{
 };
 use soong_client::{Download, artifact_path};
 use soong_server::http::LOCAL;
-use soong_tui::{terminal::Hue, text};
+use soong_tui::{terminal::TextStyle, text};
 
 use super::{
     host::builder,
@@ -231,7 +231,7 @@ async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -
             ArtifactOwner::NO_SESSION => "no sessions: only artifacts of the user".to_owned(),
             session => format!("session {session} (last session of this project)"),
         };
-        print::line_or_stderr(context.terminal, Hue::Dim, &line)?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, &line)?;
     }
     ArtifactSource::open(&source, owner, &settings, &context.environment)
 }

@@ -3,7 +3,7 @@
 //! Not in this module: the copying. The library does that, without owning the home.
 
 use soong::BackupReport;
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use crate::{
     cli, config,
@@ -77,5 +77,5 @@ fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Fail
         print::line(&text::safe_line_keep_spaces(&format!("MISSING: {}: {}", file.path, file.reason)))?;
     }
     let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir), None));
-    print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&hint))
+    print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line_keep_spaces(&hint))
 }

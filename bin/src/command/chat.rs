@@ -5,7 +5,7 @@ use soong::protocol::{
     api::{ForkBody, StartBody},
 };
 use soong_client::{Client, Discovery};
-use soong_tui::{terminal::Hue, text};
+use soong_tui::{terminal::TextStyle, text};
 
 use super::{
     host::builder,
@@ -225,7 +225,7 @@ impl Conversation<'_> {
     }
 
     fn print_dim(&self, line: &str) -> Result<(), Failure> {
-        print::line(&self.context.terminal.stdout.paint(Hue::Dim, line))
+        print::line(&self.context.terminal.stdout.paint(TextStyle::Dim, line))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use soong_tui::terminal::Hue;
+use soong_tui::terminal::TextStyle;
 
 use crate::{context::Context, exit::Failure, print};
 
@@ -32,5 +32,5 @@ pub(super) fn close(
         None => format!("{all}{size}: nothing was deleted; delete with --yes"),
         Some(deleted) => format!("{deleted} of {all} deleted"),
     };
-    print::line_or_stderr(context.terminal, Hue::Bold, &line)
+    print::line_or_stderr(context.terminal, TextStyle::Bold, &line)
 }

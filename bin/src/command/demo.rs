@@ -12,7 +12,7 @@ use soong::{
     protocol::{RunMode, api::StartBody},
     task_journal::TaskPlace,
 };
-use soong_tui::{terminal::Hue, text};
+use soong_tui::{terminal::TextStyle, text};
 
 use super::{
     host::builder,
@@ -79,7 +79,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         DemoHome::Cached(_) => {
             report::print_detail_commands(context, Some(&home), &session, &stored)?;
             let kept = format!("{} keeps the last {MAX_SESSIONS} demos.", home.display());
-            print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line_keep_spaces(&kept))?;
+            print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line_keep_spaces(&kept))?;
         }
         DemoHome::Named(_) => report::print_detail_commands(context, Some(&home), &session, &stored)?,
     }
@@ -158,14 +158,14 @@ fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), F
             Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")
         })?;
         print::line("")?;
-        print::line(&paint.paint(Hue::Bold, "Beginning of the report:"))?;
+        print::line(&paint.paint(TextStyle::Bold, "Beginning of the report:"))?;
         print::line("")?;
         let lines = report::render_indented(&report, context.terminal, 2);
         for line in lines.iter().take(REPORT_LINES) {
             print::line(&format!("  {line}"))?;
         }
         if lines.len() > REPORT_LINES {
-            print::line(&paint.paint(Hue::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
+            print::line(&paint.paint(TextStyle::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
         }
         print::line("")?;
         print::line(&format!("Report: {}", path.display()))

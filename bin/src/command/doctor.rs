@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::json;
 use soong::{Config, ErrorCode, preset::KnownPreset, protocol::api::Ready};
 use soong_client::{Client, Discovery};
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use super::block_on_current_thread;
 use crate::{
@@ -45,12 +45,12 @@ enum Status {
 }
 
 impl Status {
-    const fn word(self) -> (&'static str, Hue) {
+    const fn word(self) -> (&'static str, TextStyle) {
         match self {
-            Self::Ok => ("ok", Hue::Green),
-            Self::Partly => ("partly", Hue::Cyan),
-            Self::Warning => ("warning", Hue::Yellow),
-            Self::Broken => ("broken", Hue::Red),
+            Self::Ok => ("ok", TextStyle::Green),
+            Self::Partly => ("partly", TextStyle::Cyan),
+            Self::Warning => ("warning", TextStyle::Yellow),
+            Self::Broken => ("broken", TextStyle::Red),
         }
     }
 }
@@ -109,8 +109,8 @@ impl Report<'_> {
     }
 
     fn print(&self, check: &Check) -> Result<(), Failure> {
-        let (word, hue) = check.status.word();
-        let word = self.context.terminal.stdout.paint(hue, &text::pad(word, 7));
+        let (word, style) = check.status.word();
+        let word = self.context.terminal.stdout.paint(style, &text::pad(word, 7));
         print::line(&format!("{word}  {}: {}", check.name, text::safe_line(&check.finding)))?;
         let mut advice = check.advice.iter().flat_map(|advice| advice.lines());
         advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
@@ -225,5 +225,5 @@ fn close(findings: &Report<'_>) -> Result<(), Failure> {
         n => format!("{n} checks failed"),
     };
     print::line("")?;
-    print::line(&findings.context.terminal.stdout.paint(Hue::Bold, &format!("{broken}{warnings}")))
+    print::line(&findings.context.terminal.stdout.paint(TextStyle::Bold, &format!("{broken}{warnings}")))
 }

@@ -1,6 +1,6 @@
 //! `soong guide`: prints a page of the user guide, or the list of its pages.
 
-use soong_tui::terminal::{Hue, Terminal};
+use soong_tui::terminal::{Terminal, TextStyle};
 
 use crate::{
     cli,
@@ -20,6 +20,6 @@ pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, F
     for page in PAGES {
         print::line(&format!("{:width$}  {}", page.topic, page.title()))?;
     }
-    print::line_or_stderr(terminal, Hue::Plain, "\nPrint a page with: soong guide TOPIC")?;
+    print::line_or_stderr(terminal, TextStyle::Plain, "\nPrint a page with: soong guide TOPIC")?;
     Ok(Exit::Success)
 }

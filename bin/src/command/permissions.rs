@@ -7,7 +7,7 @@ use soong::{
 use soong_tui::{
     format,
     request::{permission_rows, wrap_rows},
-    terminal::Hue,
+    terminal::TextStyle,
     text,
 };
 
@@ -39,9 +39,9 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
-    print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+    print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
     for row in wrap_rows(permission_rows(asked), prompts::list_columns()) {
-        print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
+        print::line(&format!("  {}", context.terminal.stdout.paint(row.style, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
         let why = asked.reason.as_deref().map(|reason| format!(": {}", text::safe_line(reason))).unwrap_or_default();
@@ -80,7 +80,7 @@ pub(super) async fn decide(
     print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
     print::line_or_stderr(
         context.terminal,
-        Hue::Dim,
+        TextStyle::Dim,
         &format!("follow it: {soong} traces events {} --follow", asked.session_id),
     )?;
     Ok(Exit::Success)

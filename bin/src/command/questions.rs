@@ -5,7 +5,7 @@ use soong::{
     protocol::{Question, QuestionStatus, SessionId},
 };
 use soong_client::{Client, Discovery};
-use soong_tui::{format, request::UserRequest, terminal::Hue, text};
+use soong_tui::{format, request::UserRequest, terminal::TextStyle, text};
 
 use super::host;
 use crate::{
@@ -41,7 +41,7 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     let whom = question.to.as_deref().map(|to| format!(", for {}", text::safe_line(to))).unwrap_or_default();
     let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);
-    print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+    print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
     let indented = |text: &str| {
         let text = text::safe_block(text);
         text.lines().try_for_each(|line| print::line(&format!("  {line}")))
@@ -168,7 +168,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     print::line(&format!("answered; run {run} of session {session} {outlook}{more}"))?;
     print::line_or_stderr(
         context.terminal,
-        Hue::Dim,
+        TextStyle::Dim,
         &format!("follow it: {soong} traces events {} --follow", question.session_id),
     )?;
     Ok(Exit::Success)

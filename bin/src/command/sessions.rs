@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace, api::ForkBody};
-use soong_tui::{format, request::UserRequest, terminal::Hue, text};
+use soong_tui::{format, request::UserRequest, terminal::TextStyle, text};
 
 use super::{
     artifacts::{DIRTY_NOTE, version_label},
@@ -168,11 +168,11 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             .collect();
         print::table(&["ARTIFACT", "VERSION", "SIZE", "FILE"], &rows)?;
         if artifacts.iter().any(|artifact| artifact.dirty) {
-            print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+            print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
         let hint = format!("Details: {soong} artifacts show NAME --session {}", session.session_id);
-        print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     }
     Ok(Exit::Success)
 }

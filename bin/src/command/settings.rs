@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 use soong::{Environment, protocol::Setting};
-use soong_tui::{terminal::Hue, text};
+use soong_tui::{terminal::TextStyle, text};
 
 use crate::{
     builtin_tools, cli,
@@ -65,9 +65,9 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let head = |name: &str, value: &str, origin: &str| {
         print::line(&format!(
             "{}  {}  {}",
-            paint.paint(Hue::Bold, name),
+            paint.paint(TextStyle::Bold, name),
             text::safe_line_keep_spaces(value),
-            paint.paint(Hue::Dim, origin)
+            paint.paint(TextStyle::Dim, origin)
         ))
     };
     head("home", &home.display().to_string(), home_origin)?;
@@ -81,7 +81,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
         print::line("")?;
     }
     let fault =
-        |fault: &String| print::line(&format!("{}  {}", paint.paint(Hue::Red, "broken"), text::safe_line(fault)));
+        |fault: &String| print::line(&format!("{}  {}", paint.paint(TextStyle::Red, "broken"), text::safe_line(fault)));
     faults.iter().try_for_each(fault)
 }
 
@@ -132,8 +132,8 @@ fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Re
         .collect();
     let width = rows.iter().map(|(left, _)| text::width(left)).max().unwrap_or(0);
     for (left, origin) in &rows {
-        let hue = if origin == "default" { Hue::Dim } else { Hue::Plain };
-        print::line(&format!("{}  {}", text::pad(left, width), paint.paint(hue, origin)))?;
+        let style = if origin == "default" { TextStyle::Dim } else { TextStyle::Plain };
+        print::line(&format!("{}  {}", text::pad(left, width), paint.paint(style, origin)))?;
     }
     Ok(())
 }

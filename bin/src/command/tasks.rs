@@ -6,7 +6,7 @@
 use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
 };
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use super::{cleanup, run::folder};
 use crate::{
@@ -66,12 +66,12 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
     print::table(&["SESSION", "STATUS", "LINES", "WRITTEN (UTC)", "MISSION", "FILE"], &rows)?;
     if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
-        print::line_or_stderr(context.terminal, Hue::Dim, "unfinished: the run is active or was interrupted")?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, "unfinished: the run is active or was interrupted")?;
     }
     if tasks.iter().any(|task| task.kept_in == TaskPlace::Home) {
         print::line_or_stderr(
             context.terminal,
-            Hue::Dim,
+            TextStyle::Dim,
             "some journals are in the home: the project was not modified",
         )?;
     }

@@ -8,7 +8,7 @@ use soong::{
     },
 };
 use soong_client::Client;
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
@@ -127,12 +127,12 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
     }
     if let Some(result) = &trace.result_summary {
         print::line("")?;
-        print::line(&context.terminal.stdout.paint(Hue::Bold, "Result"))?;
+        print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Result"))?;
         report::render(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
     }
     if !goal_tree.goals.is_empty() {
         print::line("")?;
-        print::line(&context.terminal.stdout.paint(Hue::Bold, "Goals"))?;
+        print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Goals"))?;
         for goal in &goal_tree.goals {
             let depth = goal.number.matches('.').count();
             let status = serde_json::to_value(goal.status).ok();
@@ -166,7 +166,7 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
     let answers = message.tool_call_id.as_ref().map_or_else(String::new, |id| format!(" answers {id}"));
     let partial = if message.partial { " (partial)" } else { "" };
     let head = format!("#{} {}{answers}{partial}{mark}", message.sequence, message.role.as_str());
-    print::line(&context.terminal.stdout.paint(Hue::Bold, &text::safe_line(&head)))?;
+    print::line(&context.terminal.stdout.paint(TextStyle::Bold, &text::safe_line(&head)))?;
     if !message.content.is_empty() {
         print::line(&text::safe_block(message.content.trim_end()))?;
     }

@@ -16,7 +16,7 @@ use soong_tui::{
         totals::format_usd,
     },
     styled_line::StyledLine,
-    terminal::Hue,
+    terminal::TextStyle,
     text,
 };
 
@@ -104,11 +104,11 @@ fn name(view: &ActorView) -> String {
 
 fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
     let Row { view, branch, name } = row;
-    let hue = match &*view.state {
-        _ if view.run.as_ref().is_some_and(|run| run.stuck) => Hue::Red,
-        "running" => Hue::Plain,
-        "idle" | "queued" => Hue::Dim,
-        _ => Hue::Yellow,
+    let style = match &*view.state {
+        _ if view.run.as_ref().is_some_and(|run| run.stuck) => TextStyle::Red,
+        "running" => TextStyle::Plain,
+        "idle" | "queued" => TextStyle::Dim,
+        _ => TextStyle::Yellow,
     };
     let name = text::cut(name, left.saturating_sub(text::width(branch)), frame.ellipsis());
     let name = text::pad(&name, left.saturating_sub(text::width(branch)));
@@ -135,9 +135,9 @@ fn draw(row: &Row<'_>, left: usize, frame: &PictureFormat) -> StyledLine {
         (state, activity) => format!("{state}: {activity}"),
     };
     let doing = text::pad(&text::cut(&text::safe_line(&doing), ACTIVITY_COLUMNS, frame.ellipsis()), ACTIVITY_COLUMNS);
-    StyledLine::of(Hue::Dim, branch.as_str())
-        .and(hue, name)
-        .and(Hue::Dim, format!("  {doing}  {}", facts.join("  ")))
+    StyledLine::of(TextStyle::Dim, branch.as_str())
+        .and(style, name)
+        .and(TextStyle::Dim, format!("  {doing}  {}", facts.join("  ")))
         .cut(frame.width, frame.ellipsis())
 }
 
@@ -176,7 +176,7 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
         let name = text::safe_line(session.name.as_deref().unwrap_or(""));
         let head =
             text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
-        print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+        print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
         let board = RunTable { entries: runs.iter().copied().map(RunRow::from).collect() };
         for line in lines(&board, &frame) {
             print::line(line.to_ansi(context.terminal.stdout).trim_end())?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use soong::protocol::{Timestamp, UsageReport, UsageSum};
-use soong_tui::{format, screen::now, terminal::Hue};
+use soong_tui::{format, screen::now, terminal::TextStyle};
 
 use crate::{
     cli,
@@ -46,7 +46,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
         let hint = "a cost is known only if config.toml had a price, [prices.\"MODEL\"], when the model was called";
-        print::line_or_stderr(context.terminal, Hue::Dim, hint)?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, hint)?;
     }
     Ok(())
 }

@@ -24,24 +24,24 @@ pub struct EchoOff(());
 impl EchoOff {
     /// Turns off echo until the guard is dropped. Guards may be nested.
     pub fn begin() -> Self {
-        let mut hushed = hushed();
-        hushed.1 += 1;
-        hush(&mut hushed.0);
+        let mut echo = echo_state();
+        echo.1 += 1;
+        turn_off_echo(&mut echo.0);
         Self(())
     }
 }
 
 impl Drop for EchoOff {
     fn drop(&mut self) {
-        let mut hushed = hushed();
-        hushed.1 -= 1;
-        if hushed.1 == 0 {
-            restore(&hushed.0);
+        let mut echo = echo_state();
+        echo.1 -= 1;
+        if echo.1 == 0 {
+            restore(&echo.0);
         }
     }
 }
 
-fn hushed() -> MutexGuard<'static, (Option<Termios>, usize)> {
+fn echo_state() -> MutexGuard<'static, (Option<Termios>, usize)> {
     ECHO_STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -53,7 +53,7 @@ pub fn is_foreground() -> bool {
 
 /// Restores the terminal mode, before the process ends or is stopped.
 pub fn restore_mode() {
-    restore(&hushed().0);
+    restore(&echo_state().0);
 }
 
 /// Whether a prompt is reading a line. Its editor sets a separate terminal mode.
@@ -104,22 +104,22 @@ pub fn resume_prompt(mode: &Termios) {
 
 /// Turns off echo again if a guard exists, after the process was continued.
 pub fn reapply_echo_off() {
-    let mut hushed = hushed();
-    if hushed.1 > 0 {
-        hush(&mut hushed.0);
+    let mut echo = echo_state();
+    if echo.1 > 0 {
+        turn_off_echo(&mut echo.0);
     }
 }
 
-fn hush(original: &mut Option<Termios>) {
+fn turn_off_echo(original: &mut Option<Termios>) {
     // A background process that changes the terminal mode would be stopped.
     if !is_foreground() {
         return;
     }
     let Ok(mode) = termios::tcgetattr(stdin()) else { return };
-    let mut quiet = mode.clone();
-    quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+    let mut changed = mode.clone();
+    changed.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
     original.get_or_insert(mode);
-    let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &quiet);
+    let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &changed);
 }
 
 fn restore(original: &Option<Termios>) {

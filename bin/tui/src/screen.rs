@@ -83,13 +83,13 @@ pub struct Screen {
     painter: Painter,
     /// Parts of the line below the runs.
     footer: Vec<String>,
-    _hush: EchoOff,
+    _echo_off: EchoOff,
 }
 
 impl Screen {
     /// Takes control of the terminal: keys are not echoed until the screen is dropped.
     pub fn open(terminal: Terminal) -> Self {
-        Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _hush: EchoOff::begin() }
+        Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _echo_off: EchoOff::begin() }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.

@@ -4,46 +4,46 @@
 //! (`terminal`), the content of the lines (`screen`, `markdown`, the monitor).
 
 use crate::{
-    terminal::{Hue, Paint},
+    terminal::{Paint, TextStyle},
     text,
 };
 
 /// A line of styled pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StyledLine {
-    pieces: Vec<(Hue, String)>,
+    pieces: Vec<(TextStyle, String)>,
 }
 
 impl StyledLine {
     /// Creates a line of one piece.
-    pub fn of(hue: Hue, text: impl Into<String>) -> Self {
-        Self { pieces: vec![(hue, text.into())] }
+    pub fn of(style: TextStyle, text: impl Into<String>) -> Self {
+        Self { pieces: vec![(style, text.into())] }
     }
 
     /// Appends a piece.
-    pub fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
-        self.pieces.push((hue, text.into()));
+    pub fn and(mut self, style: TextStyle, text: impl Into<String>) -> Self {
+        self.pieces.push((style, text.into()));
         self
     }
 
     /// Returns the pieces with their styles.
-    pub fn pieces(&self) -> impl Iterator<Item = (Hue, &str)> {
-        self.pieces.iter().map(|(hue, text)| (*hue, text.as_str()))
+    pub fn pieces(&self) -> impl Iterator<Item = (TextStyle, &str)> {
+        self.pieces.iter().map(|(style, text)| (*style, text.as_str()))
     }
 
     /// Appends text. Adjacent pieces of the same style are merged.
-    pub fn push(&mut self, hue: Hue, text: &str) {
+    pub fn push(&mut self, style: TextStyle, text: &str) {
         match self.pieces.last_mut() {
             _ if text.is_empty() => {}
-            Some((last, piece)) if *last == hue => piece.push_str(text),
-            _ => self.pieces.push((hue, text.to_owned())),
+            Some((last, piece)) if *last == style => piece.push_str(text),
+            _ => self.pieces.push((style, text.to_owned())),
         }
     }
 
     /// Appends the pieces of another line.
     pub fn append(&mut self, other: &StyledLine) {
-        for (hue, text) in &other.pieces {
-            self.push(*hue, text);
+        for (style, text) in &other.pieces {
+            self.push(*style, text);
         }
     }
 
@@ -67,21 +67,21 @@ impl StyledLine {
         let room = columns - text::width(ellipsis);
         let mut kept = Self::default();
         let mut used = 0;
-        let clusters = self.pieces.iter().flat_map(|(hue, text)| text::clusters(text).map(|part| (*hue, part)));
-        for (hue, (cluster, wide)) in clusters {
+        let clusters = self.pieces.iter().flat_map(|(style, text)| text::clusters(text).map(|part| (*style, part)));
+        for (style, (cluster, wide)) in clusters {
             if used + wide > room {
-                kept.push(hue, ellipsis);
+                kept.push(style, ellipsis);
                 break;
             }
             used += wide;
-            kept.push(hue, cluster);
+            kept.push(style, cluster);
         }
         kept
     }
 
     /// Returns the text with escape sequences for its styles.
     pub fn to_ansi(&self, paint: Paint) -> String {
-        self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
+        self.pieces.iter().map(|(style, text)| paint.paint(*style, text)).collect()
     }
 
     /// Returns the number of columns that the line takes.
@@ -101,16 +101,22 @@ mod tests {
     #[test]
     fn adjacent_pieces_of_one_style_merge_and_end_is_trimmed() {
         let mut line = StyledLine::default();
-        for (hue, text) in [(Hue::Bold, "a"), (Hue::Bold, "b "), (Hue::Dim, ""), (Hue::Dim, "  "), (Hue::Plain, " ")] {
-            line.push(hue, text);
+        for (style, text) in [
+            (TextStyle::Bold, "a"),
+            (TextStyle::Bold, "b "),
+            (TextStyle::Dim, ""),
+            (TextStyle::Dim, "  "),
+            (TextStyle::Plain, " "),
+        ] {
+            line.push(style, text);
         }
         line.trim_end();
-        assert_eq!(line, StyledLine::of(Hue::Bold, "ab"));
+        assert_eq!(line, StyledLine::of(TextStyle::Bold, "ab"));
     }
 
     #[test]
     fn cut_counts_columns_over_all_pieces() {
-        let line = StyledLine::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
+        let line = StyledLine::of(TextStyle::Bold, "ab好").and(TextStyle::Dim, "cd");
         for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
             assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");
         }

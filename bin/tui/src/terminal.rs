@@ -21,7 +21,7 @@ pub enum Color {
 
 /// Style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hue {
+pub enum TextStyle {
     /// No style.
     Plain,
     /// Bold.
@@ -44,7 +44,7 @@ pub enum Hue {
     Cyan,
 }
 
-impl Hue {
+impl TextStyle {
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "0",
@@ -71,9 +71,9 @@ pub struct Paint {
 
 impl Paint {
     /// Returns the text with the escape sequences of a style.
-    pub fn paint(self, hue: Hue, text: &str) -> String {
-        if self.on && hue != Hue::Plain && !text.is_empty() {
-            format!("\u{1b}[{}m{text}\u{1b}[0m", hue.code())
+    pub fn paint(self, style: TextStyle, text: &str) -> String {
+        if self.on && style != TextStyle::Plain && !text.is_empty() {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
         } else {
             text.to_owned()
         }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn text_is_colored_only_if_enabled() {
-        assert_eq!(Paint { on: false }.paint(Hue::Red, "x"), "x");
-        assert_eq!(Paint { on: true }.paint(Hue::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(Paint { on: false }.paint(TextStyle::Red, "x"), "x");
+        assert_eq!(Paint { on: true }.paint(TextStyle::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
     }
 }

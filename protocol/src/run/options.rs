@@ -40,9 +40,9 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Sets the time limit, in whole milliseconds.
+    /// Sets the time limit, rounded up to milliseconds.
     pub fn set_timeout(&mut self, limit: Duration) {
-        self.timeout_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self.timeout_ms = Some(u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use soong::{
-    ChildSpec, ErrorInfo, FaultPoint, NewSessionSpec, RunRequest, Runtime, StreamItem,
+    ChildSpec, ErrorInfo, FaultPoint, RunRequest, Runtime, SessionSpec, StreamItem,
     artifact::{ArtifactOwner, Change, Content, EditRequest},
     protocol::{Artifact, ArtifactSource, Event, RunId, RunMode, SessionId},
     storage::{
@@ -52,7 +52,7 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
         if runtime.sessions().get(&id).await.is_err() {
-            let spec = NewSessionSpec { session_id: Some(id.to_string()), ..NewSessionSpec::default() };
+            let spec = SessionSpec { session_id: Some(id.to_string()), ..SessionSpec::default() };
             runtime.sessions().create(spec).await?;
         }
         let place = runtime.artifacts().owner(&id).await?;

@@ -46,8 +46,8 @@ impl RunActor {
     /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
     /// first.
     pub(in crate::run) fn begin_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if !state.passivation.has_begun && self.can_passivate(state) {
-            state.passivation.has_begun = true;
+        if !state.passivation.is_in_progress && self.can_passivate(state) {
+            state.passivation.is_in_progress = true;
             state.passivation.attempt += 1;
             self.entry.address.start_buffering(state.user_wait.take());
             self.mailbox(myself).send(RunMsg::FinishPassivation(state.passivation.attempt));
@@ -61,7 +61,7 @@ impl RunActor {
         attempt: u32,
         state: &mut RunActorState,
     ) {
-        if state.passivation.has_begun && attempt == state.passivation.attempt {
+        if state.passivation.is_in_progress && attempt == state.passivation.attempt {
             tracing::debug!(run = %self.entry.identity.run_id, "passivating the actor of a waiting run");
             self.entry.status.update_run(|view| view.passive = true);
             myself.stop(None);
@@ -70,7 +70,7 @@ impl RunActor {
 
     /// Aborts the passivation, and receives the messages that were buffered meanwhile.
     pub(in crate::run) fn abort_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        state.passivation.has_begun = false;
+        state.passivation.is_in_progress = false;
         self.connect_address(myself, state);
     }
 

@@ -186,7 +186,7 @@ impl Reservations {
 #[derive(Default)]
 pub(super) struct Passivation {
     /// Whether an attempt is in progress. Any message for the run aborts it.
-    pub(super) has_begun: bool,
+    pub(super) is_in_progress: bool,
     /// Number of the last attempt.
     pub(super) attempt: u32,
 }

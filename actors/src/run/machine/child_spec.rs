@@ -115,7 +115,7 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the maximum active time, in whole milliseconds. Default and upper limit: `agents.child_timeout_ms`.
+    /// Sets the maximum active time, rounded up to milliseconds. Default and upper limit: `agents.child_timeout_ms`.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self

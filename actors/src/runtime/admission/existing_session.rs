@@ -23,9 +23,9 @@ pub(super) struct ExistingSession {
     /// The runs of the session that have not ended.
     pub(super) live: Vec<RunId>,
     /// The end of the conversation, after a rewind if there is one. Read only if the new run has no message.
-    pub(super) resume_point: Option<ConversationEnd>,
+    pub(super) conversation_end: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
-    target_message: Option<ResumePoint>,
+    resume_point: Option<ResumePoint>,
 }
 
 /// The end of a conversation.
@@ -53,26 +53,18 @@ pub(super) fn read_session(
         None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
         Some(_) => None,
     };
-    let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
+    let inherited = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
         Some(last) => Some(InheritedSettings::of(last)),
         // The session has had no run, or the last one was cancelled in the queue.
         None => inherited_settings(reader, &root)?,
     };
-    let place = match after {
+    let resume_point = match after {
         Some(sequence) => reader.resume_point(&root, sequence)?,
         None => None,
     };
-    let left_off = if resumes { read_conversation_end(reader, &root, place.as_ref())? } else { None };
+    let conversation_end = if resumes { read_conversation_end(reader, &root, resume_point.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(ExistingSession {
-        session,
-        last,
-        copied_mode: copied,
-        inherited: before,
-        live,
-        resume_point: left_off,
-        target_message: place,
-    }))
+    Ok(Some(ExistingSession { session, last, copied_mode: copied, inherited, live, conversation_end, resume_point }))
 }
 
 fn read_conversation_end(
@@ -133,13 +125,13 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 impl ExistingSession {
     /// Returns the settings that a new run inherits.
     pub(super) fn inherited(&self) -> Option<InheritedSettings> {
-        let run = self.resume_point.as_ref().and_then(|left_off| left_off.run.as_ref());
+        let run = self.conversation_end.as_ref().and_then(|end| end.run.as_ref());
         run.map(InheritedSettings::of).or_else(|| self.inherited.clone())
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.
     pub(super) fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
-        match &self.target_message {
+        match &self.resume_point {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
             _ => Err(crate::run::cannot_continue_after(&TraceId::root(&self.session.session_id), sequence)),
         }
@@ -157,15 +149,15 @@ impl ExistingSession {
             Role::User | Role::Tool => true,
             Role::System => false,
         };
-        match &self.resume_point {
-            Some(left_off) if left_off.head.role == Role::User => Ok(left_off.head.content.clone()),
-            Some(left_off) if is_open(&left_off.head) => {
-                Ok(left_off.run.as_ref().map_or_else(|| left_off.task.clone(), |run| run.task.clone()))
+        match &self.conversation_end {
+            Some(end) if end.head.role == Role::User => Ok(end.head.content.clone()),
+            Some(end) if is_open(&end.head) => {
+                Ok(end.run.as_ref().map_or_else(|| end.task.clone(), |run| run.task.clone()))
             }
             _ => {
                 let was_asked = self.last.is_some() || self.copied_mode.is_some();
-                let is_system = self.resume_point.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
-                let stands = match (was_asked, &self.target_message) {
+                let is_system = self.conversation_end.as_ref().is_some_and(|end| end.head.role == Role::System);
+                let stands = match (was_asked, &self.resume_point) {
                     (true, Some(place)) if is_system => {
                         format!("has no user message up to message {}", place.sequence)
                     }

@@ -8,7 +8,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong::{
-    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, RunRequest, RunSetting,
+    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
         Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, Trace,
         TraceId,
@@ -164,7 +164,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
     };
     RunRequest {
         message: request.prompt,
-        session: NewSessionSpec {
+        session: SessionSpec {
             session_id: request.session_id,
             name: request.name,
             uid: request.uid,

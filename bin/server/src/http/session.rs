@@ -3,7 +3,7 @@
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use soong::{
-    Fork, HeadSwitched, NewSessionSpec, SessionFilter,
+    Fork, HeadSwitched, SessionFilter, SessionSpec,
     protocol::{
         SessionId,
         api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView},
@@ -76,7 +76,7 @@ pub(super) async fn create(
     let _passing = access.begin_change()?;
     let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = body;
     let uid = Some(access.uid(uid.as_deref())?);
-    let body = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
+    let body = SessionSpec { session_id, project_dir, allow_home_project, name, uid };
     Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().sessions().create(body).await? })))
 }
 

@@ -10,7 +10,7 @@ use soong::{
         api::{ArtifactView, EditView, Stored},
     },
 };
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use super::Context;
 use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print};
@@ -54,7 +54,7 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
     let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
     print::table(&["ARTIFACT", "VERSION", "SIZE", "TYPE", "FROM", "CHANGED (UTC)", "ABOUT"], &rows)?;
     if artifacts.iter().any(|artifact| artifact.dirty) {
-        print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
     if artifact.dirty {
-        print::line_or_stderr(context.terminal, Hue::Dim, DIRTY_NOTE)?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
     }
     let Some(content) = content else { return Ok(()) };
     print::line("")?;
@@ -105,7 +105,7 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
         0 => Ok(()),
         more => print::line_or_stderr(
             context.terminal,
-            Hue::Dim,
+            TextStyle::Dim,
             &format!("({} more)", format::plural(more, "line", "lines")),
         ),
     }
@@ -192,7 +192,7 @@ pub(super) fn deleted(
 
 pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
     let line = format!("{} written to {}, {}", text::safe_line(name), path.display(), format::bytes(size));
-    print::line_or_stderr(context.terminal, Hue::Plain, &text::safe_line_keep_spaces(&line))
+    print::line_or_stderr(context.terminal, TextStyle::Plain, &text::safe_line_keep_spaces(&line))
 }
 
 pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(), Failure> {
@@ -202,7 +202,7 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
     for BusySession { session_id, artifacts } in &report.busy {
         let artifacts = format::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
         let line = format!("skipped: {artifacts} of session {session_id}, which has unfinished runs");
-        print::line_or_stderr(context.terminal, Hue::Dim, &text::safe_line(&line))?;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line(&line))?;
     }
     let rows: Vec<Vec<String>> = report
         .candidates

@@ -5,7 +5,7 @@ use soong::{
     protocol::api::{ForkBody, HeadView},
 };
 use soong_client::Client;
-use soong_tui::{format, terminal::Hue, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
 use super::{Context, builder};
 use crate::{
@@ -26,7 +26,7 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, reques
     print::line(made.session_id.as_str())?;
     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let hint = format!("Continue it: {soong} run --session {} \"…\"", made.session_id);
-    print::line_or_stderr(context.terminal, Hue::Dim, &hint)?;
+    print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     Ok(Exit::Success)
 }
 

@@ -7,7 +7,7 @@
 use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::{PageFormat, inline::Inline, table::Table};
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A block that contains other blocks.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Writer {
     /// Handles the text between two top-level blocks: definitions of link references are shown.
     pub(super) fn text_between_blocks(&mut self, source: &str) {
         if source.trim_start().starts_with('[') {
-            self.inline.open(Hue::Dim);
+            self.inline.open(TextStyle::Dim);
             source.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| self.inline.push_line(line));
             self.inline.close();
             self.end_block();
@@ -91,7 +91,7 @@ impl Writer {
             Event::Rule => {
                 self.flush();
                 let dash = if self.page.unicode { "─" } else { "-" };
-                self.emit(&StyledLine::of(Hue::Dim, dash.repeat(self.content_columns())));
+                self.emit(&StyledLine::of(TextStyle::Dim, dash.repeat(self.content_columns())));
                 self.end_block();
             }
             inline => self.inline.handle_event(&inline),
@@ -102,7 +102,7 @@ impl Writer {
         self.flush();
         match tag {
             Tag::Paragraph => self.loosen(),
-            Tag::Heading { .. } | Tag::TableHead => self.inline.open(Hue::Bold),
+            Tag::Heading { .. } | Tag::TableHead => self.inline.open(TextStyle::Bold),
             Tag::BlockQuote(_) => self.containers.push(Container::Quote),
             Tag::List(next) => self.containers.push(Container::List { next, is_loose: false }),
             Tag::Item => self.start_item(),
@@ -192,7 +192,7 @@ impl Writer {
         let room = self.content_columns();
         for line in code.lines() {
             for part in text::break_line(line, room) {
-                self.emit(&StyledLine::of(Hue::Cyan, part));
+                self.emit(&StyledLine::of(TextStyle::Cyan, part));
             }
         }
         self.containers.pop();
@@ -236,9 +236,9 @@ impl Writer {
         let mut before = StyledLine::default();
         for container in self.prefix_containers(depth) {
             match container {
-                Container::Quote => before.push(Hue::Dim, if self.page.unicode { "│ " } else { "| " }),
-                Container::Item { marker, is_drawn: false } if !is_blank => before.push(Hue::Plain, marker),
-                other => before.push(Hue::Plain, &" ".repeat(other.width())),
+                Container::Quote => before.push(TextStyle::Dim, if self.page.unicode { "│ " } else { "| " }),
+                Container::Item { marker, is_drawn: false } if !is_blank => before.push(TextStyle::Plain, marker),
+                other => before.push(TextStyle::Plain, &" ".repeat(other.width())),
             }
         }
         before

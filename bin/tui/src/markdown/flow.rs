@@ -3,7 +3,7 @@
 //! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have no spaces).
 //! Invariant: a line has at most the requested number of columns, and only the spaces at a break are dropped.
 
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Wide and narrow punctuation that must not begin a line.
 const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";
@@ -13,7 +13,7 @@ const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";
 pub(super) struct Flow {
     text: String,
     /// End of each piece, with its color.
-    ends: Vec<(usize, Hue)>,
+    ends: Vec<(usize, TextStyle)>,
 }
 
 impl Flow {
@@ -32,28 +32,28 @@ impl Flow {
     }
 
     /// Appends foreign text on the current line.
-    pub(super) fn push(&mut self, hue: Hue, foreign: &str) {
-        self.add(hue, &text::safe_line_keep_spaces(foreign));
+    pub(super) fn push(&mut self, style: TextStyle, foreign: &str) {
+        self.add(style, &text::safe_line_keep_spaces(foreign));
     }
 
     /// Begins a new line.
     pub(super) fn break_line(&mut self) {
-        self.add(Hue::Plain, "\n");
+        self.add(TextStyle::Plain, "\n");
     }
 
-    fn add(&mut self, hue: Hue, harmless: &str) {
+    fn add(&mut self, style: TextStyle, harmless: &str) {
         self.text.push_str(harmless);
         match self.ends.last_mut() {
-            Some((end, last)) if *last == hue => *end = self.text.len(),
-            _ => self.ends.push((self.text.len(), hue)),
+            Some((end, last)) if *last == style => *end = self.text.len(),
+            _ => self.ends.push((self.text.len(), style)),
         }
     }
 
     /// Returns the grapheme clusters with their colors and widths.
-    fn clusters(&self) -> impl Iterator<Item = (Hue, &str, usize)> {
+    fn clusters(&self) -> impl Iterator<Item = (TextStyle, &str, usize)> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
-        let pieces = starts.zip(&self.ends).map(|(start, (end, hue))| (*hue, &self.text[start..*end]));
-        pieces.flat_map(|(hue, piece)| text::clusters(piece).map(move |(cluster, wide)| (hue, cluster, wide)))
+        let pieces = starts.zip(&self.ends).map(|(start, (end, style))| (*style, &self.text[start..*end]));
+        pieces.flat_map(|(style, piece)| text::clusters(piece).map(move |(cluster, wide)| (style, cluster, wide)))
     }
 
     /// Returns the width of the text on one line, in columns.
@@ -64,8 +64,8 @@ impl Flow {
     /// Returns the text as one line.
     pub(super) fn line(&self) -> StyledLine {
         let mut line = StyledLine::default();
-        for (hue, cluster, _) in self.clusters() {
-            line.push(hue, cluster);
+        for (style, cluster, _) in self.clusters() {
+            line.push(style, cluster);
         }
         line
     }
@@ -73,14 +73,14 @@ impl Flow {
     /// Wraps the text into lines of at most `columns`.
     pub(super) fn wrapped(&self, columns: usize) -> Vec<StyledLine> {
         let mut breaker = LineBreaker { columns: columns.max(1), ..LineBreaker::default() };
-        for (hue, cluster, wide) in self.clusters() {
+        for (style, cluster, wide) in self.clusters() {
             match cluster {
                 "\n" => breaker.end_line(),
                 " " => {
                     breaker.end_word();
-                    breaker.spaces.push(hue);
+                    breaker.spaces.push(style);
                 }
-                _ => breaker.add(hue, cluster, wide),
+                _ => breaker.add(style, cluster, wide),
             }
         }
         breaker.end_line();
@@ -96,18 +96,18 @@ struct LineBreaker<'a> {
     line: StyledLine,
     used: usize,
     /// The word that is not yet on a line.
-    word: Vec<(Hue, &'a str, usize)>,
+    word: Vec<(TextStyle, &'a str, usize)>,
     /// The spaces before the word.
-    spaces: Vec<Hue>,
+    spaces: Vec<TextStyle>,
 }
 
 impl<'a> LineBreaker<'a> {
-    fn add(&mut self, hue: Hue, cluster: &'a str, wide: usize) {
+    fn add(&mut self, style: TextStyle, cluster: &'a str, wide: usize) {
         let beside_wide = wide > 1 || self.word.last().is_some_and(|(_, _, last)| *last > 1);
         if beside_wide && !cluster.chars().any(|c| CLOSING.contains(c)) {
             self.end_word();
         }
-        self.word.push((hue, cluster, wide));
+        self.word.push((style, cluster, wide));
     }
 
     /// Puts the word on the current line, or on one or more new lines.
@@ -121,16 +121,16 @@ impl<'a> LineBreaker<'a> {
         }
         if self.used > 0 {
             self.used += self.spaces.len();
-            self.spaces.iter().for_each(|hue| self.line.push(*hue, " "));
+            self.spaces.iter().for_each(|style| self.line.push(*style, " "));
         }
         self.spaces.clear();
-        for (hue, cluster, wide) in std::mem::take(&mut self.word) {
+        for (style, cluster, wide) in std::mem::take(&mut self.word) {
             let (cluster, wide) = text::fit_cluster((cluster, wide), self.columns);
             if self.used + wide > self.columns {
                 self.next_line();
             }
             self.used += wide;
-            self.line.push(hue, cluster);
+            self.line.push(style, cluster);
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             if at > 0 {
                 flow.break_line();
             }
-            flow.push(Hue::Plain, part);
+            flow.push(TextStyle::Plain, part);
         }
         flow.wrapped(columns).iter().map(|line| line.to_ansi(Paint { on: false })).collect()
     }
@@ -183,12 +183,15 @@ mod tests {
     #[test]
     fn word_of_two_styles_is_not_split() {
         let mut flow = Flow::default();
-        flow.push(Hue::Plain, "see pre");
-        flow.push(Hue::Bold, "fix");
-        flow.push(Hue::Plain, ", ok");
+        flow.push(TextStyle::Plain, "see pre");
+        flow.push(TextStyle::Bold, "fix");
+        flow.push(TextStyle::Plain, ", ok");
         let lines = flow.wrapped(8);
-        assert_eq!(lines[0], StyledLine::of(Hue::Plain, "see"));
-        assert_eq!(lines[1], StyledLine::of(Hue::Plain, "pre").and(Hue::Bold, "fix").and(Hue::Plain, ","));
-        assert_eq!((lines[2].clone(), flow.width()), (StyledLine::of(Hue::Plain, "ok"), 14));
+        assert_eq!(lines[0], StyledLine::of(TextStyle::Plain, "see"));
+        assert_eq!(
+            lines[1],
+            StyledLine::of(TextStyle::Plain, "pre").and(TextStyle::Bold, "fix").and(TextStyle::Plain, ",")
+        );
+        assert_eq!((lines[2].clone(), flow.width()), (StyledLine::of(TextStyle::Plain, "ok"), 14));
     }
 }

@@ -6,14 +6,14 @@
 use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::flow::Flow;
-use crate::terminal::Hue;
+use crate::terminal::TextStyle;
 
 /// The inline text of a block so far.
 #[derive(Debug, Default)]
 pub(super) struct Inline {
     flow: Flow,
     /// Open styles, innermost last.
-    hues: Vec<Hue>,
+    styles: Vec<TextStyle>,
     /// Open links and images.
     links: Vec<Link>,
 }
@@ -37,18 +37,18 @@ impl Inline {
     }
 
     /// Opens a style.
-    pub(super) fn open(&mut self, hue: Hue) {
-        self.hues.push(hue);
+    pub(super) fn open(&mut self, style: TextStyle) {
+        self.styles.push(style);
     }
 
     /// Closes the innermost style.
     pub(super) fn close(&mut self) {
-        self.hues.pop();
+        self.styles.pop();
     }
 
     /// Appends text in the current style.
     pub(super) fn push(&mut self, text: &str) {
-        self.flow.push(self.hues.last().copied().unwrap_or(Hue::Plain), text);
+        self.flow.push(self.styles.last().copied().unwrap_or(TextStyle::Plain), text);
     }
 
     /// Appends text on a new line.
@@ -62,15 +62,15 @@ impl Inline {
     /// Handles an event of inline text; ignores other events.
     pub(super) fn handle_event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Start(Tag::Emphasis) => self.open(Hue::Italic),
-            Event::Start(Tag::Strong) => self.open(Hue::Bold),
-            Event::Start(Tag::Strikethrough) => self.open(Hue::Strikethrough),
+            Event::Start(Tag::Emphasis) => self.open(TextStyle::Italic),
+            Event::Start(Tag::Strong) => self.open(TextStyle::Bold),
+            Event::Start(Tag::Strikethrough) => self.open(TextStyle::Strikethrough),
             Event::End(TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough) => self.close(),
             Event::Start(Tag::Link { dest_url, .. }) => self.open_link(dest_url, false),
             Event::Start(Tag::Image { dest_url, .. }) => self.open_link(dest_url, true),
             Event::End(TagEnd::Link | TagEnd::Image) => self.close_link(),
             Event::Text(text) | Event::InlineHtml(text) => self.push(text),
-            Event::Code(code) => self.flow.push(Hue::Cyan, code),
+            Event::Code(code) => self.flow.push(TextStyle::Cyan, code),
             Event::SoftBreak => self.push(" "),
             Event::HardBreak => self.flow.break_line(),
             _ => {}
@@ -96,9 +96,9 @@ impl Inline {
             return;
         }
         if is_empty && !is_image {
-            return self.flow.push(Hue::Dim, &url);
+            return self.flow.push(TextStyle::Dim, &url);
         }
         self.push(" ");
-        self.flow.push(Hue::Dim, &format!("({url})"));
+        self.flow.push(TextStyle::Dim, &format!("({url})"));
     }
 }

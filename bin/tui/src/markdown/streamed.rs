@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use pulldown_cmark::{Event, Tag};
 
 use super::{PageFormat, events, normalize_line_breaks, render};
-use crate::{styled_line::StyledLine, terminal::Hue};
+use crate::{styled_line::StyledLine, terminal::TextStyle};
 
 /// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
 /// long code block would be parsed once per line.
@@ -97,7 +97,7 @@ impl Streamed {
             None => {
                 let note = "The text above was incomplete. Full text:";
                 let mut lines =
-                    vec![StyledLine::default(), StyledLine::of(Hue::Dim, note).cut(page.width, page.ellipsis())];
+                    vec![StyledLine::default(), StyledLine::of(TextStyle::Dim, note).cut(page.width, page.ellipsis())];
                 lines.push(StyledLine::default());
                 lines.extend(render(whole, page));
                 lines

@@ -6,7 +6,7 @@
 use pulldown_cmark::Alignment;
 
 use super::{PageFormat, flow::Flow};
-use crate::{styled_line::StyledLine, terminal::Hue};
+use crate::{styled_line::StyledLine, terminal::TextStyle};
 
 /// The rows of a table so far; the first row is the header.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Table {
             if at == 0 {
                 let dash = if page.unicode { "─" } else { "-" };
                 let rule: Vec<String> = widths.iter().map(|width| dash.repeat(*width)).collect();
-                lines.push(StyledLine::of(Hue::Dim, rule.join(crossing)).cut(room, ""));
+                lines.push(StyledLine::of(TextStyle::Dim, rule.join(crossing)).cut(room, ""));
             }
         }
         lines
@@ -57,7 +57,7 @@ impl Table {
         let mut line = StyledLine::default();
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             if at > 0 {
-                line.push(Hue::Dim, between);
+                line.push(TextStyle::Dim, between);
             }
             let cell = cell.line().cut(*width, page.ellipsis());
             let spare = width.saturating_sub(cell.width());
@@ -66,9 +66,9 @@ impl Table {
                 Some(Alignment::Center) => spare / 2,
                 _ => 0,
             };
-            line.push(Hue::Plain, &" ".repeat(before));
+            line.push(TextStyle::Plain, &" ".repeat(before));
             line.append(&cell);
-            line.push(Hue::Plain, &" ".repeat(spare - before));
+            line.push(TextStyle::Plain, &" ".repeat(spare - before));
         }
         line
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    terminal::{Hue, Paint},
+    terminal::{Paint, TextStyle},
     text,
 };
 
@@ -87,21 +87,21 @@ fn code_keeps_line_breaks_and_spaces() {
 #[test]
 fn inline_text_is_styled() {
     let line = |text: &str| render(text, &page(80)).remove(0);
-    assert_eq!(line("# a"), StyledLine::of(Hue::Bold, "a"));
+    assert_eq!(line("# a"), StyledLine::of(TextStyle::Bold, "a"));
     assert_eq!(
         line("a *b* **c** ~~d~~ `e`"),
-        StyledLine::of(Hue::Plain, "a ")
-            .and(Hue::Italic, "b")
-            .and(Hue::Plain, " ")
-            .and(Hue::Bold, "c")
-            .and(Hue::Plain, " ")
-            .and(Hue::Strikethrough, "d")
-            .and(Hue::Plain, " ")
-            .and(Hue::Cyan, "e")
+        StyledLine::of(TextStyle::Plain, "a ")
+            .and(TextStyle::Italic, "b")
+            .and(TextStyle::Plain, " ")
+            .and(TextStyle::Bold, "c")
+            .and(TextStyle::Plain, " ")
+            .and(TextStyle::Strikethrough, "d")
+            .and(TextStyle::Plain, " ")
+            .and(TextStyle::Cyan, "e")
     );
-    assert_eq!(line("[a](u)"), StyledLine::of(Hue::Plain, "a ").and(Hue::Dim, "(u)"));
-    assert_eq!(line("```\na\n```"), StyledLine::of(Hue::Plain, "    ").and(Hue::Cyan, "a"));
-    assert_eq!(line("> a"), StyledLine::of(Hue::Dim, "│ ").and(Hue::Plain, "a"));
+    assert_eq!(line("[a](u)"), StyledLine::of(TextStyle::Plain, "a ").and(TextStyle::Dim, "(u)"));
+    assert_eq!(line("```\na\n```"), StyledLine::of(TextStyle::Plain, "    ").and(TextStyle::Cyan, "a"));
+    assert_eq!(line("> a"), StyledLine::of(TextStyle::Dim, "│ ").and(TextStyle::Plain, "a"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use soong_protocol::{
 };
 
 use super::usage_history::UsageHistory;
-use crate::{terminal::Hue, text};
+use crate::{terminal::TextStyle, text};
 
 /// Unique name of an actor: `kind:id`.
 pub(crate) type Key = Arc<str>;
@@ -133,14 +133,14 @@ impl Actor {
     }
 
     /// Returns the color of its state.
-    pub(crate) fn hue(&self) -> Hue {
+    pub(crate) fn style(&self) -> TextStyle {
         match (self.alarm(), self.state()) {
-            (Some(Alert::Stuck | Alert::Failed), _) => Hue::Red,
-            (Some(Alert::NeedsInput), _) => Hue::Yellow,
-            (_, "completed") => Hue::Green,
-            (_, "idle" | "queued" | "ended" | "stopped" | "cancelled") => Hue::Dim,
-            (_, "running") => Hue::Cyan,
-            _ => Hue::Yellow,
+            (Some(Alert::Stuck | Alert::Failed), _) => TextStyle::Red,
+            (Some(Alert::NeedsInput), _) => TextStyle::Yellow,
+            (_, "completed") => TextStyle::Green,
+            (_, "idle" | "queued" | "ended" | "stopped" | "cancelled") => TextStyle::Dim,
+            (_, "running") => TextStyle::Cyan,
+            _ => TextStyle::Yellow,
         }
     }
 

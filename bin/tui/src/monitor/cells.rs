@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::{
     styled_line::StyledLine,
-    terminal::{Hue, Terminal},
+    terminal::{Terminal, TextStyle},
     text,
 };
 
@@ -35,20 +35,20 @@ impl CellWriter {
         Self { color: terminal.stderr.on, unicode: terminal.unicode }
     }
 
-    fn style(self, hue: Hue) -> Style {
+    fn style(self, style: TextStyle) -> Style {
         let plain = Style::new();
         let tinted = |color| if self.color { plain.fg(color) } else { plain };
-        match hue {
-            Hue::Plain => plain,
-            Hue::Bold => plain.add_modifier(Modifier::BOLD),
-            Hue::Dim => plain.add_modifier(Modifier::DIM),
-            Hue::Italic => plain.add_modifier(Modifier::ITALIC),
-            Hue::Strikethrough => plain.add_modifier(Modifier::CROSSED_OUT),
-            Hue::Red => tinted(Color::Red),
-            Hue::Green => tinted(Color::Green),
-            Hue::Yellow => tinted(Color::Indexed(172)),
-            Hue::Blue => tinted(Color::Indexed(33)),
-            Hue::Cyan => tinted(Color::Cyan),
+        match style {
+            TextStyle::Plain => plain,
+            TextStyle::Bold => plain.add_modifier(Modifier::BOLD),
+            TextStyle::Dim => plain.add_modifier(Modifier::DIM),
+            TextStyle::Italic => plain.add_modifier(Modifier::ITALIC),
+            TextStyle::Strikethrough => plain.add_modifier(Modifier::CROSSED_OUT),
+            TextStyle::Red => tinted(Color::Red),
+            TextStyle::Green => tinted(Color::Green),
+            TextStyle::Yellow => tinted(Color::Indexed(172)),
+            TextStyle::Blue => tinted(Color::Indexed(33)),
+            TextStyle::Cyan => tinted(Color::Cyan),
         }
     }
 
@@ -60,8 +60,8 @@ impl CellWriter {
         }
         let end = area.right().min(x.saturating_add(u16::try_from(columns).unwrap_or(u16::MAX)));
         let mut at = x;
-        for (hue, piece) in line.pieces() {
-            let style = self.style(hue);
+        for (style, piece) in line.pieces() {
+            let style = self.style(style);
             // Only the part of a long text that could be drawn is processed.
             let most = usize::from(end.saturating_sub(at)) * (1 + MAX_COMBINING_MARKS) + EXTRA_ZERO_WIDTH;
             let piece: String = piece.chars().take(most).collect();
@@ -171,7 +171,7 @@ mod tests {
 
     fn drawn(cells: CellWriter, columns: u16, text: &str) -> String {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
-        cells.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(Hue::Plain, text));
+        cells.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(TextStyle::Plain, text));
         (0..columns).map(|x| buffer[(x, 0)].symbol().to_owned()).collect::<Vec<_>>().concat()
     }
 
@@ -212,7 +212,7 @@ mod tests {
         fn any_text_is_drawn_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, cells in 0usize..2) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
             let before = buffer.clone();
-            let took = WRITERS[cells].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(Hue::Red, text));
+            let took = WRITERS[cells].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(TextStyle::Red, text));
             prop_assert!(took <= columns);
             for at in 0..10 {
                 let symbol = buffer[(at, 0)].symbol();

@@ -20,7 +20,7 @@ use super::{
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
@@ -73,7 +73,7 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     let cells = monitor.cells;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         let text = format!("too small: needs {} x {}", MIN_SIZE.0, MIN_SIZE.1);
-        cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(Hue::Yellow, text));
+        cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(TextStyle::Yellow, text));
         return;
     }
     let alarm = alarm(monitor, now, usize::from(area.width));
@@ -113,7 +113,7 @@ fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line:
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     let cells = monitor.cells;
-    let title = StyledLine::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title));
+    let title = StyledLine::of(TextStyle::Bold, "soong monitor").and(TextStyle::Dim, format!("  {}", monitor.title));
     put(cells, buffer, area, 0, &title);
     put_right(cells, buffer, area, 0, &connection(&monitor.connection, area.width));
     if area.height < 2 {
@@ -126,7 +126,7 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
             break;
         }
         if line.width() > 0 {
-            line.push(Hue::Dim, if cells.unicode { " · " } else { " | " });
+            line.push(TextStyle::Dim, if cells.unicode { " · " } else { " | " });
         }
         line.append(&part);
     }
@@ -136,13 +136,12 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
 /// Describes the connection, briefly if the window has few columns.
 fn connection(connection: &Connection, columns: u16) -> StyledLine {
     match connection {
-        Connection::Searching => StyledLine::of(Hue::Yellow, " connecting"),
-        Connection::Connected { .. } if columns < 50 => StyledLine::of(Hue::Green, " live"),
-        Connection::Lost(_) if columns < 50 => StyledLine::of(Hue::Red, " offline"),
-        Connection::Connected { pid, version } => {
-            StyledLine::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::safe_line(version)))
-        }
-        Connection::Lost(_) => StyledLine::of(Hue::Red, " offline, reconnecting"),
+        Connection::Searching => StyledLine::of(TextStyle::Yellow, " connecting"),
+        Connection::Connected { .. } if columns < 50 => StyledLine::of(TextStyle::Green, " live"),
+        Connection::Lost(_) if columns < 50 => StyledLine::of(TextStyle::Red, " offline"),
+        Connection::Connected { pid, version } => StyledLine::of(TextStyle::Green, " live")
+            .and(TextStyle::Dim, format!(" {pid} ({})", text::safe_line(version))),
+        Connection::Lost(_) => StyledLine::of(TextStyle::Red, " offline, reconnecting"),
     }
 }
 
@@ -150,20 +149,20 @@ fn connection(connection: &Connection, columns: u16) -> StyledLine {
 fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     let (cells, forest) = (monitor.cells, &monitor.actors);
     let at_work = forest.summary();
-    let mut runs = StyledLine::of(Hue::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
+    let mut runs = StyledLine::of(TextStyle::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
     if at_work.children > 0 {
-        runs.push(Hue::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
+        runs.push(TextStyle::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
     }
     let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
     if !states.is_empty() {
-        runs.push(Hue::Dim, &format!(": {}", states.join(", ")));
+        runs.push(TextStyle::Dim, &format!(": {}", states.join(", ")));
     }
     let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
-    let active = StyledLine::of(Hue::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
+    let active = StyledLine::of(TextStyle::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
     let mut said = vec![runs, active];
     if at_work.ended > 0 {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
-        said.push(StyledLine::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
+        said.push(StyledLine::of(TextStyle::Dim, format!("{} ended: {used}", at_work.ended)));
     }
     let (tokens, events) = forest.usage_history.rate(now, RATE_SECONDS);
     for (rate, unit, pick) in
@@ -171,12 +170,13 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     {
         let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
         said.push(
-            StyledLine::of(Hue::Plain, format!("{} {unit} ", format::count(rate))).and(Hue::Cyan, cells.spark(&beats)),
+            StyledLine::of(TextStyle::Plain, format!("{} {unit} ", format::count(rate)))
+                .and(TextStyle::Cyan, cells.spark(&beats)),
         );
     }
-    said.push(StyledLine::of(Hue::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
+    said.push(StyledLine::of(TextStyle::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
     if forest.dropped > 0 {
-        said.push(StyledLine::of(Hue::Yellow, format!("{} changes dropped", forest.dropped)));
+        said.push(StyledLine::of(TextStyle::Yellow, format!("{} changes dropped", forest.dropped)));
     }
     said
 }
@@ -184,26 +184,26 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
     if let Connection::Lost(why) = &monitor.connection {
-        return Some(StyledLine::of(Hue::Red, format!("! {}", text::safe_line(why))));
+        return Some(StyledLine::of(TextStyle::Red, format!("! {}", text::safe_line(why))));
     }
     let forest = &monitor.actors;
     let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
-        line = StyledLine::of(Hue::Bold, format!("The run has ended: {state}."))
-            .and(Hue::Plain, " Press q to see its answer");
+        line = StyledLine::of(TextStyle::Bold, format!("The run has ended: {state}."))
+            .and(TextStyle::Plain, " Press q to see its answer");
     }
     let Some((worst, first)) = forest.alerts().next() else { return (line.width() > 0).then_some(line) };
     let first = forest.get(first)?;
-    for (alarm, hue, one, many) in [
-        (Alert::Stuck, Hue::Red, "is stuck", "are stuck"),
-        (Alert::NeedsInput, Hue::Yellow, "needs input", "need input"),
-        (Alert::Failed, Hue::Red, "has failed", "have failed"),
-        (Alert::Restarted, Hue::Yellow, "was restarted", "were restarted"),
+    for (alarm, style, one, many) in [
+        (Alert::Stuck, TextStyle::Red, "is stuck", "are stuck"),
+        (Alert::NeedsInput, TextStyle::Yellow, "needs input", "need input"),
+        (Alert::Failed, TextStyle::Red, "has failed", "have failed"),
+        (Alert::Restarted, TextStyle::Yellow, "was restarted", "were restarted"),
     ] {
         let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
-            line.push(Hue::Plain, if line.width() > 0 { ", " } else { "! " });
-            line.push(hue, &format::plural(count, one, many));
+            line.push(TextStyle::Plain, if line.width() > 0 { ", " } else { "! " });
+            line.push(style, &format::plural(count, one, many));
         }
     }
     let since = match worst {
@@ -215,9 +215,9 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     let key = if worst == Alert::NeedsInput { "  (a: answer)" } else { "  (n: select)" };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
-        line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
+        line.push(TextStyle::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
     }
-    line.push(Hue::Dim, if line.width() + key.len() <= columns { key } else { "" });
+    line.push(TextStyle::Dim, if line.width() + key.len() <= columns { key } else { "" });
     Some(line)
 }
 
@@ -236,15 +236,17 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         cells,
         now,
     };
-    let why =
-        monitor.detail.error().map(|why| StyledLine::of(Hue::Red, format!("read failed: {}", text::safe_line(why))));
+    let why = monitor
+        .detail
+        .error()
+        .map(|why| StyledLine::of(TextStyle::Red, format!("read failed: {}", text::safe_line(why))));
     let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
     let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
         // Lines rendered from records alone are reused until the records change.
         Some((before, lines)) if before == look && monitor.detail.pane.is_recorded() => lines,
         _ => match pane::lines(monitor.detail.pane, &page) {
             Some(lines) => why.into_iter().chain(lines).collect(),
-            None => vec![why.unwrap_or_else(|| StyledLine::of(Hue::Dim, "reading"))],
+            None => vec![why.unwrap_or_else(|| StyledLine::of(TextStyle::Dim, "reading"))],
         },
     };
     let last = lines.len().saturating_sub(rows);
@@ -264,13 +266,13 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     monitor.cached_lines = Some((look, lines));
     if count > rows {
         let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
-        put_right(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, place));
+        put_right(cells, buffer, area, 0, &StyledLine::of(TextStyle::Dim, place));
     }
 }
 
 fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let cells = monitor.cells;
-    put(cells, buffer, area, 0, &StyledLine::of(Hue::Dim, cells.rule(usize::from(area.width))));
+    put(cells, buffer, area, 0, &StyledLine::of(TextStyle::Dim, cells.rule(usize::from(area.width))));
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.detail.pane;
@@ -280,9 +282,9 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
         } else {
             format!(" {} ", at + 1)
         };
-        let hue = if is_shown { Hue::Bold } else { Hue::Dim };
+        let style = if is_shown { TextStyle::Bold } else { TextStyle::Dim };
         let room = usize::from(area.right().saturating_sub(x));
-        let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(hue, name));
+        let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(style, name));
         if is_shown {
             let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
             buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
@@ -293,12 +295,12 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
 
 fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if let Dialog::Filter(typed) = &monitor.dialog {
-        return StyledLine::of(Hue::Cyan, "/")
-            .and(Hue::Plain, text::safe_line_keep_spaces(&typed.text))
-            .and(Hue::Dim, "_  (Enter: keep filter, Esc: show all)");
+        return StyledLine::of(TextStyle::Cyan, "/")
+            .and(TextStyle::Plain, text::safe_line_keep_spaces(&typed.text))
+            .and(TextStyle::Dim, "_  (Enter: keep filter, Esc: show all)");
     }
-    if let Some((hue, note)) = monitor.note(now) {
-        return StyledLine::of(hue, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
+    if let Some((style, note)) = monitor.note(now) {
+        return StyledLine::of(style, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
     }
     let asks = monitor.asks.list().len();
     let answer = format!("answer ({asks})");
@@ -335,14 +337,14 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
         if line.width() + key.len() + what.len() + 3 > columns {
             break;
         }
-        push_key_hint(&mut line, key, Hue::Dim, what);
+        push_key_hint(&mut line, key, TextStyle::Dim, what);
     }
     line
 }
 
 /// Appends the description of a key to a line.
-fn push_key_hint(line: &mut StyledLine, key: &str, hue: Hue, what: &str) {
-    line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
-    line.push(Hue::Bold, key);
-    line.push(hue, &format!(" {what}"));
+fn push_key_hint(line: &mut StyledLine, key: &str, style: TextStyle, what: &str) {
+    line.push(TextStyle::Plain, if line.width() > 0 { "  " } else { "" });
+    line.push(TextStyle::Bold, key);
+    line.push(style, &format!(" {what}"));
 }

@@ -18,7 +18,7 @@ use soong_protocol::{
 };
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,7 +134,7 @@ pub(crate) struct PaneContext<'a> {
 /// Renders a pane; `None` if its records have not been read yet.
 pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if page.actor.view.run.is_none() && pane != Pane::Facts {
-        return Some(vec![StyledLine::of(Hue::Dim, "available for runs only: select a run")]);
+        return Some(vec![StyledLine::of(TextStyle::Dim, "available for runs only: select a run")]);
     }
     match pane {
         Pane::Facts => Some(facts::lines(page)),
@@ -148,7 +148,7 @@ pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine
 }
 
 /// Wraps a text into at most `most` lines of a pane, indented by `indent` columns.
-fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &PaneContext<'_>, most: usize) -> Vec<StyledLine> {
+fn paragraph(style: TextStyle, foreign: &str, indent: usize, page: &PaneContext<'_>, most: usize) -> Vec<StyledLine> {
     let room = page.columns.saturating_sub(indent).max(8);
     // Text beyond the visible part is not processed.
     let shown = text::cut(&text::safe_line(foreign), room * (most + 1), "");
@@ -160,5 +160,5 @@ fn paragraph(hue: Hue, foreign: &str, indent: usize, page: &PaneContext<'_>, mos
         }
     }
     let blank = " ".repeat(indent);
-    lines.into_iter().map(|line| StyledLine::of(Hue::Plain, blank.as_str()).and(hue, line)).collect()
+    lines.into_iter().map(|line| StyledLine::of(TextStyle::Plain, blank.as_str()).and(style, line)).collect()
 }

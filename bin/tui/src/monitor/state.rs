@@ -23,7 +23,7 @@ use super::{
     prompt::Prompt,
 };
 use crate::request::UserRequest;
-use crate::{styled_line::StyledLine, terminal::Hue};
+use crate::{styled_line::StyledLine, terminal::TextStyle};
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
@@ -108,7 +108,7 @@ pub struct Monitor {
     pub(crate) dialog: Dialog,
     pub(crate) connection: Connection,
     pub(crate) asks: PendingRequests,
-    note: Option<(Hue, String, Timestamp)>,
+    note: Option<(TextStyle, String, Timestamp)>,
     /// Visible rows of the tree and of the pane.
     pub(crate) visible_rows: (usize, usize),
     finished_runs: FinishedRuns,
@@ -178,8 +178,8 @@ impl Monitor {
                 // The request is still pending if the answer was not delivered.
                 self.asks.mark_stale();
                 match done {
-                    Ok(message) => self.show_note(Hue::Green, message, now),
-                    Err(why) => self.show_note(Hue::Red, why, now),
+                    Ok(message) => self.show_note(TextStyle::Green, message, now),
+                    Err(why) => self.show_note(TextStyle::Red, why, now),
                 }
             }
         }
@@ -226,14 +226,14 @@ impl Monitor {
         }
     }
 
-    fn show_note(&mut self, hue: Hue, message: impl Into<String>, now: Timestamp) {
-        self.note = Some((hue, message.into(), now));
+    fn show_note(&mut self, style: TextStyle, message: impl Into<String>, now: Timestamp) {
+        self.note = Some((style, message.into(), now));
     }
 
     /// Returns the note to show now.
-    pub(crate) fn note(&self, now: Timestamp) -> Option<(Hue, &str)> {
-        let (hue, message, at) = self.note.as_ref()?;
-        (now.millis_since(*at) < NOTE_MS).then_some((*hue, message))
+    pub(crate) fn note(&self, now: Timestamp) -> Option<(TextStyle, &str)> {
+        let (style, message, at) = self.note.as_ref()?;
+        (now.millis_since(*at) < NOTE_MS).then_some((*style, message))
     }
 
     /// Returns how the run that the monitor was started with ended; `None` before that.
@@ -365,7 +365,7 @@ impl Monitor {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
-                self.show_note(Hue::Yellow, "cancelling the run; press Ctrl-C again to exit", now);
+                self.show_note(TextStyle::Yellow, "cancelling the run; press Ctrl-C again to exit", now);
                 MonitorRequest::Execute(Command::Cancel(vec![run]))
             }
             _ => MonitorRequest::Exit,
@@ -377,7 +377,7 @@ impl Monitor {
         let at = alarms.iter().position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
             Some(key) => self.list.select(&self.actors, key),
-            None => self.show_note(Hue::Green, "no alerts: no actor is stuck, asking, failed or restarted", now),
+            None => self.show_note(TextStyle::Green, "no alerts: no actor is stuck, asking, failed or restarted", now),
         }
         None
     }
@@ -389,7 +389,7 @@ impl Monitor {
             } else {
                 "no pending requests"
             };
-            self.show_note(Hue::Green, message, now);
+            self.show_note(TextStyle::Green, message, now);
             return None;
         }
         self.show_asks(now)

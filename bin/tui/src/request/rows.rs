@@ -2,7 +2,7 @@
 
 mod diff;
 
-use crate::{terminal::Hue, text};
+use crate::{terminal::TextStyle, text};
 use soong_protocol::{ChainLink, Permission, Question};
 
 /// Maximum length in characters of a task in the chain of requesting agents.
@@ -22,7 +22,7 @@ const CONTINUATION_MARK: &str = "|> ";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Color of the row.
-    pub hue: Hue,
+    pub style: TextStyle,
     /// Text without control characters.
     pub text: String,
 }
@@ -30,19 +30,19 @@ pub struct Row {
 impl Row {
     /// Creates a row without color.
     pub fn plain(text: String) -> Self {
-        Self { hue: Hue::Plain, text }
+        Self { style: TextStyle::Plain, text }
     }
 }
 
 /// Splits rows wider than `columns` into several rows and marks each continuation.
 pub fn wrap_rows(rows: Vec<Row>, columns: usize) -> Vec<Row> {
     let mut fitted = Vec::new();
-    for Row { hue, text } in rows {
+    for Row { style, text } in rows {
         let (first, mut rest) = text::first_row(&text, columns);
-        fitted.push(Row { hue, text: first.to_owned() });
+        fitted.push(Row { style, text: first.to_owned() });
         while !rest.is_empty() {
             let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUATION_MARK.len()).max(1));
-            fitted.push(Row { hue, text: format!("{CONTINUATION_MARK}{next}") });
+            fitted.push(Row { style, text: format!("{CONTINUATION_MARK}{next}") });
             rest = further;
         }
     }
@@ -134,8 +134,8 @@ mod tests {
         let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
         edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
         let rows = permission_rows(&edit);
-        assert!(rows.contains(&Row { hue: Hue::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
-        assert!(rows.contains(&Row { hue: Hue::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
+        assert!(rows.contains(&Row { style: TextStyle::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
+        assert!(rows.contains(&Row { style: TextStyle::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
         assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
     }
 

@@ -8,7 +8,7 @@ use super::{
     lines::{PictureFormat, lines},
     run_table::RunTable,
 };
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Renders all parts into the frame; of the tail, only its last lines.
 pub(super) fn picture(
@@ -22,7 +22,7 @@ pub(super) fn picture(
     let mut picture: Vec<StyledLine> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
     picture.extend(lines(board, &PictureFormat { height: shares.tree, ..*frame }));
     if shares.foot > 0 {
-        picture.push(cut(&StyledLine::of(Hue::Dim, fitting(foot, frame.width))));
+        picture.push(cut(&StyledLine::of(TextStyle::Dim, fitting(foot, frame.width))));
     }
     picture
 }
@@ -69,7 +69,7 @@ mod tests {
             board.entries.extend(RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries);
         }
         let tail: Vec<StyledLine> =
-            (0..tail).map(|n| StyledLine::of(Hue::Plain, format!("line {n} of a text"))).collect();
+            (0..tail).map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of a text"))).collect();
         let frame = PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(0) };
         let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let lines = picture(&board, &tail, &foot, &frame);

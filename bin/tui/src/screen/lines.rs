@@ -13,7 +13,7 @@ use super::{
     run_table::{DisplayState, RunRow, RunTable},
     totals::{Counts, format_usd},
 };
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Minimum width of the task, in columns, before figures are dropped from the layout of the picture.
 const TASK_COLUMNS: usize = 30;
@@ -59,7 +59,7 @@ pub fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     if !fits && frame.height > 0 {
         let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
         let line = format!("{} {}", frame.ellipsis(), hidden_summary(hidden));
-        lines.push(StyledLine::of(Hue::Dim, text::cut(&line, frame.width, frame.ellipsis())));
+        lines.push(StyledLine::of(TextStyle::Dim, text::cut(&line, frame.width, frame.ellipsis())));
     }
     lines
 }
@@ -131,20 +131,20 @@ fn hidden_summary(states: impl Iterator<Item = DisplayState>) -> String {
 }
 
 /// Returns the symbol of a state and its color.
-const fn mark(state: DisplayState, unicode: bool) -> (Hue, &'static str) {
+const fn mark(state: DisplayState, unicode: bool) -> (TextStyle, &'static str) {
     match (state, unicode) {
-        (DisplayState::Queued, true) => (Hue::Dim, "○"),
-        (DisplayState::Queued, false) => (Hue::Dim, "."),
-        (DisplayState::Active, true) => (Hue::Blue, "●"),
-        (DisplayState::Active, false) => (Hue::Blue, "*"),
-        (DisplayState::Waiting, true) => (Hue::Yellow, "◌"),
-        (DisplayState::Waiting, false) => (Hue::Yellow, "?"),
-        (DisplayState::Done, true) => (Hue::Green, "✓"),
-        (DisplayState::Done, false) => (Hue::Green, "+"),
-        (DisplayState::Failed, true) => (Hue::Red, "✗"),
-        (DisplayState::Failed, false) => (Hue::Red, "x"),
-        (DisplayState::Cancelled, true) => (Hue::Yellow, "⊘"),
-        (DisplayState::Cancelled, false) => (Hue::Yellow, "-"),
+        (DisplayState::Queued, true) => (TextStyle::Dim, "○"),
+        (DisplayState::Queued, false) => (TextStyle::Dim, "."),
+        (DisplayState::Active, true) => (TextStyle::Blue, "●"),
+        (DisplayState::Active, false) => (TextStyle::Blue, "*"),
+        (DisplayState::Waiting, true) => (TextStyle::Yellow, "◌"),
+        (DisplayState::Waiting, false) => (TextStyle::Yellow, "?"),
+        (DisplayState::Done, true) => (TextStyle::Green, "✓"),
+        (DisplayState::Done, false) => (TextStyle::Green, "+"),
+        (DisplayState::Failed, true) => (TextStyle::Red, "✗"),
+        (DisplayState::Failed, false) => (TextStyle::Red, "x"),
+        (DisplayState::Cancelled, true) => (TextStyle::Yellow, "⊘"),
+        (DisplayState::Cancelled, false) => (TextStyle::Yellow, "-"),
     }
 }
 
@@ -158,14 +158,14 @@ fn text_columns(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
 fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], frame: &PictureFormat) -> StyledLine {
     let entry = row.entry;
     let branch = branch(row, after, frame.unicode);
-    let (hue, mark) = mark(entry.state, frame.unicode);
+    let (style, mark) = mark(entry.state, frame.unicode);
     let Some(room) = text_columns(row, frame) else {
-        return StyledLine::of(Hue::Dim, text::cut(&branch, frame.width, ""));
+        return StyledLine::of(TextStyle::Dim, text::cut(&branch, frame.width, ""));
     };
-    let line = StyledLine::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
+    let line = StyledLine::of(TextStyle::Dim, branch).and(style, mark).and(TextStyle::Plain, " ");
     let head = text::cut(&agent_label(entry), room, frame.ellipsis());
     let room = room - text::width(&head);
-    let line = line.and(Hue::Bold, head);
+    let line = line.and(TextStyle::Bold, head);
     let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
     // The plan is shown for the top-level run only: the only goal of a sub-agent is its task.
@@ -173,7 +173,7 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
     let task = if has_plan { &entry.goal } else { &entry.task };
     let task = text::cut(task, for_task, frame.ellipsis());
     let task = if figures.is_empty() { task } else { text::pad(&task, for_task) };
-    line.and(Hue::Plain, task).and(Hue::Dim, figures)
+    line.and(TextStyle::Plain, task).and(TextStyle::Dim, figures)
 }
 
 /// Returns the agent name that precedes the task.

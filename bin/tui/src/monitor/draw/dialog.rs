@@ -13,7 +13,7 @@ use crate::{
     monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
     request::{UserRequest, permission_rows, question_rows, wrap_rows},
 };
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Maximum width of a dialog.
 const WIDEST: u16 = 100;
@@ -25,26 +25,26 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
         Dialog::None | Dialog::Filter(_) => return,
         Dialog::Help(at) => {
             let lines: Vec<StyledLine> = keys::help()
-                .map(|(keys, help)| StyledLine::of(Hue::Bold, format!("{keys:<11}")).and(Hue::Plain, help))
+                .map(|(keys, help)| StyledLine::of(TextStyle::Bold, format!("{keys:<11}")).and(TextStyle::Plain, help))
                 .collect();
             *at = (*at).min(lines.len().saturating_sub(rows));
             let title = if lines.len() > rows { "Keys (Up and Down: more)" } else { "Keys" };
             (title.to_owned(), lines.into_iter().skip(*at).collect())
         }
         Dialog::Confirm { question, .. } => {
-            let mut lines = wrapped(Hue::Plain, question, columns);
+            let mut lines = wrapped(TextStyle::Plain, question, columns);
             lines.push(StyledLine::default());
             lines.push(hints(&[("y", "yes"), ("n", "no")]));
             ("Are you sure?".to_owned(), lines)
         }
         Dialog::Folder { trace, typed } => {
             let mut lines = wrapped(
-                Hue::Plain,
+                TextStyle::Plain,
                 &format!("Export trace {trace} and its sub-traces to this folder, which must be empty or not exist:"),
                 columns,
             );
             lines.push(typing(&typed.text, columns));
-            lines.push(StyledLine::of(Hue::Dim, "Enter: export, Ctrl-U: clear the line, Esc: cancel"));
+            lines.push(StyledLine::of(TextStyle::Dim, "Enter: export, Ctrl-U: clear the line, Esc: cancel"));
             ("Export".to_owned(), lines)
         }
         Dialog::Request { id, typed, from, is_read, .. } => {
@@ -52,7 +52,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                 let more = if asks.is_empty() { "close" } else { "next request" };
                 let lines = vec![
-                    StyledLine::of(Hue::Yellow, "No longer pending: decided elsewhere, or its run has ended."),
+                    StyledLine::of(TextStyle::Yellow, "No longer pending: decided elsewhere, or its run has ended."),
                     StyledLine::default(),
                     hints(&[("Enter", more), ("Esc", "close")]),
                 ];
@@ -64,7 +64,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
             let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
             let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
-            let mut lines = vec![StyledLine::of(Hue::Dim, asker)];
+            let mut lines = vec![StyledLine::of(TextStyle::Dim, asker)];
             let rows = rows.saturating_sub(lines.len());
             lines.extend(self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1));
             (title, lines)
@@ -86,7 +86,7 @@ fn ask(
         UserRequest::Permission(asked) => permission_rows(asked),
     };
     let said: Vec<StyledLine> =
-        wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.hue, row.text)).collect();
+        wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.style, row.text)).collect();
     // Five rows are kept free for the position, the typed text and the keys, however long the request is.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
@@ -94,9 +94,10 @@ fn ask(
     let count = said.len();
     let mut lines: Vec<StyledLine> = said.into_iter().skip(*from).take(room).collect();
     lines.push(match count > room {
-        true => {
-            StyledLine::of(Hue::Yellow, format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room))
-        }
+        true => StyledLine::of(
+            TextStyle::Yellow,
+            format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room),
+        ),
         false => StyledLine::default(),
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
@@ -116,7 +117,7 @@ fn ask(
         if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {
             lines.push(std::mem::take(&mut line));
         }
-        push_key_hint(&mut line, key, Hue::Plain, what);
+        push_key_hint(&mut line, key, TextStyle::Plain, what);
     }
     lines.push(line);
     lines
@@ -124,7 +125,7 @@ fn ask(
 
 fn hints(keys: &[(&str, &str)]) -> StyledLine {
     let mut line = StyledLine::default();
-    keys.iter().for_each(|(key, what)| push_key_hint(&mut line, key, Hue::Plain, what));
+    keys.iter().for_each(|(key, what)| push_key_hint(&mut line, key, TextStyle::Plain, what));
     line
 }
 
@@ -135,13 +136,13 @@ fn typing(typed: &str, columns: usize) -> StyledLine {
     while text::width(&shown) + 3 > columns {
         shown.remove(0);
     }
-    StyledLine::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
+    StyledLine::of(TextStyle::Cyan, "> ").and(TextStyle::Plain, shown).and(TextStyle::Cyan, "_")
 }
 
-fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<StyledLine> {
+fn wrapped(style: TextStyle, foreign: &str, columns: usize) -> Vec<StyledLine> {
     text::wrap(&text::safe_line_keep_spaces(foreign), columns)
         .into_iter()
-        .map(|part| StyledLine::of(hue, part))
+        .map(|part| StyledLine::of(style, part))
         .collect()
 }
 
@@ -155,7 +156,7 @@ fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines:
     let set = if cells.unicode { border::ROUNDED } else { ASCII };
     Block::bordered().border_set(set).style(Style::new()).render(place, buffer);
     let head = Rect { x: place.x + 2, width: width.saturating_sub(4), height: 1, ..place };
-    put(cells, buffer, head, 0, &StyledLine::of(Hue::Bold, format!(" {title} ")));
+    put(cells, buffer, head, 0, &StyledLine::of(TextStyle::Bold, format!(" {title} ")));
     let inner =
         Rect { x: place.x + 2, y: place.y + 1, width: width.saturating_sub(4), height: height.saturating_sub(2) };
     for (at, line) in lines.iter().take(usize::from(inner.height)).enumerate() {

@@ -15,7 +15,7 @@ use crate::monitor::{
     rows::{ActorRow, Sort},
     state::{Connection, Monitor},
 };
-use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Window width from which extra columns are shared with the activity column.
 const WIDE_WINDOW: u16 = 120;
@@ -82,10 +82,10 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             Connection::Lost(_) => "no actors: not connected",
             Connection::Searching | Connection::Connected { .. } => "waiting for the actor tree",
         };
-        put(cells, buffer, area, 1, &StyledLine::of(Hue::Dim, why));
+        put(cells, buffer, area, 1, &StyledLine::of(TextStyle::Dim, why));
     }
     if !monitor.list.view.is_unfiltered() && monitor.list.rows().len() == 1 {
-        put(cells, buffer, area, 2, &StyledLine::of(Hue::Yellow, "no matches: press Esc to show all"));
+        put(cells, buffer, area, 2, &StyledLine::of(TextStyle::Yellow, "no matches: press Esc to show all"));
     }
     for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
         let Some(actor) = monitor.actors.get(&row.key) else { continue };
@@ -127,11 +127,11 @@ fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, 
         said.push_str(part);
     }
     let name = Rect { width: names, ..area };
-    put(cells, buffer, name, 0, &StyledLine::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
+    put(cells, buffer, name, 0, &StyledLine::of(TextStyle::Dim, "NAME ").and(TextStyle::Cyan, said));
     let mut x = area.x + names + 1;
     for (column, title, wide, _) in columns {
         let cell = Rect { x, y: area.y, width: *wide, height: 1 };
-        let title = StyledLine::of(Hue::Dim, *title);
+        let title = StyledLine::of(TextStyle::Dim, *title);
         if column.is_text() {
             put(cells, buffer, cell, 0, &title)
         } else {
@@ -150,26 +150,26 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
         (true, 0, false) => "- ",
         (true, _, false) => "+ ",
     };
-    let mut line = StyledLine::of(Hue::Dim, format!("{}{fold}", cells.rails(&row.branches)));
+    let mut line = StyledLine::of(TextStyle::Dim, format!("{}{fold}", cells.rails(&row.branches)));
     let view = &actor.view;
     match &view.run {
         Some(run) => {
-            line.push(Hue::Bold, &text::safe_line(&run.agent_type));
-            line.push(Hue::Plain, &format!(" {}", text::safe_line(&run.task)));
+            line.push(TextStyle::Bold, &text::safe_line(&run.agent_type));
+            line.push(TextStyle::Plain, &format!(" {}", text::safe_line(&run.task)));
         }
-        None if view.kind == ActorKind::RuntimeSupervisor => line.push(Hue::Plain, "runtime"),
+        None if view.kind == ActorKind::RuntimeSupervisor => line.push(TextStyle::Plain, "runtime"),
         // There is only one actor of this kind, globally or per session.
         None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
-            line.push(Hue::Plain, &words(view.kind));
+            line.push(TextStyle::Plain, &words(view.kind));
         }
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
             let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, cells.ellipsis());
-            line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
+            line.push(TextStyle::Plain, &format!("{} {id}", words(view.kind)));
         }
     }
     if row.hidden > 0 {
-        line.push(Hue::Yellow, &format!(" (+{})", row.hidden));
+        line.push(TextStyle::Yellow, &format!(" (+{})", row.hidden));
     }
     line
 }
@@ -181,12 +181,12 @@ fn words(kind: ActorKind) -> String {
 fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Timestamp) -> StyledLine {
     let view = &actor.view;
     let run = view.run.as_ref();
-    let plain = |text: String| StyledLine::of(Hue::Plain, text);
+    let plain = |text: String| StyledLine::of(TextStyle::Plain, text);
     match column {
-        Column::State => StyledLine::of(actor.hue(), actor.state().to_owned()),
+        Column::State => StyledLine::of(actor.style(), actor.state().to_owned()),
         Column::Activity if actor.has_ended => {
             let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
-            StyledLine::of(Hue::Red, error.map_or_else(String::new, |error| text::safe_line(error)))
+            StyledLine::of(TextStyle::Red, error.map_or_else(String::new, |error| text::safe_line(error)))
         }
         Column::Activity => {
             let since = match view.activity.is_empty() {
@@ -195,13 +195,13 @@ fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Time
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
-            plain(text::cut(&text::safe_line(&view.activity), room, cells.ellipsis())).and(Hue::Dim, since)
+            plain(text::cut(&text::safe_line(&view.activity), room, cells.ellipsis())).and(TextStyle::Dim, since)
         }
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
                 None if actor.has_ended => StyledLine::default(),
-                end => StyledLine::of(Hue::Dim, format::age(end.unwrap_or(now).millis_since(view.started_at))),
+                end => StyledLine::of(TextStyle::Dim, format::age(end.unwrap_or(now).millis_since(view.started_at))),
             }
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
@@ -210,23 +210,23 @@ fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Time
             plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format_usd)))
         }
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
-            (0, Some((most, _))) if !actor.has_ended => StyledLine::of(Hue::Dim, format!("0/{most}")),
+            (0, Some((most, _))) if !actor.has_ended => StyledLine::of(TextStyle::Dim, format!("0/{most}")),
             (0, _) => StyledLine::default(),
-            (restarts, Some((most, _))) => StyledLine::of(Hue::Yellow, format!("{restarts}/{most}")),
-            (restarts, None) => StyledLine::of(Hue::Yellow, restarts.to_string()),
+            (restarts, Some((most, _))) => StyledLine::of(TextStyle::Yellow, format!("{restarts}/{most}")),
+            (restarts, None) => StyledLine::of(TextStyle::Yellow, restarts.to_string()),
         },
         Column::Mailbox if view.mailbox == 0 => StyledLine::default(),
         Column::Mailbox => plain(view.mailbox.to_string()),
         Column::Budget => {
             let fullest = run.and_then(|run| run.budget.iter().map(used_fraction).max_by(f64::total_cmp));
             fullest.map_or_else(StyledLine::default, |share| {
-                let hue = if share < 0.8 { Hue::Green } else { Hue::Red };
-                StyledLine::of(hue, cells.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
+                let style = if share < 0.8 { TextStyle::Green } else { TextStyle::Red };
+                StyledLine::of(style, cells.bar(share, 5)).and(TextStyle::Plain, format!("{:>4.0}%", share * 100.0))
             })
         }
         Column::Events => {
             let beats: Vec<u64> = actor.pulse.samples(now, 10).into_iter().map(|(_, events)| events).collect();
-            StyledLine::of(Hue::Cyan, cells.spark(&beats))
+            StyledLine::of(TextStyle::Cyan, cells.spark(&beats))
         }
     }
 }

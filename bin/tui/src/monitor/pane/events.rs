@@ -3,7 +3,7 @@
 use soong_protocol::{EventRecord, Level};
 
 use super::{PaneContext, paragraph};
-use crate::{styled_line::StyledLine, terminal::Hue, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Maximum number of bytes shown of an event's data.
 const MOST_BYTES: usize = 2_000;
@@ -16,7 +16,7 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         return events.iter().map(|record| line(record, MOST_BYTES)).collect();
     }
     let full = |record: &EventRecord| {
-        let data = paragraph(Hue::Plain, &record.event.data_json(), 8, page, MOST_LINES);
+        let data = paragraph(TextStyle::Plain, &record.event.data_json(), 8, page, MOST_LINES);
         std::iter::once(line(record, 0)).chain(data).collect::<Vec<_>>()
     };
     events.iter().flat_map(full).collect()
@@ -25,17 +25,17 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
 fn line(record: &EventRecord, most: usize) -> StyledLine {
     let ts = record.ts.to_string();
     let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
-    let hue = match record.event.level() {
-        Level::Error => Hue::Red,
-        Level::Warn => Hue::Yellow,
-        _ => Hue::Cyan,
+    let style = match record.event.level() {
+        Level::Error => TextStyle::Red,
+        Level::Warn => TextStyle::Yellow,
+        _ => TextStyle::Cyan,
     };
     let mut data = record.event.data_json();
     if data.len() > most {
         let end = (0..=most).rev().find(|at| data.is_char_boundary(*at)).unwrap_or(0);
         data.truncate(end);
     }
-    StyledLine::of(Hue::Dim, format!("{:>6}  {time}  ", record.event_id))
-        .and(hue, format!("{:<22}", text::safe_line(record.event.kind())))
-        .and(Hue::Plain, format!("  {}", text::safe_line(&data)))
+    StyledLine::of(TextStyle::Dim, format!("{:>6}  {time}  ", record.event_id))
+        .and(style, format!("{:<22}", text::safe_line(record.event.kind())))
+        .and(TextStyle::Plain, format!("  {}", text::safe_line(&data)))
 }

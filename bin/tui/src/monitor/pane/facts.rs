@@ -7,7 +7,7 @@ use soong_protocol::{
 
 use super::{PaneContext, RunFacts, paragraph};
 use crate::monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS};
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Width of a fact's name, in columns.
 const NAME: usize = 12;
@@ -18,16 +18,18 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
     let view = &page.actor.view;
     let mut lines = Vec::new();
     if let Some(run) = &view.run {
-        lines.extend(fact("task", Hue::Plain, &run.task, page));
+        lines.extend(fact("task", TextStyle::Plain, &run.task, page));
     }
     state(page, &mut lines);
     let failed = page.records.facts.as_ref().and_then(|facts| facts.run.run.error.as_ref());
     if let Some(error) = failed {
-        lines.extend(fact("failed", Hue::Red, &error.to_string(), page));
+        lines.extend(fact("failed", TextStyle::Red, &error.to_string(), page));
     }
     match &view.last_error {
-        Some(error) => lines.extend(fact("last error", Hue::Red, error, page)),
-        None if view.run.is_some() && failed.is_none() => lines.extend(fact("last error", Hue::Dim, "none", page)),
+        Some(error) => lines.extend(fact("last error", TextStyle::Red, error, page)),
+        None if view.run.is_some() && failed.is_none() => {
+            lines.extend(fact("last error", TextStyle::Dim, "none", page))
+        }
         None => {}
     }
     if view.run.is_some() {
@@ -40,16 +42,16 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
         session(page, &mut lines);
     }
     supervision(page, &mut lines);
-    lines.extend(fact("id", Hue::Dim, &view.actor_id, page));
+    lines.extend(fact("id", TextStyle::Dim, &view.actor_id, page));
     if let Some(run) = &view.run {
-        lines.extend(fact("trace", Hue::Dim, run.trace_id.as_str(), page));
+        lines.extend(fact("trace", TextStyle::Dim, run.trace_id.as_str(), page));
     }
     lines
 }
 
 /// Renders a fact, on up to three lines.
-fn fact(name: &str, hue: Hue, value: &str, page: &PaneContext<'_>) -> impl Iterator<Item = StyledLine> {
-    named(name, paragraph(hue, value, NAME, page, 3))
+fn fact(name: &str, style: TextStyle, value: &str, page: &PaneContext<'_>) -> impl Iterator<Item = StyledLine> {
+    named(name, paragraph(style, value, NAME, page, 3))
 }
 
 /// Puts a name in front of the first line of a text.
@@ -59,8 +61,8 @@ fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine>
         if at > 0 {
             return line;
         }
-        let mut first = StyledLine::of(Hue::Dim, text::pad(&name, NAME));
-        line.pieces().skip(1).for_each(|(hue, text)| first.push(hue, text));
+        let mut first = StyledLine::of(TextStyle::Dim, text::pad(&name, NAME));
+        line.pieces().skip(1).for_each(|(style, text)| first.push(style, text));
         first
     })
 }
@@ -72,18 +74,18 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
     let mut line =
-        StyledLine::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
+        StyledLine::of(TextStyle::Dim, text::pad("state", NAME)).and(page.actor.style(), page.actor.state().to_owned());
     if !page.actor.has_ended {
         if !view.activity.is_empty() {
-            line.push(Hue::Plain, &format!(": {}", text::safe_line(&view.activity)));
+            line.push(TextStyle::Plain, &format!(": {}", text::safe_line(&view.activity)));
         }
-        line.push(Hue::Dim, &format!(" for {}", ago(view.since, now)));
+        line.push(TextStyle::Dim, &format!(" for {}", ago(view.since, now)));
     }
     lines.push(line);
     let progress = view.run.as_ref().and_then(|run| run.last_progress);
     if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
         let said = format!("no progress for {}: see Events and Timeline, press c to cancel", ago(progress, now));
-        lines.extend(fact("stuck", Hue::Red, &said, page));
+        lines.extend(fact("stuck", TextStyle::Red, &said, page));
     }
 }
 
@@ -103,18 +105,18 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         }
         used.push_str(&below(facts));
     }
-    lines.extend(fact("used", Hue::Plain, &used, page));
+    lines.extend(fact("used", TextStyle::Plain, &used, page));
     lines.extend(run.budget.iter().map(|share| budget(share, page)));
     if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.has_ended) {
-        lines.extend(named("goal", paragraph(Hue::Plain, goal, NAME, page, 1)));
+        lines.extend(named("goal", paragraph(TextStyle::Plain, goal, NAME, page, 1)));
     }
     if run.asks > 0 && !page.actor.has_ended {
         let asks = format::plural(turns(run.asks), "answer", "answers");
-        lines.extend(fact("waits for", Hue::Yellow, &format!("{asks}: press a"), page));
+        lines.extend(fact("waits for", TextStyle::Yellow, &format!("{asks}: press a"), page));
     }
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
     let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
-    lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
+    lines.extend(fact("agent", TextStyle::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
     lines.extend(usage_sparkline("tokens/s", page, |(tokens, _)| tokens));
     lines.extend(usage_sparkline("events/s", page, |(_, events)| events));
     if page.actor.has_ended {
@@ -122,7 +124,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", format::time(at)));
         lines.extend(fact(
             "recorded",
-            Hue::Plain,
+            TextStyle::Plain,
             &format!("started {} UTC{ended}", format::time(view.started_at)),
             page,
         ));
@@ -135,7 +137,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     if run.passive {
         times.push_str(", passivated while it waits");
     }
-    lines.extend(fact("recorded", Hue::Plain, &times, page));
+    lines.extend(fact("recorded", TextStyle::Plain, &times, page));
 }
 
 /// Describes the usage of a run together with its children, including ended ones.
@@ -178,13 +180,15 @@ fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
 }
 
 fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine {
-    let hue = match share {
-        ..0.8 => Hue::Green,
-        ..1.0 => Hue::Yellow,
-        _ => Hue::Red,
+    let style = match share {
+        ..0.8 => TextStyle::Green,
+        ..1.0 => TextStyle::Yellow,
+        _ => TextStyle::Red,
     };
     let columns = BAR.min(page.columns / 4);
-    StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.cells.bar(share, columns)).and(Hue::Plain, rest)
+    StyledLine::of(TextStyle::Dim, text::pad(name, NAME))
+        .and(style, page.cells.bar(share, columns))
+        .and(TextStyle::Plain, rest)
 }
 
 /// Draws the usage of the last seconds; `None` if there was none.
@@ -192,8 +196,8 @@ fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
     let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
-    let line = StyledLine::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.cells.spark(&beats));
-    Some(line.and(Hue::Dim, format!(" peak {}", format::count(most))))
+    let line = StyledLine::of(TextStyle::Dim, text::pad(name, NAME)).and(TextStyle::Cyan, page.cells.spark(&beats));
+    Some(line.and(TextStyle::Dim, format!(" peak {}", format::count(most))))
 }
 
 fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
@@ -208,26 +212,26 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
         Some(reason) => format!("{} for {reason}{}", view.waiting, until(view.waits_until)),
         None => view.waiting.to_string(),
     };
-    lines.extend(fact("waiting", if view.waiting > 0 { Hue::Yellow } else { Hue::Plain }, &waiting, page));
+    lines.extend(fact("waiting", if view.waiting > 0 { TextStyle::Yellow } else { TextStyle::Plain }, &waiting, page));
     for (name, used, limit) in
         [("requests", view.requests, view.requests_per_minute), ("tokens", view.tokens, view.tokens_per_minute)]
     {
         match limit {
             Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} per minute"), page)),
-            None => lines.extend(fact(name, Hue::Dim, "no limit per minute", page)),
+            None => lines.extend(fact(name, TextStyle::Dim, "no limit per minute", page)),
         }
     }
     let pause = view
         .retry_after
         .map(|at| format!("{} remaining, set by the provider", format::duration(at.millis_since(page.now))));
-    let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
-    lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
+    let style = if pause.is_some() { TextStyle::Yellow } else { TextStyle::Dim };
+    lines.extend(fact("Retry-After", style, pause.as_deref().unwrap_or("none"), page));
     if view.is_down {
-        lines.extend(fact("provider", Hue::Red, "down: no call succeeds", page));
+        lines.extend(fact("provider", TextStyle::Red, "down: no call succeeds", page));
     }
     lines.extend(fact(
         "sent",
-        Hue::Plain,
+        TextStyle::Plain,
         &format::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
         page,
     ));
@@ -242,13 +246,13 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         tokens += actor.used().0;
     }
     let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", format::count(tokens));
-    lines.extend(fact("runs", Hue::Plain, &said, page));
+    lines.extend(fact("runs", TextStyle::Plain, &said, page));
 }
 
 fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let view = &page.actor.view;
     let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
-    let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };
+    let style = if view.restarts > 0 { TextStyle::Yellow } else { TextStyle::Plain };
     let said = match page.actor.has_ended {
         true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
         false => {
@@ -256,5 +260,5 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
             format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
         }
     };
-    lines.extend(fact("restarts", hue, &said, page));
+    lines.extend(fact("restarts", style, &said, page));
 }

@@ -3,7 +3,7 @@
 use soong_protocol::{Message, Role};
 
 use super::{PaneContext, paragraph};
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Maximum number of lines shown of a message: by default, of a system message, and in full.
 const MOST_LINES: usize = 12;
@@ -22,24 +22,24 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         };
         before = Some(message.sequence);
         let is_off = mark.contains("off the path") || mark.contains("reflection") || mark.contains("summarized");
-        let (hue, body) = match message.role {
-            _ if is_off => (Hue::Dim, Hue::Dim),
-            Role::System => (Hue::Dim, Hue::Dim),
-            Role::User => (Hue::Green, Hue::Plain),
-            Role::Assistant => (Hue::Cyan, Hue::Plain),
-            Role::Tool => (Hue::Yellow, Hue::Plain),
+        let (style, body) = match message.role {
+            _ if is_off => (TextStyle::Dim, TextStyle::Dim),
+            Role::System => (TextStyle::Dim, TextStyle::Dim),
+            Role::User => (TextStyle::Green, TextStyle::Plain),
+            Role::Assistant => (TextStyle::Cyan, TextStyle::Plain),
+            Role::Tool => (TextStyle::Yellow, TextStyle::Plain),
         };
-        let mut head = StyledLine::of(hue, format!("#{} {}", message.sequence, message.role.as_str()));
+        let mut head = StyledLine::of(style, format!("#{} {}", message.sequence, message.role.as_str()));
         if let Some(call) = &message.tool_call_id {
-            head.push(Hue::Dim, &format!(" answers {}", text::safe_line(call)));
+            head.push(TextStyle::Dim, &format!(" answers {}", text::safe_line(call)));
         }
         if message.partial {
-            head.push(Hue::Yellow, " (cut off)");
+            head.push(TextStyle::Yellow, " (cut off)");
         }
-        head.push(Hue::Dim, mark);
-        head.push(Hue::Yellow, &branch);
+        head.push(TextStyle::Dim, mark);
+        head.push(TextStyle::Yellow, &branch);
         if let (Some(prompt), Some(completion)) = (message.prompt_tokens, message.completion_tokens) {
-            head.push(Hue::Dim, &format!("  {} + {} tokens", format::count(prompt), format::count(completion)));
+            head.push(TextStyle::Dim, &format!("  {} + {} tokens", format::count(prompt), format::count(completion)));
         }
         lines.push(head);
         let (room, rows) = match message.role {
@@ -53,15 +53,15 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
         let more = all.count().saturating_sub(room);
         if more > 0 {
             let more = format::plural(more, "line", "lines");
-            lines.push(StyledLine::of(Hue::Dim, format!("  ({more} more: Tab, Enter to show all)")));
+            lines.push(StyledLine::of(TextStyle::Dim, format!("  ({more} more: Tab, Enter to show all)")));
         }
         for call in &message.tool_calls {
             let line = format!("  -> {} {}", text::safe_line(&call.name), text::safe_line(&call.arguments));
-            lines.push(StyledLine::of(if is_off { Hue::Dim } else { Hue::Yellow }, line));
+            lines.push(StyledLine::of(if is_off { TextStyle::Dim } else { TextStyle::Yellow }, line));
         }
     }
     if lines.is_empty() {
-        lines.push(StyledLine::of(Hue::Dim, "no messages yet"));
+        lines.push(StyledLine::of(TextStyle::Dim, "no messages yet"));
     }
     lines
 }

@@ -4,34 +4,34 @@ use soong_protocol::TraceStatus;
 
 use super::{PaneContext, RunFacts};
 use crate::monitor::actor::Actor;
-use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
-    let mut lines = vec![StyledLine::of(Hue::Bold, format!("Collaborators ({})", collaborators.len()))];
+    let mut lines = vec![StyledLine::of(TextStyle::Bold, format!("Collaborators ({})", collaborators.len()))];
     for one in collaborators {
         let kind = one.trace_id.as_ref().map_or("user", |_| "agent");
         lines.push(
-            StyledLine::of(Hue::Plain, format!("  {} ", text::safe_line(&one.name)))
-                .and(Hue::Dim, format!("{kind}, {}  ", one.status.as_str()))
-                .and(Hue::Plain, text::safe_line(&one.summary)),
+            StyledLine::of(TextStyle::Plain, format!("  {} ", text::safe_line(&one.name)))
+                .and(TextStyle::Dim, format!("{kind}, {}  ", one.status.as_str()))
+                .and(TextStyle::Plain, text::safe_line(&one.summary)),
         );
     }
     let children = &facts.trace.sub_traces;
     lines.push(StyledLine::default());
-    lines.push(StyledLine::of(Hue::Bold, format!("Children ({})", children.len())));
+    lines.push(StyledLine::of(TextStyle::Bold, format!("Children ({})", children.len())));
     for child in children {
         // An active child has a more precise state than its record, for example stuck.
         let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
         let live = page.forest.iter().filter(|actor| !actor.has_ended).find(of_child);
-        let (hue, status) = match (live, child.status) {
-            (Some(actor), TraceStatus::Running) => (actor.hue(), actor.state()),
-            (Some(actor), TraceStatus::Interrupted) => (actor.hue(), actor.state()),
-            (None, TraceStatus::Running) => (Hue::Cyan, "running"),
-            (None, TraceStatus::Interrupted) => (Hue::Yellow, "interrupted"),
-            (_, TraceStatus::Completed) => (Hue::Green, "completed"),
-            (_, TraceStatus::Failed) => (Hue::Red, "failed"),
-            (_, TraceStatus::Stopped) => (Hue::Dim, "stopped"),
+        let (style, status) = match (live, child.status) {
+            (Some(actor), TraceStatus::Running) => (actor.style(), actor.state()),
+            (Some(actor), TraceStatus::Interrupted) => (actor.style(), actor.state()),
+            (None, TraceStatus::Running) => (TextStyle::Cyan, "running"),
+            (None, TraceStatus::Interrupted) => (TextStyle::Yellow, "interrupted"),
+            (_, TraceStatus::Completed) => (TextStyle::Green, "completed"),
+            (_, TraceStatus::Failed) => (TextStyle::Red, "failed"),
+            (_, TraceStatus::Stopped) => (TextStyle::Dim, "stopped"),
         };
         let cost = child.total_cost.map_or_else(|| "?".to_owned(), format_usd);
         let time = match child.status {
@@ -39,16 +39,16 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             _ => child.total_duration_ms,
         };
         lines.push(
-            StyledLine::of(hue, format!("  {status:<9} "))
+            StyledLine::of(style, format!("  {status:<9} "))
                 .and(
-                    Hue::Plain,
+                    TextStyle::Plain,
                     format!("{:>8} {cost:>9} {:>11}  ", format::count(child.total_tokens), format::duration(time)),
                 )
-                .and(Hue::Bold, text::safe_line(&child.agent_type))
-                .and(Hue::Plain, format!(" {}", text::safe_line(&child.task))),
+                .and(TextStyle::Bold, text::safe_line(&child.agent_type))
+                .and(TextStyle::Plain, format!(" {}", text::safe_line(&child.task))),
         );
         if let Some(error) = &child.error_message {
-            lines.push(StyledLine::of(Hue::Red, format!("            {}", text::safe_line(error))));
+            lines.push(StyledLine::of(TextStyle::Red, format!("            {}", text::safe_line(error))));
         }
     }
     lines

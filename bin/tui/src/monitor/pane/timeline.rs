@@ -7,7 +7,7 @@ use soong_protocol::{
 };
 
 use super::PaneContext;
-use crate::{format, styled_line::StyledLine, terminal::Hue, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
@@ -17,7 +17,7 @@ const TIME: usize = 12;
 #[derive(Debug, Clone, PartialEq)]
 struct TimelineSpan {
     name: String,
-    hue: Hue,
+    style: TextStyle,
     begin: Timestamp,
     /// `None` if it has not ended.
     end: Option<Timestamp>,
@@ -32,15 +32,15 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
     let spans = spans(&events, page.actor.turn().saturating_sub(turns));
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
-        return vec![StyledLine::of(Hue::Dim, "no events yet")];
+        return vec![StyledLine::of(TextStyle::Dim, "no events yet")];
     };
     let begin = first.ts;
     let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
     let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
     let total = end.millis_since(begin).max(1);
     let mut lines = vec![
-        StyledLine::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
-            .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), format::duration(total)), room)),
+        StyledLine::of(TextStyle::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
+            .and(TextStyle::Dim, text::pad(&format!("{}: {}", clock(end), format::duration(total)), room)),
     ];
     for span in &spans {
         let until = span.end.unwrap_or(end);
@@ -54,13 +54,13 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         let time = format::duration(until.millis_since(span.begin));
         let name =
             text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.cells.ellipsis()), NAME);
-        let hue = if span.has_failed { Hue::Red } else { span.hue };
+        let style = if span.has_failed { TextStyle::Red } else { span.style };
         lines.push(
-            StyledLine::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
-                .and(Hue::Plain, " ".repeat(from))
-                .and(hue, bar)
-                .and(Hue::Plain, " ".repeat(room.saturating_sub(from + wide)))
-                .and(Hue::Dim, format!(" {time:>11}")),
+            StyledLine::of(if span.end.is_none() { TextStyle::Bold } else { TextStyle::Plain }, name)
+                .and(TextStyle::Plain, " ".repeat(from))
+                .and(style, bar)
+                .and(TextStyle::Plain, " ".repeat(room.saturating_sub(from + wide)))
+                .and(TextStyle::Dim, format!(" {time:>11}")),
         );
     }
     lines
@@ -75,7 +75,7 @@ enum Change {
     Begin {
         key: String,
         name: String,
-        hue: Hue,
+        style: TextStyle,
     },
     End {
         key: String,
@@ -85,8 +85,8 @@ enum Change {
     EndAll,
 }
 
-fn begin(key: impl Into<String>, name: impl Into<String>, hue: Hue) -> Vec<Change> {
-    vec![Change::Begin { key: key.into(), name: name.into(), hue }]
+fn begin(key: impl Into<String>, name: impl Into<String>, style: TextStyle) -> Vec<Change> {
+    vec![Change::Begin { key: key.into(), name: name.into(), style }]
 }
 
 fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
@@ -97,37 +97,37 @@ fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
 fn changes(event: &Event, turn: u32) -> Vec<Change> {
     match event {
         Event::Model(ModelEvent::Retrying { .. }) => {
-            begin("pause", "  retry delay", Hue::Yellow).into_iter().chain(end("model", true)).collect()
+            begin("pause", "  retry delay", TextStyle::Yellow).into_iter().chain(end("model", true)).collect()
         }
         Event::Model(ModelEvent::Started { attempt, .. }) => {
             let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            let call = begin("model", format!("turn {turn}: model{again}"), Hue::Blue);
+            let call = begin("model", format!("turn {turn}: model{again}"), TextStyle::Blue);
             end("pause", false).into_iter().chain(call).collect()
         }
         Event::Model(ModelEvent::Completed { .. }) => end("model", false),
         Event::Model(ModelEvent::Failed { .. }) => end("model", true),
         Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
-            begin(format!("tool {tool_call_id}"), format!("  {name}"), Hue::Green)
+            begin(format!("tool {tool_call_id}"), format!("  {name}"), TextStyle::Green)
         }
         Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => end(format!("tool {tool_call_id}"), false),
         Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
             end(format!("tool {tool_call_id}"), true)
         }
         Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
-            begin(format!("child {run_id}"), format!("  {agent_type} {task}"), Hue::Cyan)
+            begin(format!("child {run_id}"), format!("  {agent_type} {task}"), TextStyle::Cyan)
         }
         Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
             end(format!("child {run_id}"), *status == RunStatus::Failed)
         }
         Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
-            begin(format!("ask {question_id}"), "  waits for an answer", Hue::Yellow)
+            begin(format!("ask {question_id}"), "  waits for an answer", TextStyle::Yellow)
         }
         Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => end(format!("ask {question_id}"), false),
         Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
-            begin(format!("ask {permission_id}"), format!("  waits for permission: {tool}"), Hue::Yellow)
+            begin(format!("ask {permission_id}"), format!("  waits for permission: {tool}"), TextStyle::Yellow)
         }
         Event::Permission(PermissionEvent::Decided { permission_id, .. }) => end(format!("ask {permission_id}"), false),
-        Event::Run(RunEvent::Queued { .. }) => begin("queue", "queued", Hue::Dim),
+        Event::Run(RunEvent::Queued { .. }) => begin("queue", "queued", TextStyle::Dim),
         Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => end("queue", false),
         event if event.is_terminal() => vec![Change::EndAll],
         _ => Vec::new(),
@@ -142,9 +142,9 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
         turn += u32::from(matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. })));
         for change in changes(&record.event, turn) {
             match change {
-                Change::Begin { key, name, hue } => {
+                Change::Begin { key, name, style } => {
                     open.insert(key, spans.len());
-                    spans.push(TimelineSpan { name, hue, begin: record.ts, end: None, has_failed: false });
+                    spans.push(TimelineSpan { name, style, begin: record.ts, end: None, has_failed: false });
                 }
                 Change::End { key, has_failed } => {
                     if let Some(span) = open.remove(&key) {

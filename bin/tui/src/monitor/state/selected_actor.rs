@@ -5,7 +5,7 @@ use soong_protocol::{RunId, Timestamp, tree::ActorKind};
 
 use super::{Monitor, MonitorRequest};
 use crate::monitor::{actor::Actor, command::Command, dialog::Dialog, prompt::Prompt};
-use crate::{format, terminal::Hue};
+use crate::{format, terminal::TextStyle};
 
 impl Monitor {
     pub(super) fn cancel(&mut self, now: Timestamp) -> Option<MonitorRequest> {
@@ -31,7 +31,7 @@ impl Monitor {
         };
         let Some((what, runs)) = what else {
             self.show_note(
-                Hue::Yellow,
+                TextStyle::Yellow,
                 "nothing to cancel: select an active run, or a session with an active run",
                 now,
             );
@@ -47,11 +47,15 @@ impl Monitor {
             ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
         );
         if may && actor.has_ended {
-            self.show_note(Hue::Yellow, "the actor has already stopped: nothing to crash", now);
+            self.show_note(TextStyle::Yellow, "the actor has already stopped: nothing to crash", now);
             return None;
         }
         if !may {
-            self.show_note(Hue::Yellow, "only runs, sessions, working sets and model gateways can be crashed", now);
+            self.show_note(
+                TextStyle::Yellow,
+                "only runs, sessions, working sets and model gateways can be crashed",
+                now,
+            );
             return None;
         }
         let limit = &actor.view.restart_limit;
@@ -67,7 +71,7 @@ impl Monitor {
     pub(super) fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let Some(run) = &actor.view.run else {
-            self.show_note(Hue::Yellow, "only runs can be exported: select a run", now);
+            self.show_note(TextStyle::Yellow, "only runs can be exported: select a run", now);
             return None;
         };
         let trace = run.trace_id.clone();

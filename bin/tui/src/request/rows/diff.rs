@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{terminal::Hue, text};
+use crate::{terminal::TextStyle, text};
 
 use super::{DEFAULT_COLUMNS, MARGIN_MARK, Row};
 
@@ -32,11 +32,11 @@ pub(super) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
         }
         // "\ No newline at end of file" gets no line number.
         let (mark, said) = line.split_at_checked(1).unwrap_or((" ", ""));
-        let (hue, at) = match mark {
-            "-" => (Hue::Red, numbers(&old, &"")),
-            "+" => (Hue::Green, numbers(&"", &new)),
-            " " => (Hue::Plain, numbers(&old, &new)),
-            _ => (Hue::Plain, numbers(&"", &"")),
+        let (style, at) = match mark {
+            "-" => (TextStyle::Red, numbers(&old, &"")),
+            "+" => (TextStyle::Green, numbers(&"", &new)),
+            " " => (TextStyle::Plain, numbers(&old, &new)),
+            _ => (TextStyle::Plain, numbers(&"", &"")),
         };
         old += usize::from(matches!(mark, "-" | " "));
         new += usize::from(matches!(mark, "+" | " "));
@@ -44,7 +44,7 @@ pub(super) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
         let pieces = text::split_columns(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
         for (place, piece) in pieces.iter().enumerate() {
             let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
-            rows.push(Row { hue, text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
+            rows.push(Row { style, text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
         }
     }
     Some(rows)
@@ -70,19 +70,19 @@ mod tests {
         let diff = "--- original\n+++ modified\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\u{1b}[2J\n three\n@@ -20,2 +20,3 @@\n a\n+\n b\n\
                     \\ No newline at end of file\n";
         let rows = diff_rows(diff).unwrap();
-        let shown: Vec<(Hue, &str)> = rows.iter().map(|row| (row.hue, row.text.as_str())).collect();
+        let shown: Vec<(TextStyle, &str)> = rows.iter().map(|row| (row.style, row.text.as_str())).collect();
         assert_eq!(
             shown,
             [
-                (Hue::Plain, "|     1     1   one"),
-                (Hue::Red, "|     2       - two"),
-                (Hue::Green, "|           2 + zwei\\u{1b}[2J"),
-                (Hue::Plain, "|     3     3   three"),
-                (Hue::Plain, "| ..."),
-                (Hue::Plain, "|    20    20   a"),
-                (Hue::Green, "|          21 + "),
-                (Hue::Plain, "|    21    22   b"),
-                (Hue::Plain, "|             \\  No newline at end of file"),
+                (TextStyle::Plain, "|     1     1   one"),
+                (TextStyle::Red, "|     2       - two"),
+                (TextStyle::Green, "|           2 + zwei\\u{1b}[2J"),
+                (TextStyle::Plain, "|     3     3   three"),
+                (TextStyle::Plain, "| ..."),
+                (TextStyle::Plain, "|    20    20   a"),
+                (TextStyle::Green, "|          21 + "),
+                (TextStyle::Plain, "|    21    22   b"),
+                (TextStyle::Plain, "|             \\  No newline at end of file"),
             ]
         );
         // A context line may lack its leading space if it is empty. A continued row has no number.

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::terminal::Hue;
+use crate::terminal::TextStyle;
 
 /// A terminal emulator fed by a painter.
 struct TestTerminal {
@@ -28,7 +28,7 @@ impl TestTerminal {
     /// Prints lines and draws a picture; returns the output.
     fn paint(&mut self, above: &[&str], picture: &[&str]) -> String {
         let lines = |texts: &[&str]| -> Vec<StyledLine> {
-            texts.iter().map(|text| StyledLine::of(Hue::Plain, *text)).collect()
+            texts.iter().map(|text| StyledLine::of(TextStyle::Plain, *text)).collect()
         };
         let sent = self.painter.paint(&lines(above), &lines(picture), self.size);
         self.parser.process(sent.as_bytes());
@@ -249,7 +249,7 @@ proptest! {
         sizes in prop::collection::vec((0usize..5, 0usize..5), 1..6), widths in prop::collection::vec(0usize..9, 0..6),
     ) {
         let mut painter = Painter::new(Paint { on: true });
-        let lines: Vec<StyledLine> = widths.iter().map(|width| StyledLine::of(Hue::Bold, "好".repeat(*width))).collect();
+        let lines: Vec<StyledLine> = widths.iter().map(|width| StyledLine::of(TextStyle::Bold, "好".repeat(*width))).collect();
         for (columns, rows) in sizes {
             painter.paint(&lines, &lines, Size { columns, rows });
             prop_assert!(painter.drawn().len() < rows.max(1));
