@@ -103,8 +103,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let project = tempfile::tempdir()?;
     let mut config = Config::default();
-    config.agents.max_children_per_run = CHILDREN.try_into()?;
-    config.model.max_tool_calls = CHILDREN.try_into()?;
+    config.agents.max_children_per_run = CHILDREN;
+    config.model.max_tool_calls = CHILDREN;
     let open = |home: PathBuf, model: &Arc<ScriptedModel>| {
         Runtime::builder()
             .home(home)

@@ -406,7 +406,7 @@ async fn a_run_in_another_mode_gets_the_instructions_of_that_mode() {
     let model = scripted_model(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
     let world = TestRuntime::open(model).await;
     let first = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
-    assert!(with_timeout(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));
+    assert!(with_timeout(first.wait()).await.unwrap().output.starts_with("You do a task carefully"));
     let second = world.runtime().start(start("y").session("s")).await.unwrap();
     assert!(with_timeout(second.wait()).await.unwrap().output.starts_with("You orchestrate"));
     check_session(world.runtime(), first.session_id()).await;

@@ -28,10 +28,10 @@ pub(super) struct GetExperience {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// What is wanted, as tags or a few words each: `fix-test`, `write-docs`.
+    /// What is to be done, as tags such as `fix-test`.
     #[serde(default)]
     intent: Vec<String>,
-    /// How things stand, as tags or a few words each: `rust`, `no-network`.
+    /// Circumstances, as tags such as `rust`.
     #[serde(default)]
     state: Vec<String>,
 }
@@ -42,8 +42,7 @@ impl GetExperience {
         let spec = ToolSpec::read(
             "get_experience",
             "Experience",
-            "Finds what earlier runs have learned, by tags: what is wanted (intent), how things stand (state). Without \
-             any, it shows what has helped most.",
+            "Finds what earlier runs learned, by tags; without tags, what helped most.",
             schema_of::<Arguments>(),
         );
         Self { spec, memory }

@@ -2,29 +2,12 @@
 //!
 //! This module describes them to models. Elsewhere: what they do (the run state machine).
 
-use serde_json::{Value, json};
+use serde_json::json;
 use soong_protocol::{ToolEffect, ToolSpec};
 
 /// Returns the specs in the order in which models see them.
 pub(crate) fn specs() -> Vec<ToolSpec> {
     vec![agent(), evaluate(), goal(), ask_human()]
-}
-
-/// Returns the schema of the messages with which the conversation of a sub-agent starts.
-fn initial_messages_schema(description: &str) -> Value {
-    json!({
-        "type": "array",
-        "description": description,
-        "items": {
-            "type": "object",
-            "properties": {
-                "role": {"enum": ["user", "assistant"]},
-                "content": {"type": "string", "minLength": 1}
-            },
-            "required": ["role", "content"],
-            "additionalProperties": false
-        }
-    })
 }
 
 fn agent() -> ToolSpec {
@@ -36,29 +19,29 @@ fn agent() -> ToolSpec {
                     {"type": "string", "minLength": 1},
                     {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
                 ],
-                "description": "One task (delegate), or a list of tasks that are explored in parallel."
+                "description": "One task, or a list of tasks that run in parallel."
             },
+            // Their shape is checked when the call is executed: the whole schema would double the tool's tokens.
             "messages": {
-                "anyOf": [
-                    initial_messages_schema("One conversation for all tasks."),
-                    {"type": "array", "items": initial_messages_schema("The conversation of one task.")}
-                ],
-                "description": "What the sub-agents' conversations begin with: one list for all, or one for each task."
+                "type": "array",
+                "items": {"type": ["object", "array"]},
+                "description": "Messages {role: user or assistant, content} before the task: one list for all tasks, or a \
+                                list for each."
             },
-            "agent_type": {"type": "string", "description": "Which kind of agent; chosen to fit if left out."},
-            "context": {"type": "string", "description": "What the sub-agents need to know beyond their task."},
+            "agent_type": {"type": "string"},
+            "context": {"type": "string", "description": "What the sub-agents must know besides their task."},
             "skills": {
                 "type": "array", "items": {"type": "string"},
-                "description": "The skills whose texts they are given; those of the agent type if left out."
+                "description": "Default: those of the agent type."
             },
             "expected_output_schema": {
                 "type": "object",
-                "description": "A JSON schema that each answer has to fit."
+                "description": "JSON schema of each answer."
             },
-            "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."},
+            "timeout_ms": {"type": "integer", "minimum": 1},
             "continue_from": {
                 "type": "string",
-                "description": "The sub_trace_id of an earlier sub-agent that continues with this one task."
+                "description": "sub_trace_id of an earlier sub-agent that continues with this task."
             }
         },
         "required": ["task"],
@@ -69,8 +52,8 @@ fn agent() -> ToolSpec {
         ..ToolSpec::write(
             "agent",
             "Sub-agents",
-            "Lets sub-agents work and waits for all of them. They see only their task and context. A list of tasks \
-             runs in parallel; results come back in task order, and one that fails does not stop the others.",
+            "Runs sub-agents and waits for all of them. They see only their task and context. Results are in task order; \
+             a failure does not stop the others.",
             schema,
         )
         .with_json_as_text(&["task", "context", "messages/content"])
@@ -81,22 +64,21 @@ fn evaluate() -> ToolSpec {
     let schema = json!({
         "type": "object",
         "properties": {
-            "target_goal_id": {"type": "string", "description": "The goal to judge; the focused one if left out."},
-            "messages": initial_messages_schema("What the evaluator's conversation begins with."),
-            "context": {"type": "string", "description": "What the evaluator should look at."},
-            "continue_from": {"type": "string", "description": "The sub_trace_id of an earlier evaluation that continues."}
+            "target_goal_id": {"type": "string", "description": "Default: the focused goal."},
+            "messages": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "Messages {role: user or assistant, content} before the task."
+            },
+            "context": {"type": "string", "description": "What to check."},
+            "continue_from": {"type": "string", "description": "sub_trace_id of an earlier evaluation that continues."}
         },
         "additionalProperties": false
     });
     ToolSpec {
         effect: ToolEffect::Read,
-        ..ToolSpec::write(
-            "evaluate",
-            "Evaluation",
-            "Lets a sub-agent judge whether a goal is met: passed, summary, findings.",
-            schema,
-        )
-        .with_json_as_text(&["context", "messages/content"])
+        ..ToolSpec::write("evaluate", "Evaluation", "Lets a sub-agent judge whether a goal is met.", schema)
+            .with_json_as_text(&["context", "messages/content"])
     }
 }
 
@@ -104,8 +86,8 @@ fn ask_human() -> ToolSpec {
     let schema = json!({
         "type": "object",
         "properties": {
-            "question": {"type": "string", "minLength": 1, "description": "The question, with all that is needed to answer it."},
-            "to": {"type": "string", "minLength": 1, "maxLength": 100, "description": "Who is asked, if that matters."}
+            "question": {"type": "string", "minLength": 1},
+            "to": {"type": "string", "minLength": 1, "maxLength": 100, "description": "Who is asked, if it matters."}
         },
         "required": ["question"],
         "additionalProperties": false
@@ -113,7 +95,7 @@ fn ask_human() -> ToolSpec {
     ToolSpec::read(
         "ask_human",
         "Question",
-        "Asks a person and waits for the answer, which may take long. Only for what you can neither find out nor decide.",
+        "Asks a person and waits for the answer. Only for what you can neither find out nor decide.",
         schema,
     )
     .with_json_as_text(&["question"])
@@ -127,22 +109,21 @@ fn goal() -> ToolSpec {
                 "anyOf": [
                     {"type": "string", "minLength": 1},
                     {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-                ],
-                "description": "Goals to add."
+                ]
             },
             "reason": {"type": "string", "description": "Why they are added."},
-            "under": {"type": "string", "description": "The goal that they are part of."},
-            "after": {"type": "string", "description": "The goal that they come after."},
-            "focus": {"type": "string", "description": "The goal to work on from now on."},
-            "done": {"type": "string", "description": "Closes the focused goal: what came out."},
-            "abandon": {"type": "string", "description": "Gives the focused goal up: why."}
+            "under": {"type": "string", "description": "Their parent goal."},
+            "after": {"type": "string", "description": "The goal before them."},
+            "focus": {"type": "string", "description": "The goal to work on now."},
+            "done": {"type": "string", "description": "Closes the focused goal: its result."},
+            "abandon": {"type": "string", "description": "Gives up the focused goal: why."}
         },
         "additionalProperties": false
     });
     ToolSpec::write(
         "goal",
         "Goals",
-        "Keeps the plan: adds goals, focuses one, closes the focused one. Goals are named by their number.",
+        "Keeps the plan: adds, focuses and closes goals, which are named by their number.",
         schema,
     )
 }

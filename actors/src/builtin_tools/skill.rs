@@ -25,7 +25,6 @@ pub(super) struct LoadSkill {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The name of the skill, as the system prompt lists it.
     #[schemars(length(min = 1))]
     name: String,
 }
@@ -36,8 +35,7 @@ impl LoadSkill {
         let spec = ToolSpec::read(
             "skill",
             "Skill",
-            "Loads a skill: a text that says how a kind of work is done well. The system prompt lists those that there \
-             are.",
+            "Loads the instructions of a skill that the system prompt lists.",
             schema_of::<Arguments>(),
         );
         Self { spec, skills, roots }

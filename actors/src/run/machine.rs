@@ -5,6 +5,7 @@ pub(in crate::run) mod child_spec;
 pub(in crate::run) mod documents;
 pub(in crate::run) mod effect;
 pub(in crate::run) mod ending;
+pub(in crate::run) mod environment;
 pub(in crate::run) mod errors;
 pub(in crate::run) mod hooks;
 pub(in crate::run) mod inline;

@@ -14,7 +14,7 @@ use std::{
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, ToolSpec,
 };
-use soong_text::Redactor;
+use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
 
 use crate::{
@@ -24,12 +24,16 @@ use crate::{
     memory::MemoryFiles,
     project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
     run::machine::{
+        environment::WorkEnvironment,
         inline::InlineLimits,
         output_schema::OutputSchema,
         spec::{AuxiliaryModel, Catalog, OfferedTools, RunIdentity, RunLimits, RunSpec},
     },
     skill::{self, Skill, Skills},
 };
+
+/// Tools that read or change files of a project.
+const PROJECT_TOOLS: [&str; 6] = ["read", "list_files", "glob", "grep", "write", "edit"];
 
 /// Computes the [`RunSpec`] of runs.
 pub(crate) struct RunResolver {
@@ -46,6 +50,8 @@ pub(crate) struct RunResolver {
     pub(crate) prompts: PromptCache,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) redactor: Redactor,
+    /// Name of the shell that runs commands.
+    pub(crate) shell: String,
 }
 
 /// Cache of system prompts, so that runs with equal prompts share one copy.
@@ -87,12 +93,12 @@ impl RunResolver {
         let system_prompt = match &settings.system_prompt {
             // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
             Some(prompt) => {
-                let named = skills.select(settings.options.skills.as_deref(), Some(&[]))?;
-                format!("{prompt}{}", skill::render(&named))
+                let named = skills.select(settings.options.skills.as_deref(), None)?;
+                format!("{prompt}{}", skill::render(&named, &[], tools.offers("skill")))
             }
             None => {
                 let chosen = skills.select(settings.options.skills.as_deref(), preset.skills.as_deref())?;
-                self.system_prompt(&preset, &tools.specs, project, text, (&skills, &chosen))
+                self.system_prompt(&preset, &tools, project, text, (&skills, &chosen))
             }
         };
         let mut context = config.context.clone();
@@ -185,32 +191,44 @@ impl RunResolver {
         })
     }
 
-    /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, project folder, agent
-    /// types, and project notes.
+    /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, agent types,
+    /// environment, and project notes. It contains nothing about tools that the run does not have.
     fn system_prompt(
         &self,
         preset: &Preset,
-        tools: &[Arc<ToolSpec>],
+        tools: &OfferedTools,
         project: &Path,
         text: &ProjectInstructions,
         (all, chosen): (&Skills, &[&Skill]),
     ) -> String {
-        let has = |tool: &str| tools.iter().any(|spec| spec.name == tool);
         let mut prompt = preset.instructions.clone();
-        prompt.push_str(&skill::render(chosen));
-        if has("skill") {
-            prompt.push_str(&skill::render_list(all, chosen));
-        }
-        prompt.push_str(&format!("\n\nThe project is the folder {}; paths are relative to it.", project.display()));
-        if has("agent") {
+        prompt.push_str(&skill::render(chosen, &all.others(chosen), tools.offers("skill")));
+        if tools.offers("agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
             for preset in self.presets.values().filter(|preset| !preset.coordinates) {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
+        prompt.push_str(&self.environment(tools, project, text).unwrap_or_default());
         // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
         prompt.push_str(&text.notes.as_ref().map(ProjectNotes::render).unwrap_or_default());
         prompt
+    }
+
+    /// Returns the section about the place where the tools work; `None` if the run has no tool for files or commands.
+    fn environment(&self, tools: &OfferedTools, project: &Path, text: &ProjectInstructions) -> Option<String> {
+        let runs_commands = tools.offers("bash");
+        if !runs_commands && !PROJECT_TOOLS.iter().any(|tool| tools.offers(tool)) {
+            return None;
+        }
+        let environment = WorkEnvironment {
+            project,
+            platform: PLATFORM,
+            branch: text.branch.as_deref(),
+            shell: runs_commands.then_some(self.shell.as_str()),
+            confines: runs_commands && soong_sandbox::can_confine(),
+        };
+        Some(environment.render())
     }
 }
 

@@ -18,12 +18,12 @@ fn file(name: &str) -> String {
 }
 
 #[test]
-fn call_skills_override_preset_and_built_in_ones() {
+fn call_skills_override_those_of_the_preset() {
     let home = home(&[("a.md", &file("a")), ("b.md", &file("b"))]);
     let skills = Skills::load(home.path()).unwrap();
     type Names<'a> = Option<&'a [&'a str]>;
     let cases: [(Names<'_>, Names<'_>, &[&str]); 6] = [
-        (None, None, &["browser", "planning", "research"]),
+        (None, None, &[]),
         (None, Some(&["b"]), &["b"]),
         (None, Some(&[]), &[]),
         (Some(&["b", "a", "b"]), Some(&["planning"]), &["b", "a"]),
@@ -53,25 +53,27 @@ fn home_file_overrides_built_in_skill() {
         (own.text.as_str(), &own.origin),
         ("Text of planning.", &SkillOrigin::Home(home.path().join("skills/x.md")))
     );
-    assert_eq!(skills.select(None, None).unwrap().iter().filter(|skill| skill.name == "planning").count(), 1);
+    assert_eq!(skills.list().filter(|skill| skill.name == "planning").count(), 1);
     assert_eq!(Skills::default().get("planning").unwrap().origin, SkillOrigin::BuiltIn);
 }
 
 #[test]
-fn selected_skills_are_prompt_sections_and_others_are_listed() {
+fn skills_are_listed_or_are_prompt_sections() {
     let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
     let skills = Arc::new(Skills::load(home.path()).unwrap());
     let chosen = skills.select(Some(&["a".to_owned(), "b".to_owned()]), None).unwrap();
-    assert_eq!(render(&chosen), "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.");
-    assert_eq!(render(&[]), "");
+    let whole = "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.";
+    assert_eq!(render(&chosen, &skills.others(&chosen), false), whole);
+    assert_eq!(render(&[], &[], false), "");
     let of_project = Skill { origin: SkillOrigin::Project("skills/p.md".into()), ..skills.get("a").unwrap().clone() };
     let all = skills.with_project(&[Skill { name: "p".to_owned(), ..of_project }]);
-    let others = render_list(&all, &all.select(None, None).unwrap());
-    assert_eq!(
-        others,
-        "\n\nFurther skills; load one with `skill` where it fits:\n- a: about a\n- b: about b\n- p: about a (of the project)"
-    );
-    assert_eq!(render_list(&Skills::default(), &Skills::default().select(None, None).unwrap()), "");
+    let chosen = all.select(Some(&["b".to_owned(), "planning".to_owned(), "research".to_owned()]), None).unwrap();
+    let others = all.others(&chosen);
+    let listed = render(&chosen[..1], &others, true);
+    let start = "\n\nLoad these skills with `skill` before you start:\n- b: about b\n\nSkills; load one with `skill` when \
+                 it fits:\n- a: about a\n";
+    assert!(listed.starts_with(start) && listed.ends_with("\n- p: about a (of the project)"), "{listed:?}");
+    assert_eq!(render(&[], &[], true), "");
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+/// Operating system and processor architecture.
+pub const PLATFORM: [&str; 2] = [std::env::consts::OS, std::env::consts::ARCH];
+
 /// Environment variables, including the user's home directory, as of the time when the runtime was built.
 #[derive(Clone, Default)]
 pub struct Environment {

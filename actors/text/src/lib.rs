@@ -7,7 +7,7 @@ mod redaction;
 use serde_json::Value;
 
 pub use self::{
-    environment::Environment,
+    environment::{Environment, PLATFORM},
     redaction::{ByteRedactor, Redactor, StreamRedactor},
 };
 

@@ -12,7 +12,11 @@ mod limits;
 mod run;
 mod sandbox_policy;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
@@ -20,6 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, Scope, ToolSpec};
 use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
+use soong_text::Environment;
 
 use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy, schema::schema_of};
 use crate::command::session_scope;
@@ -42,7 +47,8 @@ struct BashState {
     roots: Arc<PathPolicy>,
     /// Shell that runs the command: bash, or `sh` if bash is not installed.
     shell: PathBuf,
-    confinement: Confinement,
+    /// How far commands can be confined. Determined when a call first needs it, because that starts a shell.
+    confinement: OnceLock<Confinement>,
     limits: limits::CommandLimits,
 }
 
@@ -50,30 +56,37 @@ struct BashState {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The command, as bash reads it. It starts in the project directory and reads nothing.
     #[schemars(length(min = 1))]
     command: String,
-    /// After how many milliseconds it is ended; without it, after the configured time.
     #[schemars(range(min = 1))]
     #[serde(default)]
     timeout_ms: Option<u64>,
 }
 
+/// Returns the shell that runs commands: bash, or `sh` if bash is not installed.
+pub fn command_shell(environment: &Environment) -> PathBuf {
+    let find = |name: &str| find_program(name, environment.get("PATH"));
+    find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into())
+}
+
 impl Bash {
-    /// Makes the tool. Finds the shell, and checks which confinement this machine supports.
+    /// Makes the tool. Finds the shell.
     pub(crate) fn new(tool_environment: &ToolEnvironment, roots: Arc<PathPolicy>) -> Self {
-        Self::with_confinement(tool_environment, roots, confinement())
+        Self::with_confinement(tool_environment, roots, OnceLock::new())
     }
 
-    fn with_confinement(tool_environment: &ToolEnvironment, roots: Arc<PathPolicy>, confinement: Confinement) -> Self {
-        let find = |name: &str| find_program(name, tool_environment.environment.get("PATH"));
-        let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
+    fn with_confinement(
+        tool_environment: &ToolEnvironment,
+        roots: Arc<PathPolicy>,
+        confinement: OnceLock<Confinement>,
+    ) -> Self {
+        let shell = command_shell(&tool_environment.environment);
         let tools = &tool_environment.tools;
         let description = format!(
-            "Runs a command with bash in the project directory and shows what it prints and its exit status. It \
-             reads no input. It is ended after {} s unless timeout_ms says otherwise (at most {} s); what it left \
-             running in the background is ended with it. It may write to the project and to $TMPDIR, which is gone \
-             after the call.",
+            "Runs a command with {} in the project folder, without input, and shows its output and exit status. It \
+             is stopped after {} s, or after timeout_ms (at most {} s), with all processes that it started. $TMPDIR is \
+             deleted after the call.",
+            shell.file_name().unwrap_or_default().display(),
             tools.default_timeout_ms.div_ceil(1000),
             tools.max_timeout_ms.div_ceil(1000),
         );
@@ -94,7 +107,7 @@ impl Tool for Bash {
         let arguments: Arguments = arguments(value.clone())?;
         self.setting.timeout_of(&arguments)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
-        let lacks = self.setting.confinement.missing();
+        let lacks = self.setting.confinement().missing();
         let scope = match lacks {
             // Only a grant for unconfined commands covers it.
             Some(_) => Scope::Unconfined,
@@ -117,6 +130,10 @@ impl Tool for Bash {
 }
 
 impl BashState {
+    fn confinement(&self) -> &Confinement {
+        self.confinement.get_or_init(confinement)
+    }
+
     /// Checks what the schema cannot express, and returns the time limit of the command.
     fn timeout_of(&self, arguments: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
@@ -145,7 +162,7 @@ impl BashState {
 
     /// Returns a note for the approver: the command would not be fully confined, and why.
     fn unconfined_note(&self, why: &str) -> String {
-        match &self.confinement {
+        match self.confinement() {
             Confinement::Partial { .. } => format!("it would run only partly confined: {why}"),
             _ => format!("it would run unconfined: {why}"),
         }

@@ -39,33 +39,29 @@ pub(crate) struct Edit {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file, relative to the project directory.
     #[schemars(length(min = 1))]
     path: String,
-    /// Replacements, made one after the other.
     #[serde(default)]
     edits: Vec<Replacement>,
-    /// Instead of edits: the change as a unified diff of this one file.
+    /// Instead of edits: a diff of this file.
     unified_diff: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Replacement {
-    /// What is replaced, exactly as it stands in the file; long enough to stand there once.
+    /// Exact text of the file; must occur once unless replace_all.
     #[schemars(length(min = 1))]
     old: String,
-    /// What comes in its place; empty = the part is deleted.
     new: String,
-    /// Whether it is replaced wherever it stands.
     #[serde(default)]
     replace_all: bool,
 }
 
 impl Edit {
     pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
-        let description = "Changes a text file of the project: exact replacements, each of a text that stands in the file \
-                           once, or a unified diff. All changes are made, or none.";
+        let description = "Edits a text file of the project by replacements in order, or by a unified diff. Either all \
+                           changes are made or none.";
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }
 

@@ -40,14 +40,14 @@ impl Glob {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "pattern": {"type": "string", "minLength": 1, "description": "Such as `**/*.rs`, `src/*.{ts,tsx}`, `*.md` (that folder only)."},
-                "path": {"type": "string", "default": ".", "description": "Folder that the pattern starts from, relative to the project directory."},
+                "pattern": {"type": "string", "minLength": 1},
+                "path": {"type": "string", "default": ".", "description": "Folder where the pattern starts."},
             },
             "required": ["pattern"],
             "additionalProperties": false,
         });
-        let description = "Finds files of the project by a pattern for their path, sorted, at most 1000. `*` stays within a \
-                           folder, `**` goes through folders. Leaves out .git, .soong-agent and ignored files.";
+        let description = "Finds files of the project by a pattern such as `**/*.rs` or `src/*.{ts,tsx}`; `*` stays within a \
+                           folder. Leaves out .git, .soong-agent and ignored files.";
         Self { spec: ToolSpec::read("glob", "Find files", description, parameters), roots }
     }
 }

@@ -68,16 +68,16 @@ impl Grep {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "pattern": {"type": "string", "minLength": 1, "description": "Regular expression (Rust syntax, no look-around), matched line by line; `(?i)` in front ignores case."},
-                "path": {"type": "string", "default": ".", "description": "Folder or file, relative to the project directory."},
-                "glob": {"type": "string", "minLength": 1, "description": "Only files that fit, such as `*.rs` (in any folder) or `src/**/*.rs`."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_MATCHES, "default": DEFAULT_MATCHES, "description": "Most lines to show."},
+                "pattern": {"type": "string", "minLength": 1},
+                "path": {"type": "string", "default": ".", "description": "Folder or file."},
+                "glob": {"type": "string", "minLength": 1, "description": "Only these files, such as `*.rs` or `src/**/*.rs`."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_MATCHES, "default": DEFAULT_MATCHES},
             },
             "required": ["pattern"],
             "additionalProperties": false,
         });
-        let description = "Searches the project's text files for a regular expression and shows `path:line: text`. Leaves \
-                           out .git, .soong-agent, ignored and binary files.";
+        let description = "Searches text files of the project, line by line, for a regular expression (Rust syntax) and shows \
+                           `path:line: text`. Leaves out .git, .soong-agent, ignored and binary files.";
         Self { spec: ToolSpec::read("grep", "Search in files", description, parameters), roots }
     }
 }

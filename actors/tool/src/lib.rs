@@ -36,6 +36,7 @@ use std::{
     sync::Arc,
 };
 
+pub use bash::command_shell;
 pub use coercion::with_note;
 pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;

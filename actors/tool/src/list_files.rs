@@ -51,14 +51,14 @@ impl ListFiles {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "default": ".", "description": "Folder, relative to the project directory."},
-                "recursive": {"type": "boolean", "default": false, "description": "Whether to list the folders in it too."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ENTRIES, "default": DEFAULT_ENTRIES, "description": "Most entries to show."},
+                "path": {"type": "string", "default": "."},
+                "recursive": {"type": "boolean", "default": false},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ENTRIES, "default": DEFAULT_ENTRIES},
             },
             "additionalProperties": false,
         });
-        let description = "Lists a folder of the project, sorted: folders end in `/`, files come with their size in \
-                           bytes. Leaves out .git, .soong-agent and ignored files. The last line counts all there is.";
+        let description = "Lists a folder of the project: folders end in `/`, files have their size in bytes. Leaves out \
+                           .git, .soong-agent and ignored files.";
         Self { spec: ToolSpec::read("list_files", "List files", description, parameters), roots }
     }
 }

@@ -66,15 +66,14 @@ impl ReadTool {
         let parameters = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "File, relative to the project directory."},
-                "start_line": {"type": "integer", "minimum": 1, "default": 1, "description": "First line to show; lines start at 1."},
-                "max_lines": {"type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": DEFAULT_LINES, "description": "Most lines to show."},
+                "path": {"type": "string", "minLength": 1},
+                "start_line": {"type": "integer", "minimum": 1, "default": 1},
+                "max_lines": {"type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": DEFAULT_LINES},
             },
             "required": ["path"],
             "additionalProperties": false,
         });
-        let description = "Reads a text file of the project and shows its lines with their numbers. Long files come in \
-                           pages: the last line tells how many lines there are and how to go on.";
+        let description = "Reads a text file of the project, with line numbers. The last line says how to read on.";
         let spec = ToolSpec::read("read", "Read a file", description, parameters);
         Self { spec: ToolSpec { paged: true, ..spec }, roots }
     }

@@ -31,15 +31,12 @@ pub(crate) struct Write {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file, relative to the project directory.
     #[schemars(length(min = 1))]
     path: String,
-    /// All that the file is to hold.
     content: String,
-    /// Whether a file that is there already is replaced.
+    /// Whether to replace an existing file.
     #[serde(default)]
     overwrite: bool,
-    /// Whether folders on the way are made.
     #[serde(default = "default_create_dirs")]
     create_dirs: bool,
 }
@@ -50,8 +47,7 @@ const fn default_create_dirs() -> bool {
 
 impl Write {
     pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
-        let description = "Writes a text file of the project as a whole. Refuses to replace a file that is there, unless \
-                           overwrite is true; to change a part of a file, use edit.";
+        let description = "Writes a whole text file of the project. To change part of a file, use edit.";
         let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
         Self { spec: spec.with_json_as_text(&["content"]), roots }
     }

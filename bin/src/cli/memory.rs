@@ -12,9 +12,9 @@ lines `---`, then its text. It replaces a built-in skill of the same name. A pro
 in its own folder skills/. They replace no other skill, and are used only if a caller, a preset or
 the agent names them.
 
-The system prompt of an agent contains the skills that its caller names, else the skills of its
-preset, else all built-in skills. It lists the other ones; the agent loads them with the tool
-`skill`.
+The system prompt of an agent lists the skills; the agent loads their text with the tool `skill`.
+It loads the skills that its caller names, else the skills of its preset, before it starts. An agent
+without the tool has the text of these skills in its system prompt.
 
 Example, skills/house-style.md:
   ---

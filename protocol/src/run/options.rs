@@ -23,7 +23,8 @@ pub struct RunOptions {
     /// the results of the tool calls that the previous run returned unexecuted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
-    /// Skills in the system prompt. Default: the preset's, else all built-in skills (MEM-1).
+    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill` (MEM-1). Default: the
+    /// preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<String>>,
     /// JSON schema that the answer must match. The model may correct its answer once; then the run fails with

@@ -18,7 +18,7 @@ fn unusable_database_is_reported_and_not_changed() {
     let path = world.home().join("sessions.sqlite");
     let sound = std::fs::read(&path).unwrap();
     let newer = [&sound[..60], &99_u32.to_be_bytes(), &sound[64..]].concat();
-    let behind = sound.len() / 2 / 4096 * 4096;
+    let behind = sound.len() * 2 / 3 / 4096 * 4096;
     // The damage starts after the schema, so that only commands that read those pages encounter it.
     let damaged = [&sound[..behind], &vec![0xa5; sound.len() - behind]].concat();
     let named = format!("{} is damaged", path.display());

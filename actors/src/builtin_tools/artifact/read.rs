@@ -20,14 +20,14 @@ impl ReadArtifact {
         let schema = json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": "Its name, or its id."},
+                "name": {"type": "string", "description": "Name or id."},
                 "version": {
                     "type": "integer",
                     "minimum": 1,
-                    "description": "A stored version; what it holds now if left out."
+                    "description": "Default: the current text."
                 },
-                "offset": {"type": "integer", "minimum": 1, "description": "First line, from 1."},
-                "limit": {"type": "integer", "minimum": 1, "description": "How many lines."}
+                "offset": {"type": "integer", "minimum": 1},
+                "limit": {"type": "integer", "minimum": 1}
             },
             "required": ["name"],
             "additionalProperties": false

@@ -13,7 +13,7 @@ use super::{artifact_owner, edit_output};
 use crate::artifact::PLAN;
 
 /// Description of artifact names in the tool schemas.
-const NAME_DESCRIPTION: &str = "such as report; user:NAME is seen from all sessions of the user.";
+const NAME_DESCRIPTION: &str = "Such as `report`; `user:NAME` is visible in all sessions of the user.";
 
 /// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be repeated after a crash
 /// (DUR-4).
@@ -55,10 +55,10 @@ impl CreateArtifact {
         let schema = json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": format!("Its name, {NAME_DESCRIPTION}")},
-                "content": {"type": "string", "description": "The whole text."},
-                "content_type": {"type": "string", "description": "MIME type of a text; text/markdown if left out."},
-                "title": {"type": "string", "description": "What people call it."}
+                "name": {"type": "string", "description": NAME_DESCRIPTION},
+                "content": {"type": "string"},
+                "content_type": {"type": "string", "description": "Default: text/markdown."},
+                "title": {"type": "string"}
             },
             "required": ["name", "content"],
             "additionalProperties": false
@@ -67,7 +67,7 @@ impl CreateArtifact {
             spec(
                 "create_artifact",
                 "Create artifact",
-                "Makes a named text of the session. Refused if the name exists: then update or rewrite it.",
+                "Stores a new text under a name. To change an existing one, update or rewrite it.",
                 schema,
             )
             .with_json_as_text(&["content"]),
@@ -111,13 +111,13 @@ impl UpdateArtifact {
         let schema = json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": "Its name."},
+                "name": {"type": "string"},
                 "old": {
                     "type": "string",
                     "minLength": 1,
-                    "description": "The part to replace, long enough to stand in one place only."
+                    "description": "The part to replace; must occur once."
                 },
-                "new": {"type": "string", "description": "What comes in its place; empty = the part is deleted."}
+                "new": {"type": "string"}
             },
             "required": ["name", "old", "new"],
             "additionalProperties": false
@@ -125,8 +125,7 @@ impl UpdateArtifact {
         Self(spec(
             "update_artifact",
             "Update artifact",
-            "Replaces one part of an artifact's text. The part is found as it is given; else where only quotes, \
-             dashes or spaces differ; else where the text is most like it. The answer says what was replaced.",
+            "Replaces one part of an artifact's text, or the most similar part. The result says what was replaced.",
             schema,
         ))
     }
@@ -165,20 +164,15 @@ impl RewriteArtifact {
         let schema = json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "description": "Its name."},
-                "content": {"type": "string", "description": "The whole new text."}
+                "name": {"type": "string"},
+                "content": {"type": "string"}
             },
             "required": ["name", "content"],
             "additionalProperties": false
         });
         Self(
-            spec(
-                "rewrite_artifact",
-                "Rewrite artifact",
-                "Replaces the whole text of an artifact that exists. For small changes, update it.",
-                schema,
-            )
-            .with_json_as_text(&["content"]),
+            spec("rewrite_artifact", "Rewrite artifact", "Replaces the whole text of an artifact.", schema)
+                .with_json_as_text(&["content"]),
         )
     }
 }

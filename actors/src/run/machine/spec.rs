@@ -107,6 +107,13 @@ pub(crate) struct OfferedTools {
     pub(crate) tokens: u64,
 }
 
+impl OfferedTools {
+    /// Returns whether the model is offered this tool.
+    pub(crate) fn offers(&self, name: &str) -> bool {
+        self.specs.iter().any(|spec| spec.name == name)
+    }
+}
+
 /// Tools, presets and skills that exist when the run starts.
 pub(crate) struct Catalog {
     pub(crate) registry: Arc<ToolRegistry>,

@@ -16,7 +16,7 @@ use soong_storage::{
     store::{SessionDeletion, Store, StoreError},
 };
 use soong_text::{Environment, Redactor};
-use soong_tool::{PathPolicy, ToolEnvironment, ToolRegistry};
+use soong_tool::{PathPolicy, ToolEnvironment, ToolRegistry, command_shell};
 use tokio::sync::oneshot;
 
 use super::RuntimeBuilder;
@@ -222,6 +222,7 @@ impl RuntimeBuilder {
             prompts: PromptCache::default(),
             hooks,
             redactor,
+            shell: command_shell(&variables).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
         Ok((resolver, known_presets))
     }

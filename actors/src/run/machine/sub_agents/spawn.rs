@@ -29,7 +29,7 @@ use crate::run::machine::{
 
 /// Messages for all children, or a list for each child.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`messages` must be a list of {role, content}, or a list of such lists")]
 enum SharedOrPerChild {
     One(Vec<GivenMessage>),
     Each(Vec<Vec<GivenMessage>>),
