@@ -58,6 +58,15 @@ fn landlock_version() -> i64 {
     before_exec::landlock_version()
 }
 
+/// Returns whether programs can be confined on this machine, at least partly. Unlike
+/// [`confinement`](confinement::confinement), it starts no program.
+pub fn can_confine() -> bool {
+    #[cfg(all(target_os = "linux", feature = "sandbox"))]
+    return landlock_version() >= 1;
+    #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
+    return false;
+}
+
 /// Options for starting a program.
 #[derive(Debug, Clone)]
 pub struct SpawnOptions {

@@ -59,6 +59,9 @@ impl HttpClient {
             .redirect(redirect::Policy::none());
         if is_loopback(base_url) {
             builder = builder.no_proxy(); // this machine is not reachable from a proxy
+            if base_url.scheme() == "http" {
+                builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms
+            }
         }
         let client = builder
             .build()

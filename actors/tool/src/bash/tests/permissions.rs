@@ -18,7 +18,7 @@ fn every_command_requires_permission_scoped_to_its_program() {
         (none.clone(), "cargo test", Scope::Unconfined, Some("it would run unconfined: it is odd")),
         (none, "ls | sh", Scope::Unconfined, Some("it would run unconfined: it is odd")),
     ] {
-        let bash = Bash::with_confinement(&ToolEnvironment::default(), Arc::default(), confinement);
+        let bash = Bash::with_confinement(&ToolEnvironment::default(), Arc::default(), confinement.into());
         let demand = bash.required_access(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!((demand.target, demand.scope, demand.is_sensitive), (asked.to_owned(), scope, is_sensitive));
