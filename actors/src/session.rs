@@ -3,6 +3,7 @@
 mod actor;
 mod cleanup;
 mod deletion;
+mod idle;
 mod message;
 mod registry;
 mod services;

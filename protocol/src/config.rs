@@ -108,6 +108,9 @@ pub struct RuntimeConfig {
     pub recovery: RecoveryMode,
     /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
+    /// Maximum number of idle sessions that are not passivated. Beyond it, the sessions that have been idle longest are.
+    /// Default: 64.
+    pub max_idle_sessions: usize,
     /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default: 120.
     pub stuck_after_s: u64,
 }
@@ -132,6 +135,7 @@ impl Default for RuntimeConfig {
             debug_artifacts: false,
             recovery: RecoveryMode::Resume,
             idle_session_s: 300,
+            max_idle_sessions: 64,
             stuck_after_s: 120,
         }
     }

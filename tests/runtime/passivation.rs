@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ActorView, ChildSpec, ErrorCode, RunRequest, Runtime,
+    ActorKind, ActorView, ChildSpec, ErrorCode, RunRequest, Runtime,
     model::ModelRequest,
     protocol::{Config, Question, QuestionStatus, RunMode, RunStatus, SessionId},
 };
@@ -266,5 +266,51 @@ async fn inputs_during_passivation_are_not_lost() {
     for rounds in (0..240).collect::<Vec<u64>>().chunks(12) {
         futures::future::join_all(rounds.iter().map(|number| round(*number))).await;
     }
+    world.finish().await;
+}
+
+/// Returns the sessions that have an actor, sorted.
+fn sessions_in_memory(runtime: &Runtime) -> Vec<String> {
+    fn collect(actor: &ActorView, found: &mut Vec<String>) {
+        if actor.kind == ActorKind::Session {
+            found.push(actor.id.clone());
+        }
+        actor.children.iter().for_each(|child| collect(child, found));
+    }
+    let mut found = Vec::new();
+    collect(&runtime.tree().snapshot().unwrap(), &mut found);
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_are_idle_longest_are_passivated_beyond_the_limit() {
+    let mut config = quick_config();
+    config.runtime.max_idle_sessions = 2;
+    let model = scripted_model(|request: &ModelRequest| match task_of(request) {
+        "ask" if assistant_count(request) == 0 => Turn::call("ask_human", json!({"question": "which colour?"})),
+        _ => Turn::say("done"),
+    });
+    let world = TestRuntime::with(model, |builder| builder.config(config)).await;
+    let runtime = world.runtime();
+    let busy = runtime.start(RunRequest::new("ask").session("busy")).await.unwrap();
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
+    let run = async |session: &str| {
+        let run = runtime.start(RunRequest::new("x").session(session)).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+    };
+    for (session, want) in [
+        ("a", &["a", "busy"][..]),
+        ("b", &["a", "b", "busy"]),
+        ("a", &["a", "b", "busy"]),
+        ("c", &["a", "busy", "c"]),
+        ("b", &["b", "busy", "c"]),
+    ] {
+        run(session).await;
+        wait_until("the session that is idle longest is passivated", || sessions_in_memory(runtime) == want).await;
+    }
+    answer(runtime, &question, "red").await;
+    with_timeout(busy.wait()).await.unwrap();
+    wait_until("the busy session counts once it is idle", || sessions_in_memory(runtime) == ["b", "busy"]).await;
     world.finish().await;
 }

@@ -408,6 +408,8 @@ impl SessionActor {
                 .set_state("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
         } else {
             self.status.set_state("idle", "");
+            let (session, actor, starts) = (self.key.session_id.clone(), myself.get_id(), state.starts);
+            self.services.sessions.send_to_supervisor(SessionSupervisorMsg::BecameIdle { session, actor, starts });
             let generation = state.generation;
             let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));

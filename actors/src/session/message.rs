@@ -37,6 +37,8 @@ pub(crate) enum SessionMsg {
 pub(crate) enum SessionSupervisorMsg {
     /// From the runtime: start a user run.
     Start(Box<StartRequest>),
+    /// From a session actor: it has become idle, after this number of start requests.
+    BecameIdle { session: SessionId, actor: ActorId, starts: u64 },
     /// From a session actor: it has been idle for the configured time, and has received this number of start requests.
     Idle { session: SessionId, actor: ActorId, starts: u64 },
     /// From the runtime: resume the runs that an earlier process left unfinished in this session.

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::{
     SessionHistory, SessionKey, StartRequest,
     actor::{SessionActor, StartMode},
+    idle::IdleSessions,
     message::{SessionMsg, SessionSupervisorMsg},
 };
 use crate::{
@@ -51,8 +52,25 @@ pub(crate) struct SessionSupervisorActor {
 pub(crate) struct SessionSupervisorState {
     children: HashMap<SessionId, Child>,
     by_actor: HashMap<ActorId, SessionId>,
+    idle: IdleSessions,
     /// Sessions that were interrupted in this process and have had no actor since. Their runs are in the store.
     interrupted: HashSet<SessionId>,
+}
+
+impl SessionSupervisorState {
+    /// Returns whether the actor of a session has received this number of start requests. A late message of an actor
+    /// that has stopped says nothing about the next actor.
+    fn is_current(&self, id: &SessionId, actor: ActorId, starts: u64) -> bool {
+        self.children.get(id).is_some_and(|child| child.session.actor().get_id() == actor && child.starts == starts)
+    }
+
+    /// Removes a session that no longer has an actor.
+    fn remove(&mut self, id: &SessionId) -> Option<Child> {
+        self.idle.remove(id);
+        let child = self.children.remove(id)?;
+        self.by_actor.remove(&child.session.actor().get_id());
+        Some(child)
+    }
 }
 
 impl Actor for SessionSupervisorActor {
@@ -84,11 +102,16 @@ impl Actor for SessionSupervisorActor {
         self.status.message_handled();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
+            SessionSupervisorMsg::BecameIdle { session, actor, starts } => {
+                if sessions.is_current(&session, actor, starts) {
+                    sessions.idle.insert(session);
+                }
+                while let Some(oldest) = sessions.idle.pop_beyond(self.services.config.runtime.max_idle_sessions) {
+                    self.passivate(sessions, &oldest);
+                }
+            }
             SessionSupervisorMsg::Idle { session, actor, starts } => {
-                // A late message of an actor that has stopped says nothing about the next actor.
-                let is_current = |child: &Child| child.session.actor().get_id() == actor && child.starts == starts;
-                let idle = sessions.children.get(&session).is_some_and(is_current);
-                if idle {
+                if sessions.is_current(&session, actor, starts) {
                     self.passivate(sessions, &session);
                 }
             }
@@ -117,8 +140,8 @@ impl Actor for SessionSupervisorActor {
         sessions: &mut SessionSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
-            && let Some(id) = sessions.by_actor.remove(&actor.get_id())
-            && let Some(mut kept) = sessions.children.remove(&id)
+            && let Some(id) = sessions.by_actor.get(&actor.get_id()).cloned()
+            && let Some(mut kept) = sessions.remove(&id)
             && !self.services.lifetime.is_closing()
         {
             let error = error.to_string();
@@ -159,6 +182,7 @@ impl SessionSupervisorActor {
         }
         if let Some(child) = sessions.children.get_mut(&id) {
             child.starts += 1;
+            sessions.idle.remove(&id);
             child.session.send(SessionMsg::Start(Box::new(request)));
         }
         Ok(())
@@ -174,8 +198,7 @@ impl SessionSupervisorActor {
     }
 
     fn passivate(&self, sessions: &mut SessionSupervisorState, id: &SessionId) {
-        if let Some(child) = sessions.children.remove(id) {
-            sessions.by_actor.remove(&child.session.actor().get_id());
+        if let Some(child) = sessions.remove(id) {
             self.deregister(id);
             child.session.actor().stop(None);
         }
@@ -184,8 +207,7 @@ impl SessionSupervisorActor {
     /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
     /// in the session resumes the runs, in this process or a later one.
     async fn interrupt(&self, sessions: &mut SessionSupervisorState, id: &SessionId, failure: &ErrorInfo) {
-        let Some(child) = sessions.children.remove(id) else { return };
-        sessions.by_actor.remove(&child.session.actor().get_id());
+        let Some(child) = sessions.remove(id) else { return };
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "session interrupted");
         // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
