@@ -119,9 +119,14 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
         fs::remove_file(&draft).map_err(failed)?; // left by a killed process
     }
     let conn = Connection::open(&draft).map_err(|error| with_path(&draft, error))?;
-    // A journal on disk is not needed: after a crash, the next call deletes the draft.
-    conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| with_path(&draft, error))?;
+    let prepare = |sql: &str| conn.query_row(sql, [], |_| Ok(())).map_err(|error| with_path(&draft, error));
+    // Neither a journal on disk nor waiting for the disk is needed: after a crash, the next call deletes the draft.
+    prepare("PRAGMA journal_mode = MEMORY")?;
+    conn.pragma_update(None, "synchronous", "OFF").map_err(|error| with_path(&draft, error))?;
     migrate(&draft, &conn, steps)?;
+    assign_store_id(&conn).map_err(|error| with_path(&draft, error))?;
+    // The owner uses this mode; changing to it later would wait for the disk.
+    prepare("PRAGMA journal_mode = WAL")?;
     conn.close().map_err(|(_, error)| with_path(&draft, error))?;
     let sync = |path: &Path| fs::File::open(path)?.sync_all();
     sync(&draft).and_then(|()| fs::rename(&draft, path)).map_err(failed)?;
@@ -278,8 +283,8 @@ mod tests {
         let path = dir.path().join("x.db");
         fs::write(dir.path().join("x.db.new"), "half of").unwrap();
         create(&path, TWO).unwrap();
-        assert_eq!(check(&path, TWO).unwrap(), 2);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(check(&path, TWO).unwrap(), 2);
         fs::write(dir.path().join("z.db-wal"), "of a database that is gone").unwrap();
         let refused = create(&dir.path().join("z.db"), TWO).unwrap_err();
         assert!(refused.to_string().contains("z.db-wal"), "{refused}");
