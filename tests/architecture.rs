@@ -13,18 +13,19 @@ use std::{
 };
 
 /// Folder, package name and allowed dependencies of each crate.
-const CRATES: [(&str, &str, &[&str]); 14] = [
+const CRATES: [(&str, &str, &[&str]); 15] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
     ("actors/sandbox", "soong-sandbox", &[]),
     ("actors/text", "soong-text", &["soong-protocol"]),
+    ("actors/http", "soong-http", &[]),
     ("actors/match", "soong-match", &["soong-protocol"]),
-    ("actors/model", "soong-model", &["soong-protocol", "soong-text"]),
+    ("actors/model", "soong-model", &["soong-protocol", "soong-http", "soong-text"]),
     ("actors/tool", "soong-tool", &["soong-protocol", "soong-text", "soong-model", "soong-sandbox"]),
-    ("actors/web", "soong-web", &["soong-protocol", "soong-text", "soong-tool"]),
+    ("actors/web", "soong-web", &["soong-protocol", "soong-http", "soong-text", "soong-tool"]),
     // Its examples use the library with the feature `testing`.
     ("actors", "soong", LIBRARY),
-    ("bin/client", "soong-client", &["soong-protocol"]),
+    ("bin/client", "soong-client", &["soong-protocol", "soong-http"]),
     ("bin/docx", "soong-docx", &["soong-protocol"]),
     ("bin/server", "soong-server", &["soong", "soong-client", "soong-docx"]),
     ("bin/tui", "soong-tui", &["soong-protocol", "soong-text"]),
@@ -39,6 +40,7 @@ const BINARY: &[&str] = &[
     "soong",
     "soong-client",
     "soong-docx",
+    "soong-http",
     "soong-server",
     "soong-tui",
 ];
@@ -49,6 +51,7 @@ const LIBRARY: &[&str] = &[
     "soong-storage",
     "soong-sandbox",
     "soong-text",
+    "soong-http",
     "soong-match",
     "soong-model",
     "soong-tool",

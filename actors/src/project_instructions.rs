@@ -11,12 +11,14 @@ mod branch;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use dashmap::DashMap;
 use soong_protocol::ErrorCode;
 use soong_text::{fence_around, strip_invisible};
 use soong_tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::{
     front_matter::FrontMatter,
@@ -53,15 +55,25 @@ pub(crate) struct ProjectNotes {
 pub(crate) struct ProjectInstructionsCache {
     roots: Arc<PathPolicy>,
     known: DashMap<PathBuf, Arc<ProjectInstructions>>,
+    /// When the last read of each project began. Locked while a project is being read.
+    reads: DashMap<PathBuf, Arc<AsyncMutex<Option<Instant>>>>,
 }
 
 impl ProjectInstructionsCache {
     pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
-        Self { roots, known: DashMap::new() }
+        Self { roots, ..Self::default() }
     }
 
-    /// Rereads the texts of a project, before a user run starts in it.
+    /// Rereads the texts of a project, before a user run starts in it. Runs that start at the same time share a read
+    /// that begins after all of them have called.
     pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectInstructions> {
+        let called = Instant::now();
+        let reads = Arc::clone(&self.reads.entry(project.to_owned()).or_default());
+        let mut last_read = reads.lock().await;
+        if last_read.is_some_and(|begun| begun >= called) {
+            return self.get(project);
+        }
+        *last_read = Some(Instant::now());
         let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
         let read = tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
         let text = Arc::new(read.unwrap_or_default());

@@ -29,6 +29,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
     ENDPOINTS.iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
+    soong_http::install_tls_provider();
     let exporter = match SpanExporter::builder().with_http().build() {
         Ok(exporter) => exporter,
         Err(error) => {

@@ -43,7 +43,7 @@ pub(crate) enum SocketMessage {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().timeout(TIMEOUT).build().unwrap()
+    soong_http::client_builder().timeout(TIMEOUT).build().unwrap()
 }
 
 impl TestServer {

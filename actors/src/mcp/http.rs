@@ -49,7 +49,7 @@ pub(super) fn transport(
     given_up: CancellationToken,
     task_tools: &TaskTools,
 ) -> Result<StreamableHttpClientTransport<CancellableHttpClient>, ErrorInfo> {
-    let mut builder = Client::builder()
+    let mut builder = soong_http::client_builder()
         .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT.min(timeout))
         .tcp_nodelay(true)

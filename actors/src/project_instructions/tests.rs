@@ -109,3 +109,16 @@ fn project_skills_override_no_skill_and_grant_nothing() {
     assert!(faults[0].contains("skills/c.md:4: `allowed_tools` is not a known key"), "{faults:?}");
     assert!(faults[1].contains("skills/d.md:1:"), "{faults:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_starts_see_every_earlier_change_of_the_project() {
+    let project = tempfile::tempdir().unwrap();
+    let cache = ProjectInstructionsCache::default();
+    for version in 0..20 {
+        let text = format!("version {version}");
+        std::fs::write(project.path().join("AGENTS.md"), &text).unwrap();
+        let seen = futures::future::join_all((0..8).map(|_| cache.refresh(project.path()))).await;
+        assert!(seen.iter().all(|seen| seen.notes.as_ref().is_some_and(|notes| notes.text == text)), "{seen:?}");
+        assert_eq!(cache.get(project.path()), seen[0]);
+    }
+}

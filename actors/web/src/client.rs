@@ -213,7 +213,7 @@ impl WebClient {
     }
 
     fn build(&self) -> Result<reqwest::Client, String> {
-        reqwest::Client::builder()
+        soong_http::client_builder()
             .user_agent(USER_AGENT)
             .connect_timeout(self.limits.connect)
             .redirect(redirect::Policy::none())

@@ -261,7 +261,7 @@ fn lossy(value: &HeaderValue) -> String {
 }
 
 fn build() -> Result<Client, String> {
-    Client::builder()
+    soong_http::client_builder()
         .user_agent(USER_AGENT)
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())

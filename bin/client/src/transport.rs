@@ -50,7 +50,7 @@ impl Transport {
     pub(crate) fn socket(home: &Path) -> Result<Self, ErrorInfo> {
         let path = ShortPath::new(home).map_err(|error| no_owner(&error))?;
         // Without certificates: a socket needs none, and loading those of the system takes time.
-        let http = reqwest::Client::builder()
+        let http = soong_http::client_builder()
             .unix_socket(path.socket())
             .tls_certs_only([])
             .no_proxy()
@@ -126,7 +126,7 @@ impl Remote {
             .map_err(|_| "the token contains invalid characters".to_owned())?;
         token.set_sensitive(true);
         // Redirects are not followed, so that the token is sent to no other server.
-        let mut http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let mut http = soong_http::client_builder().redirect(reqwest::redirect::Policy::none());
         if parsed.scheme() == Some(&Scheme::HTTP) {
             // Loading the certificates of the system takes time.
             http = http.tls_certs_only([]);

@@ -22,7 +22,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(url: &str, token: &str) -> Result<Self, Failed> {
-        let http = reqwest::Client::builder().pool_max_idle_per_host(1_024).build()?;
+        let http = soong_http::client_builder().pool_max_idle_per_host(1_024).build()?;
         Ok(Self { http, url: url.to_owned(), token: token.to_owned() })
     }
 

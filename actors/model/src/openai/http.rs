@@ -48,7 +48,7 @@ impl HttpClient {
         headers: Headers,
         timeout: Duration,
     ) -> Result<Self, ModelError> {
-        let mut builder = reqwest::Client::builder()
+        let mut builder = soong_http::client_builder()
             .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
             .read_timeout(timeout)
@@ -73,7 +73,9 @@ impl HttpClient {
             .with_api_key(key)
             .with_org_id("")
             .with_project_id("");
-        Ok(Self { client: Client::with_config(config).with_http_service(OneAttempt { client, query, headers }) })
+        // `Client::new` and `Client::with_config` would create another HTTP client, and load the certificates once more.
+        let openai = Client::build(client.clone(), config);
+        Ok(Self { client: openai.with_http_service(OneAttempt { client, query, headers }) })
     }
 
     /// Sends one request and returns the response, whatever its status.
