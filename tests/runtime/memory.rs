@@ -55,7 +55,7 @@ const TOLD: &str = "\n\n## Relevant experience (参考经验)\n- [ex_001] Run th
 
 /// Returns whether the request asks for the tags of a task.
 fn is_tagging(request: &ModelRequest) -> bool {
-    request.system.first().is_some_and(|system| system.starts_with("You say in a few tags"))
+    request.system.first().is_some_and(|system| system.starts_with("You describe a task with a few tags"))
 }
 
 /// Opens a test runtime with an experience file. The model tags tasks with `tag`, and otherwise answers with the last
@@ -254,7 +254,7 @@ async fn experiences_survive_session_deletion_and_cleanup() {
 
 /// Returns whether the request asks for a reflection.
 fn is_reflecting(request: &ModelRequest) -> bool {
-    request.system.first().is_some_and(|system| system.starts_with("You look back on the work"))
+    request.system.first().is_some_and(|system| system.starts_with("You review an agent"))
 }
 
 const LEARNED: &str = "```json\n{\"experiences\": [{\"category\": \"environment\", \"tags\": {\"intent\": [\"fix-test\"], \

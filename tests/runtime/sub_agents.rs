@@ -237,7 +237,7 @@ async fn answer_that_violates_the_schema_is_retried_once() {
         let model = calls(vec![("agent", wish)], move |request| {
             assert!(task_of(request).contains("## Expected output"));
             if assistant_count(request) > 0 {
-                assert!(last_of(request).contains("does not fit what was asked for"), "{}", last_of(request));
+                assert!(last_of(request).contains("does not match the requested JSON schema"), "{}", last_of(request));
             }
             Turn::say([first, second][assistant_count(request)])
         });

@@ -57,7 +57,7 @@ fn recalled_experiences_are_found_in_conversation() {
 fn reflection_question_includes_focus() {
     assert_eq!(
         reflection_question(Some(" the tests ")),
-        "What was learned here that later work can use? Look above all at this: the tests"
+        "What was learned here that helps later work? Focus on this: the tests"
     );
     assert!(
         reflection_prompt().starts_with(REFLECTION_PROMPT_START)

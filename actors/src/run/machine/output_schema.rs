@@ -2,6 +2,8 @@
 //!
 //! Pure; part of the run state machine. Elsewhere: the single retry that a model gets (`turn.rs`).
 
+use std::sync::{Arc, LazyLock};
+
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
@@ -10,9 +12,27 @@ use soong_tool::violations;
 
 use crate::memory::reflection_schema;
 
+static EVALUATION: LazyLock<Arc<Validator>> = LazyLock::new(|| {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "passed": {"type": "boolean"},
+            "summary": {"type": "string"},
+            "findings": {"type": "array", "items": {"type": "string"}}
+        },
+        "required": ["passed", "summary"]
+    });
+    built_in(&schema)
+});
+static REFLECTION: LazyLock<Arc<Validator>> = LazyLock::new(|| built_in(&reflection_schema()));
+
+fn built_in(schema: &Value) -> Arc<Validator> {
+    Arc::new(jsonschema::validator_for(schema).unwrap_or_else(|error| unreachable!("a built-in schema: {error}")))
+}
+
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {
-    validator: Validator,
+    validator: Arc<Validator>,
     /// Prompt text that requests the schema; empty if the instructions request it.
     prompt_text: String,
 }
@@ -31,32 +51,19 @@ impl OutputSchema {
         }
         let validator = jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
         let request = format!(
-            "## Expected output\nEnd with one JSON value and nothing else: it has to fit this JSON schema.\n{schema}"
+            "## Expected output\nEnd with one JSON value that matches this JSON schema, and nothing else.\n{schema}"
         );
-        Ok(Self { validator, prompt_text: request })
+        Ok(Self { validator: Arc::new(validator), prompt_text: request })
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn evaluation() -> Self {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "passed": {"type": "boolean"},
-                "summary": {"type": "string"},
-                "findings": {"type": "array", "items": {"type": "string"}}
-            },
-            "required": ["passed", "summary"]
-        });
-        let validator = jsonschema::validator_for(&schema)
-            .unwrap_or_else(|error| unreachable!("the schema of a judgement: {error}"));
-        Self { validator, prompt_text: String::new() }
+        Self { validator: Arc::clone(&EVALUATION), prompt_text: String::new() }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
-        let validator = jsonschema::validator_for(&reflection_schema())
-            .unwrap_or_else(|error| unreachable!("the schema of a reflection: {error}"));
-        Self { validator, prompt_text: String::new() }
+        Self { validator: Arc::clone(&REFLECTION), prompt_text: String::new() }
     }
 
     /// Returns the text that is added to the task to request the schema.

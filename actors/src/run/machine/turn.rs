@@ -91,7 +91,7 @@ impl Transition<'_, '_> {
         }
         if let Some(why) = self.state.answer.unfit.take() {
             let text = format!(
-                "Your answer does not fit what was asked for: {why}. Answer again, with one JSON value that fits and \
+                "Your answer does not match the requested JSON schema: {why}. Answer again with one matching JSON value and \
                  nothing else."
             );
             self.add_message(Role::User, text, |message| {
@@ -180,8 +180,8 @@ impl Transition<'_, '_> {
         let (usage, cost) = self.max_usage();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
         let text = format!(
-            "Your last answer was discarded ({}): {}. Nothing of it was done. Give shorter answers: write large files \
-             in several steps, with a few tool calls in each.",
+            "Your last answer was discarded ({}): {}. None of it was executed. Give shorter answers: write large files \
+             in several steps, with a few tool calls each.",
             error.code, error.message
         );
         self.add_message(Role::User, text, |message| {
