@@ -43,6 +43,8 @@ pub fn registry(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -59,5 +61,37 @@ mod tests {
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
             assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
         }
+    }
+
+    /// Returns the places of a schema where an array does not say what its items are. OpenAI rejects such schemas.
+    fn arrays_without_items(schema: &Value, place: &str) -> Vec<String> {
+        let is_array =
+            |kind: &Value| kind == "array" || kind.as_array().is_some_and(|all| all.contains(&"array".into()));
+        let mut found = Vec::new();
+        match schema {
+            Value::Object(fields) => {
+                if fields.get("type").is_some_and(is_array) && !fields.contains_key("items") {
+                    found.push(place.to_owned());
+                }
+                for (name, value) in fields {
+                    found.extend(arrays_without_items(value, &format!("{place}/{name}")));
+                }
+            }
+            Value::Array(all) => {
+                all.iter().for_each(|value| found.extend(arrays_without_items(value, place)));
+            }
+            _ => {}
+        }
+        found
+    }
+
+    #[test]
+    fn every_array_of_a_tool_schema_has_items() {
+        let tools = registry(&ToolEnvironment::default(), &Arc::default(), None).unwrap();
+        for tool in tools.specs() {
+            assert_eq!(arrays_without_items(&tool.parameters, &tool.name), Vec::<String>::new());
+        }
+        let bad = serde_json::json!({"properties": {"a": {"items": {"type": ["object", "array"]}, "type": "array"}}});
+        assert_eq!(arrays_without_items(&bad, "x"), ["x/properties/a/items"]);
     }
 }

@@ -10,7 +10,7 @@ mod branch;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::Instant,
 };
 
@@ -54,9 +54,24 @@ pub(crate) struct ProjectNotes {
 #[derive(Debug, Default)]
 pub(crate) struct ProjectInstructionsCache {
     roots: Arc<PathPolicy>,
-    known: DashMap<PathBuf, Arc<ProjectInstructions>>,
-    /// When the last read of each project began. Locked while a project is being read.
-    reads: DashMap<PathBuf, Arc<AsyncMutex<Option<Instant>>>>,
+    known: DashMap<PathBuf, Arc<CachedProject>>,
+}
+
+#[derive(Debug, Default)]
+struct CachedProject {
+    text: RwLock<Option<Arc<ProjectInstructions>>>,
+    /// When the last complete read began. Locked while the project is being read.
+    last_read: AsyncMutex<Option<Instant>>,
+}
+
+impl CachedProject {
+    fn set(&self, text: &Arc<ProjectInstructions>) {
+        *self.text.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(text));
+    }
+
+    fn text(&self) -> Option<Arc<ProjectInstructions>> {
+        self.text.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl ProjectInstructionsCache {
@@ -68,23 +83,34 @@ impl ProjectInstructionsCache {
     /// that begins after all of them have called.
     pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectInstructions> {
         let called = Instant::now();
-        let reads = Arc::clone(&self.reads.entry(project.to_owned()).or_default());
-        let mut last_read = reads.lock().await;
-        if last_read.is_some_and(|begun| begun >= called) {
-            return self.get(project);
+        let cached = self.project(project);
+        let mut last_read = cached.last_read.lock().await;
+        if last_read.is_some_and(|begun| begun >= called)
+            && let Some(text) = cached.text()
+        {
+            return text;
         }
-        *last_read = Some(Instant::now());
+        let begun = Instant::now();
         let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
         let read = tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
         let text = Arc::new(read.unwrap_or_default());
-        self.known.insert(project.to_owned(), Arc::clone(&text));
+        cached.set(&text);
+        *last_read = Some(begun);
         text
     }
 
     /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
     pub(crate) fn get(&self, project: &Path) -> Arc<ProjectInstructions> {
-        let read = || Arc::new(ProjectInstructions::read(&self.roots, project));
-        Arc::clone(&self.known.entry(project.to_owned()).or_insert_with(read))
+        let cached = self.project(project);
+        cached.text().unwrap_or_else(|| {
+            let text = Arc::new(ProjectInstructions::read(&self.roots, project));
+            cached.set(&text);
+            text
+        })
+    }
+
+    fn project(&self, folder: &Path) -> Arc<CachedProject> {
+        Arc::clone(&self.known.entry(folder.to_owned()).or_default())
     }
 }
 

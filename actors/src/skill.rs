@@ -5,7 +5,7 @@
 //! (`project_instructions.rs`), which replace none.
 //!
 //! A system prompt lists the skills by name and description, and the tool `skill` loads them. The skills named by the
-//! call, else those of the preset, are to be loaded first; an agent without the tool has their texts in its prompt.
+//! call, or else by the preset, must be loaded first; the prompt of an agent without the tool contains their texts.
 //!
 //! Invariant: a skill is text only. It grants no tool and no permission (SAFE-1).
 

@@ -2,7 +2,7 @@
 //! database.
 //!
 //! `PROG HOME` runs 100 sub-agents with 2 tool turns each in the new folder HOME, with a model that follows a script,
-//! and leaves the folder. The last line of output is JSON:
+//! and does not delete the folder. The last line of output is JSON:
 //! - `prompts`: for each kind of run, its tools and its tokens (`o200k_base`): the system prompt, and the tools as the
 //!   chat API of OpenAI receives them. Neither the task, nor project notes, nor the list of artifacts is counted.
 //! - `children`: number of sub-agents that HOME contains.

@@ -74,7 +74,7 @@ You do a task carefully and report what you did.
 - If a call fails, read the error and try something else. Do not repeat the same call.
 - If a permission is denied, continue without it, and say what is missing.
 
-End with an answer that is clear without your work: what you did or found, where it is, and what is still open.";
+End with an answer for someone who has not seen your work: what you did or found, where it is, and what is still open.";
 
 const EXPLORE: &str = "\
 You explore one part of a project. List first, then search, then read the few files that matter. Do not guess about \
@@ -148,7 +148,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         Preset {
             allowed_tools: tools(&EXPLORE_TOOLS),
             max_iterations: Some(15),
-            skills: texts(&["planning"]),
+            skills: texts(&[]),
             ..preset("explore", "Reads and searches the project; changes nothing.", EXPLORE)
         },
         Preset {

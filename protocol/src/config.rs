@@ -108,8 +108,8 @@ pub struct RuntimeConfig {
     pub recovery: RecoveryMode,
     /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
-    /// Maximum number of idle sessions that are not passivated. Beyond it, the sessions that have been idle longest are.
-    /// Default: 64.
+    /// Maximum number of idle sessions that are not passivated. If there are more, those that have been idle longest are
+    /// passivated. Default: 64.
     pub max_idle_sessions: usize,
     /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default: 120.
     pub stuck_after_s: u64,

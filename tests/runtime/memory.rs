@@ -303,12 +303,9 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         [json!({"id": "ex_005", "category": "environment"}), json!({"helpful": ["ex_001"], "harmful": []})]
     );
     let shown = shown.lock().unwrap().clone();
-    for part in [
-        "[2] user:\n  Fix it.",
-        "  - [ex_001] Run the tests alone first.",
-        "1 heard",
-        "Look above all at this: the tests",
-    ] {
+    for part in
+        ["[2] user:\n  Fix it.", "  - [ex_001] Run the tests alone first.", "1 heard", "Focus on this: the tests"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!shown.contains("You orchestrate"), "nobody needs the instructions of the agent: {shown}");
@@ -382,7 +379,7 @@ async fn invalid_reflection_is_retried_once_then_discarded() {
         let asked = AtomicUsize::new(0);
         let model = learning(move |request| match asked.fetch_add(1, SeqCst) {
             1 if fits => {
-                assert!(last_of(request).contains("does not fit"), "{}", last_of(request));
+                assert!(last_of(request).contains("does not match"), "{}", last_of(request));
                 Turn::say(LEARNED)
             }
             _ => Turn::say("{\"experiences\": \"many\"}"),

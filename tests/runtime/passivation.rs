@@ -284,7 +284,7 @@ fn sessions_in_memory(runtime: &Runtime) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_that_are_idle_longest_are_passivated_beyond_the_limit() {
+async fn longest_idle_sessions_are_passivated_beyond_the_limit() {
     let mut config = quick_config();
     config.runtime.max_idle_sessions = 2;
     let model = scripted_model(|request: &ModelRequest| match task_of(request) {

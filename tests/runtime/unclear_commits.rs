@@ -108,7 +108,7 @@ fn script(request: &ModelRequest) -> Turn {
         ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
         ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
         ("hang", _) => Turn::Hang("x"),
-        _ if request.system[0].starts_with("You look back") => Turn::say(r#"{"experiences": []}"#),
+        _ if request.system[0].starts_with("You review an agent") => Turn::say(r#"{"experiences": []}"#),
         _ => Turn::say(format!("said {}", last_of(request))),
     }
 }

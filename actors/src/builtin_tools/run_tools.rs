@@ -24,11 +24,10 @@ fn agent() -> ToolSpec {
             // Their shape is checked when the call is executed: the whole schema would double the tool's tokens.
             "messages": {
                 "type": "array",
-                "items": {"type": ["object", "array"]},
-                "description": "Messages {role: user or assistant, content} before the task: one list for all tasks, or a \
-                                list for each."
+                "items": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+                "description": "Messages {role, content} before the task: one list for all tasks, or one for each."
             },
-            "agent_type": {"type": "string"},
+            "agent_type": {"type": "string", "description": "Default: explore (read-only) for a list, else default."},
             "context": {"type": "string", "description": "What the sub-agents must know besides their task."},
             "skills": {
                 "type": "array", "items": {"type": "string"},
@@ -68,7 +67,7 @@ fn evaluate() -> ToolSpec {
             "messages": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "Messages {role: user or assistant, content} before the task."
+                "description": "Messages {role, content} before the task."
             },
             "context": {"type": "string", "description": "What to check."},
             "continue_from": {"type": "string", "description": "sub_trace_id of an earlier evaluation that continues."}
@@ -115,8 +114,8 @@ fn goal() -> ToolSpec {
             "under": {"type": "string", "description": "Their parent goal."},
             "after": {"type": "string", "description": "The goal before them."},
             "focus": {"type": "string", "description": "The goal to work on now."},
-            "done": {"type": "string", "description": "Closes the focused goal: its result."},
-            "abandon": {"type": "string", "description": "Gives up the focused goal: why."}
+            "done": {"type": "string", "description": "Result of the focused goal, which is then closed."},
+            "abandon": {"type": "string", "description": "Why the focused goal is given up."}
         },
         "additionalProperties": false
     });

@@ -7,6 +7,7 @@ mod models;
 
 use std::{
     collections::{BTreeMap, HashSet},
+    ops::Range,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -24,12 +25,12 @@ use crate::{
     memory::MemoryFiles,
     project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
     run::machine::{
-        environment::WorkEnvironment,
         inline::InlineLimits,
         output_schema::OutputSchema,
         spec::{AuxiliaryModel, Catalog, OfferedTools, RunIdentity, RunLimits, RunSpec},
+        system_prompt::{Shell, SystemPrompt, WorkEnvironment},
     },
-    skill::{self, Skill, Skills},
+    skill::{self, Skills},
 };
 
 /// Tools that read or change files of a project.
@@ -90,15 +91,18 @@ impl RunResolver {
         let models = self.models_of(run, &preset)?;
         let schema = answer_schema(run)?;
         let skills = self.skills.with_project(&text.skills);
-        let system_prompt = match &settings.system_prompt {
+        // Only an agent that executes its calls can load a skill.
+        let can_load = tools.offers("skill") && !settings.returns_tool_calls();
+        let (system_prompt, branch) = match &settings.system_prompt {
             // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
             Some(prompt) => {
                 let named = skills.select(settings.options.skills.as_deref(), None)?;
-                format!("{prompt}{}", skill::render(&named, &[], tools.offers("skill")))
+                (format!("{prompt}{}", skill::render(&named, &[], can_load)), None)
             }
             None => {
                 let chosen = skills.select(settings.options.skills.as_deref(), preset.skills.as_deref())?;
-                self.system_prompt(&preset, &tools, project, text, (&skills, &chosen))
+                let skills = skill::render(&chosen, &skills.others(&chosen), can_load);
+                self.system_prompt(&preset, &tools, project, text, &skills)
             }
         };
         let mut context = config.context.clone();
@@ -125,7 +129,7 @@ impl RunResolver {
             auxiliary_models: models.auxiliary,
             context,
             output_schema: schema,
-            system_prompt: self.prompts.share(system_prompt),
+            system_prompt: SystemPrompt { text: self.prompts.share(system_prompt), branch },
             hooks: Arc::clone(&self.hooks),
             redactor: self.redactor.clone(),
         })
@@ -192,43 +196,48 @@ impl RunResolver {
     }
 
     /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, agent types,
-    /// environment, and project notes. It contains nothing about tools that the run does not have.
+    /// environment, and project notes. It contains nothing about tools that the run does not have. Also returns where it
+    /// names the Git branch.
     fn system_prompt(
         &self,
         preset: &Preset,
         tools: &OfferedTools,
         project: &Path,
         text: &ProjectInstructions,
-        (all, chosen): (&Skills, &[&Skill]),
-    ) -> String {
+        skills: &str,
+    ) -> (String, Option<Range<usize>>) {
         let mut prompt = preset.instructions.clone();
-        prompt.push_str(&skill::render(chosen, &all.others(chosen), tools.offers("skill")));
+        prompt.push_str(skills);
         if tools.offers("agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
             for preset in self.presets.values().filter(|preset| !preset.coordinates) {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        prompt.push_str(&self.environment(tools, project, text).unwrap_or_default());
+        let branch = self.environment(tools, project, text).map(|environment| environment.append_to(&mut prompt));
         // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
         prompt.push_str(&text.notes.as_ref().map(ProjectNotes::render).unwrap_or_default());
-        prompt
+        (prompt, branch)
     }
 
-    /// Returns the section about the place where the tools work; `None` if the run has no tool for files or commands.
-    fn environment(&self, tools: &OfferedTools, project: &Path, text: &ProjectInstructions) -> Option<String> {
+    /// Returns where the tools work; `None` if the run has no tool for files or commands.
+    fn environment<'a>(
+        &'a self,
+        tools: &OfferedTools,
+        project: &'a Path,
+        text: &'a ProjectInstructions,
+    ) -> Option<WorkEnvironment<'a>> {
         let runs_commands = tools.offers("bash");
         if !runs_commands && !PROJECT_TOOLS.iter().any(|tool| tools.offers(tool)) {
             return None;
         }
-        let environment = WorkEnvironment {
+        let shell = || Shell { name: &self.shell, is_confined: soong_sandbox::can_confine() };
+        Some(WorkEnvironment {
             project,
             platform: PLATFORM,
             branch: text.branch.as_deref(),
-            shell: runs_commands.then_some(self.shell.as_str()),
-            confines: runs_commands && soong_sandbox::can_confine(),
-        };
-        Some(environment.render())
+            shell: runs_commands.then(shell),
+        })
     }
 }
 

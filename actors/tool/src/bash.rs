@@ -84,11 +84,11 @@ impl Bash {
         let tools = &tool_environment.tools;
         let description = format!(
             "Runs a command with {} in the project folder, without input, and shows its output and exit status. It \
-             is stopped after {} s, or after timeout_ms (at most {} s), with all processes that it started. $TMPDIR is \
+             and all processes that it started are stopped after {} ms, or after timeout_ms (at most {}). $TMPDIR is \
              deleted after the call.",
             shell.file_name().unwrap_or_default().display(),
-            tools.default_timeout_ms.div_ceil(1000),
-            tools.max_timeout_ms.div_ceil(1000),
+            tools.default_timeout_ms.min(tools.max_timeout_ms),
+            tools.max_timeout_ms,
         );
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(KILL_GRACE_MS)), ..spec };

@@ -60,7 +60,7 @@ struct Replacement {
 
 impl Edit {
     pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
-        let description = "Edits a text file of the project by replacements in order, or by a unified diff. Either all \
+        let description = "Edits a text file of the project by replacements, made in the given order, or by a unified diff. Either all \
                            changes are made or none.";
         Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
     }

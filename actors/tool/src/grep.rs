@@ -113,7 +113,7 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
     let matcher =
         RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
-        let message = format!("the pattern is no usable regular expression: {error}. Escape what is meant literally.");
+        let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
     let only = arguments.glob.as_deref().map(FileFilter::new).transpose()?;

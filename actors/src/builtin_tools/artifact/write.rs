@@ -115,7 +115,7 @@ impl UpdateArtifact {
                 "old": {
                     "type": "string",
                     "minLength": 1,
-                    "description": "The part to replace; must occur once."
+                    "description": "The part to replace. It must not occur more than once."
                 },
                 "new": {"type": "string"}
             },
@@ -125,7 +125,8 @@ impl UpdateArtifact {
         Self(spec(
             "update_artifact",
             "Update artifact",
-            "Replaces one part of an artifact's text, or the most similar part. The result says what was replaced.",
+            "Replaces one part of an artifact's text; if it is not found exactly, the most similar part. The result \
+             says which.",
             schema,
         ))
     }

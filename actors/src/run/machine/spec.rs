@@ -13,7 +13,9 @@ use soong_tool::ToolRegistry;
 
 use crate::{
     hook::Hooks,
-    run::machine::{inline::InlineLimits, output_schema::OutputSchema, tools::is_spawning_tool},
+    run::machine::{
+        inline::InlineLimits, output_schema::OutputSchema, system_prompt::SystemPrompt, tools::is_spawning_tool,
+    },
     skill::Skills,
 };
 
@@ -33,8 +35,7 @@ pub(crate) struct RunSpec {
     pub(crate) output_schema: Option<OutputSchema>,
     /// Whether the run searches the experiences of earlier runs before a new conversation.
     pub(crate) recall_enabled: bool,
-    /// Shared by all runs that have the same one.
-    pub(crate) system_prompt: Arc<str>,
+    pub(crate) system_prompt: SystemPrompt,
     /// Hooks that are notified of tool calls and may refuse them.
     pub(crate) hooks: Arc<Hooks>,
     /// Removes secrets from what the model reads and from what is recorded.

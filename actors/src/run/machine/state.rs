@@ -276,8 +276,8 @@ impl RunState {
         self.conversation.head = Some(message.sequence);
         match message.role {
             Role::System => {
-                let is_own = *self.spec.system_prompt == *message.content;
-                let shared = || Arc::clone(&self.spec.system_prompt);
+                let is_own = *self.spec.system_prompt.text == *message.content;
+                let shared = || Arc::clone(&self.spec.system_prompt.text);
                 self.conversation.system = Some(if is_own { shared() } else { message.content.as_str().into() });
                 self.conversation.system_sequence = Some(message.sequence);
                 return;

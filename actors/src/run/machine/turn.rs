@@ -131,7 +131,7 @@ impl Transition<'_, '_> {
         let state = &self.state;
         self.step.effects.push(Effect::Model(ModelEffect::Call(ModelCall {
             turn: state.turn.number,
-            system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
+            system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
             reminder: prompt.reminder,
             messages: prompt.messages,
             tokens: prompt.tokens,
@@ -145,7 +145,7 @@ impl Transition<'_, '_> {
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
-            let tokens = message_tokens + counter.count_text(&state.spec.system_prompt);
+            let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);
             return Prompt { messages, reminder: None, tokens, omitted: 0 };
         }
         // `state.turn.number` already counts the current turn if it is open.

@@ -16,7 +16,6 @@ use soong_protocol::{
 use crate::run::machine::{
     effect::{ArtifactEffect, Effect},
     ending::Termination,
-    environment::differ_only_in_environment,
     errors::call_interrupted,
     outcome,
     rewind::RewindPlan,
@@ -73,9 +72,8 @@ impl Transition<'_, '_> {
         }
         self.add_missing_outcomes();
         // A run may have a different mode or prompt than the previous run of the trace (RT-3).
-        let has_prompt = |system: &str| differ_only_in_environment(system, &spec.system_prompt);
-        if !self.state.conversation.system.as_deref().is_some_and(has_prompt) {
-            self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
+        if !self.state.conversation.system.as_deref().is_some_and(|system| spec.system_prompt.matches(system)) {
+            self.add_message(Role::System, spec.system_prompt.text.to_string(), |_| {});
         }
         if !spec.settings.resumes {
             self.abandon_open_goal();
