@@ -31,6 +31,8 @@
 //! | `s3`, `gcs` | | artifacts in a bucket |
 //! | `openapi` | | `utoipa` schemas of the types that clients see |
 //! | `testing` | | a scripted model: `soong::testing` |
+//!
+//! A build without features compiles 193 crates, one with the default features 254.
 
 mod actor_base;
 mod actor_tree;
