@@ -24,7 +24,7 @@ use soong_model::tokens::TokenCounter;
 
 /// Number of sub-agents.
 const CHILDREN: usize = 100;
-/// Tools of a sub-agent that works on files.
+/// Tools of a sub-agent that reads and edits files.
 const FILE_TOOLS: [&str; 5] = ["read", "list_files", "glob", "grep", "edit"];
 /// Instructions of the presets in this program: one sentence.
 const INSTRUCTIONS: &str = "You are a helpful agent.";

@@ -28,7 +28,7 @@ pub(super) struct GetExperience {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// What is to be done, as tags such as `fix-test`.
+    /// Goal, as tags such as `fix-test`.
     #[serde(default)]
     intent: Vec<String>,
     /// Circumstances, as tags such as `rust`.

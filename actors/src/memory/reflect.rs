@@ -26,8 +26,8 @@ const MAX_TEXT_CHARS: usize = 4_000;
 /// Returns the system prompt.
 pub(crate) fn reflection_prompt() -> String {
     format!(
-        "{REFLECTION_PROMPT_START}\n\nLook for what was not known before and cost effort: a tool that behaved unexpectedly, an \
-         order of steps that worked, a fact about the environment that mattered, a mistake that was repeated. Keep only what \
+        "{REFLECTION_PROMPT_START}\n\nLook for what was not known before and cost effort: a tool that behaved unexpectedly, a \
+         sequence of steps that succeeded, a fact about the environment that mattered, a mistake that was repeated. Keep only what \
          will hold in another task of the same kind: two or three sentences that say when it applies and what to do. Do not \
          keep common knowledge, one-time facts, praise or summaries. Most conversations yield one or two experiences, many \
          none.\n\nAnswer with one JSON object and nothing else:\n\

@@ -109,9 +109,14 @@ pub(crate) struct OfferedTools {
 }
 
 impl OfferedTools {
+    /// Returns a tool that the model is offered.
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<ToolSpec>> {
+        self.specs.iter().find(|spec| spec.name == name)
+    }
+
     /// Returns whether the model is offered this tool.
     pub(crate) fn offers(&self, name: &str) -> bool {
-        self.specs.iter().any(|spec| spec.name == name)
+        self.get(name).is_some()
     }
 }
 
@@ -174,7 +179,7 @@ pub(crate) struct AuxiliaryModel {
 
 impl RunSpec {
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
-        self.tools.specs.iter().find(|spec| spec.name == name)
+        self.tools.get(name)
     }
 
     /// Returns whether calls of the tool run alone (TOOL-3).
