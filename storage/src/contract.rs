@@ -7,6 +7,7 @@
 
 mod appending;
 mod artifacts;
+mod events;
 mod fork;
 mod owners;
 mod permissions;
@@ -36,6 +37,8 @@ const CHECKS: &[fn(TestStore)] = &[
     appending::rejected_append_writes_nothing_and_affects_no_other,
     appending::missing_references_are_rejected,
     appending::append_sees_earlier_appends_of_the_batch,
+    events::events_are_read_back_byte_by_byte_from_every_cursor,
+    events::goals_at_an_lsn_end_within_an_append,
     rows::run_row_follows_its_events,
     rows::trace_row_follows_its_runs,
     rows::trace_has_settings_of_its_last_run,

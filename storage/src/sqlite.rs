@@ -19,6 +19,7 @@ mod collaborators;
 mod columns;
 mod deletion;
 mod edits;
+mod event_rows;
 mod events;
 mod fork;
 mod goals;

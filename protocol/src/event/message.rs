@@ -92,9 +92,32 @@ impl MessageEvent {
             goal_id: message.goal_id.clone(),
             tool_call_id: message.tool_call_id.clone(),
             partial: message.partial,
-            content: (message.content.len() <= MAX_CONTENT_BYTES).then(|| message.content.clone()),
+            content: event_content(message).cloned(),
             preview: message.description.clone(),
             covers: message.covers,
         }
     }
+
+    /// Returns whether this is the event that [`added`](Self::added) returns for `message`.
+    pub fn is_addition_of(&self, message: &Message) -> bool {
+        let Self::Added { sequence, parent_sequence, role, goal_id, tool_call_id, partial, content, preview, covers } =
+            self
+        else {
+            return false;
+        };
+        *sequence == message.sequence
+            && *parent_sequence == message.parent_sequence
+            && *role == message.role
+            && *goal_id == message.goal_id
+            && *tool_call_id == message.tool_call_id
+            && *partial == message.partial
+            && content.as_ref() == event_content(message)
+            && *preview == message.description
+            && *covers == message.covers
+    }
+}
+
+/// Returns the text of a message that its event contains; `None` if it is too long.
+fn event_content(message: &Message) -> Option<&String> {
+    (message.content.len() <= MAX_CONTENT_BYTES).then_some(&message.content)
 }

@@ -1,7 +1,8 @@
 //! Events of sub-agents, on the timeline of their parent.
 
 use crate::{
-    ArtifactRef, ChildMode, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId, event_macro::events,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId,
+    event_macro::events,
 };
 
 events! {
@@ -74,5 +75,31 @@ events! {
             /// New state of the collaborator.
             collaborator: Collaborator,
         },
+    }
+}
+
+impl SubAgentEvent {
+    /// Returns the event that reports the end of a child. `summary` is its result, shortened if it is long.
+    pub fn completed(result: &ChildResult, summary: String) -> Self {
+        Self::Completed {
+            sub_trace_id: result.sub_trace_id.clone(),
+            run_id: result.run_id.clone(),
+            status: result.status,
+            summary,
+            stats: result.stats,
+            artifacts: result.artifacts.clone(),
+        }
+    }
+
+    /// Returns whether this is the event that [`completed`](Self::completed) returns for `result` with its whole
+    /// summary.
+    pub fn is_completion_of(&self, result: &ChildResult) -> bool {
+        let Self::Completed { sub_trace_id, run_id, status, summary, stats, artifacts } = self else { return false };
+        *run_id == result.run_id
+            && *sub_trace_id == result.sub_trace_id
+            && *status == result.status
+            && *summary == result.summary
+            && *stats == result.stats
+            && *artifacts == result.artifacts
     }
 }

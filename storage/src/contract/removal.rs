@@ -232,7 +232,8 @@ pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
     fill(&mut world);
     world.write(vec![add_message(message("b", 2, Some(1), Role::User))]);
     let kept = other_records(world.reader.as_ref());
-    world.write((0..40).map(|_| event("a", None, 5, queued())).collect());
+    // Events with different times, each in its own row.
+    world.write((0..40).map(|second| event("a", None, second, queued())).collect());
     let last_lsn = world.events("a").last().unwrap().lsn;
     world.write(vec![begin_deletion("a")]);
     let mut pieces = 0;

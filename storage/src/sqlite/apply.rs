@@ -17,7 +17,9 @@ use super::{
     admit::{Admission, admit},
     artifacts,
     cache::Cache,
-    collaborators, deletion, edits, events, fork, goals, main_path, messages, permissions, questions, row_updates,
+    collaborators, deletion, edits,
+    event_rows::{self, NewRow, Reported},
+    events, fork, goals, main_path, messages, permissions, questions, row_updates,
     runs::{self, RunRow},
     sessions::{self, SessionRow},
     task_journals,
@@ -29,8 +31,10 @@ use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
 pub(super) struct Batch<'c> {
     conn: &'c Connection,
     cache: &'c mut Cache,
-    add_event: CachedStatement<'c>,
+    add_event_row: CachedStatement<'c>,
     add_message: CachedStatement<'c>,
+    /// Events of the current append that are not inserted yet.
+    event_row: Option<NewRow>,
 }
 
 /// The rows that an event belongs to.
@@ -50,9 +54,9 @@ impl<'c> Batch<'c> {
         if cache.next_lsn.is_none() {
             cache.next_lsn = Some(events::next_lsn(conn)?);
         }
-        let add_event = conn.prepare_cached(events::INSERT)?;
+        let add_event_row = conn.prepare_cached(event_rows::INSERT)?;
         let add_message = conn.prepare_cached(messages::INSERT)?;
-        Ok(Self { conn, cache, add_event, add_message })
+        Ok(Self { conn, cache, add_event_row, add_message, event_row: None })
     }
 
     /// Writes one append. A rejected append has written nothing; after any other failure the transaction must be
@@ -68,17 +72,27 @@ impl<'c> Batch<'c> {
 
     fn write_all(&mut self, append: &Append) -> Result<Ack, WriteError> {
         let mut ack = Ack::default();
+        let mut written = Reported::default();
         for write in &append.writes {
             match write {
-                Write::Session(write) => self.write_session(write)?,
+                Write::Session(write) => {
+                    self.insert_event_row()?; // a fork reads the events of its source
+                    self.write_session(write)?;
+                }
                 Write::Trace(TraceWrite::Create(new)) => self.trace(new)?,
                 Write::Trace(TraceWrite::FirstTask(new)) => self.first_task(new)?,
                 Write::Run(RunWrite::Create(run)) => self.run(run)?,
                 Write::Run(RunWrite::NewEpoch(run_id)) => ack.epoch = Some(self.open_run(run_id)?),
-                Write::Run(RunWrite::ChildResult(result)) => self.child_result(result)?,
+                Write::Run(RunWrite::ChildResult(result)) => {
+                    self.child_result(result)?;
+                    written.result = Some(result);
+                }
                 Write::Run(RunWrite::TaskJournalCompleted(run_id)) => task_journals::end(self.conn, run_id)?,
-                Write::Message(message) => self.message(message)?,
-                Write::Event(draft) => ack.events.push(self.event(draft)?),
+                Write::Message(message) => {
+                    self.message(message)?;
+                    written.message = Some(message);
+                }
+                Write::Event(draft) => ack.events.push(self.event(draft, &written)?),
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
                 Write::Permission(PermissionWrite::Request(asked)) => self.insert_permission(asked)?,
                 Write::Permission(PermissionWrite::Decision(decision)) => permissions::decide(self.conn, decision)?,
@@ -88,6 +102,7 @@ impl<'c> Batch<'c> {
                 Write::Probe => rewrite_format_version(self.conn)?,
             }
         }
+        self.insert_event_row()?;
         self.count_messages(append)?;
         if let Some(fence) = &append.fence
             && let Some(run) = self.cache.runs.get_mut(self.conn, &fence.run_id)?
@@ -246,7 +261,12 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    fn event(&mut self, draft: &EventDraft) -> Result<EventIds, WriteError> {
+    /// Inserts the row of the events that were written last.
+    fn insert_event_row(&mut self) -> rusqlite::Result<()> {
+        self.event_row.take().map_or(Ok(()), |row| row.insert(&mut self.add_event_row))
+    }
+
+    fn event(&mut self, draft: &EventDraft, written: &Reported<'_>) -> Result<EventIds, WriteError> {
         let Cache { sessions, traces, runs, next_lsn, .. } = &mut *self.cache;
         let trace = traces.get_mut(self.conn, &draft.trace_id)?.ok_or_else(|| not_found("trace", &draft.trace_id))?;
         let session = sessions.get_mut(self.conn, &trace.session_id)?;
@@ -259,8 +279,13 @@ impl<'c> Batch<'c> {
         *next_lsn = Some(lsn + 1);
         let mut rows = EventRows { trace, session, run };
         let ids = rows.assign_ids(lsn, draft.ts);
-        events::insert(&mut self.add_event, draft, &rows.owners(), &ids)?;
+        let owners = rows.owners();
         rows.apply(self.conn, draft, ids.event_id)?;
+        let data = event_rows::stored_data(draft, written);
+        if !self.event_row.as_mut().is_some_and(|row| row.add(owners, &ids, draft, &data)) {
+            self.insert_event_row()?;
+            self.event_row = Some(NewRow::new(owners, &ids, draft, &data));
+        }
         Ok(ids)
     }
 
@@ -335,9 +360,9 @@ impl EventRows<'_> {
         }
     }
 
-    fn owners(&self) -> events::Owners {
+    fn owners(&self) -> event_rows::Owners {
         let run_key = self.run.as_ref().map(|run| run.key);
-        events::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
+        event_rows::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
     }
 
     /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.

@@ -3,7 +3,10 @@
 use rusqlite::Connection;
 use soong_protocol::{Collaborator, Event, MessageEvent, SubAgentEvent};
 
-use super::columns::{Columns, clamp_to_i64, collect_rows, json};
+use super::{
+    columns::{Columns, clamp_to_i64, collect_rows, json},
+    event_rows,
+};
 
 /// Inserts or updates a collaborator of a trace. An update keeps its position.
 pub(super) fn save(conn: &Connection, trace_key: i64, collaborator: &Collaborator) -> rusqlite::Result<()> {
@@ -30,25 +33,30 @@ pub(super) fn of(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<Coll
 
 /// Reads the collaborators of a trace as they were at an lsn.
 pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<Collaborator>> {
+    let changes_collaborators = |kind: &str| matches!(kind, "collaborator_updated" | "rewind" | "head_switched");
     let mut query = conn.prepare_cached(
-        "SELECT kind, data FROM event WHERE trace_key = ?1 AND lsn <= ?2
-         AND (kind = 'collaborator_updated' OR kind = 'rewind' OR kind = 'head_switched') ORDER BY event_id",
+        "SELECT lsn, kind, data FROM event WHERE trace_key = ?1 AND lsn <= ?2
+         AND (instr(kind, 'collaborator_updated') OR instr(kind, 'rewind') OR instr(kind, 'head_switched'))
+         ORDER BY event_id",
     )?;
     let mut found: Vec<Collaborator> = Vec::new();
     let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
-        match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
-            Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }) => {
-                match found.iter_mut().find(|known| known.name == collaborator.name) {
-                    Some(known) => *known = collaborator,
-                    None => found.push(collaborator),
+        let events = event_rows::split_until(row, lsn)?;
+        for (kind, data) in events.into_iter().filter(|(kind, _)| changes_collaborators(kind)) {
+            match Event::decode(kind, data) {
+                Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }) => {
+                    match found.iter_mut().find(|known| known.name == collaborator.name) {
+                        Some(known) => *known = collaborator,
+                        None => found.push(collaborator),
+                    }
                 }
+                Event::Message(
+                    MessageEvent::Rewind { collaborators: Some(then), .. }
+                    | MessageEvent::HeadSwitched { collaborators: Some(then), .. },
+                ) => found = then,
+                _ => {}
             }
-            Event::Message(
-                MessageEvent::Rewind { collaborators: Some(then), .. }
-                | MessageEvent::HeadSwitched { collaborators: Some(then), .. },
-            ) => found = then,
-            _ => {}
         }
     }
     Ok(found)

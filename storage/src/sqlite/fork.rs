@@ -7,10 +7,11 @@
 //! Not in this module: goals, which follow from the event, and the bytes of artifacts.
 
 use rusqlite::{Connection, OptionalExtension};
-use soong_protocol::TraceStatus;
+use soong_protocol::{Event, SubAgentEvent, TraceId, TraceStatus};
 
 use super::{
     columns::{Columns, clamp_to_i64},
+    event_rows,
     main_path::{self, Range},
     traces::TraceRow,
 };
@@ -84,22 +85,44 @@ impl CopyCounters {
 
 /// Links the sub-traces of the source that had started before the message, and all traces that the source itself
 /// links to.
-fn link(conn: &Connection, source: i64, target: i64, place: i64) -> rusqlite::Result<()> {
+fn link(conn: &Connection, source: i64, target: i64, place: u64) -> rusqlite::Result<()> {
+    let mut add_link = conn.prepare_cached(
+        "INSERT OR IGNORE INTO linked_trace (trace_key, linked_key, goal_id)
+         SELECT ?2, trace_key, parent_goal_id FROM trace WHERE parent_trace_key = ?1 AND trace_id = ?3",
+    )?;
+    for sub_trace in started_sub_traces(conn, source, place)? {
+        add_link.execute((source, target, sub_trace.as_str()))?;
+    }
     conn.prepare_cached(
-        "INSERT INTO linked_trace (trace_key, linked_key, goal_id)
-         SELECT ?2, trace.trace_key, parent_goal_id FROM trace
-         WHERE parent_trace_key = ?1 AND trace_id IN (
-             SELECT json_extract(data, '$.sub_trace_id') FROM event
-             WHERE event.trace_key = ?1 AND kind = 'sub_trace_started' AND lsn <= ?3)
-         UNION SELECT ?2, linked_key, goal_id FROM linked_trace WHERE trace_key = ?1",
+        "INSERT OR IGNORE INTO linked_trace (trace_key, linked_key, goal_id)
+         SELECT ?2, linked_key, goal_id FROM linked_trace WHERE trace_key = ?1",
     )?
-    .execute((source, target, place))?;
+    .execute((source, target))?;
     Ok(())
 }
 
-fn message_lsn(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<i64> {
+/// Lists the sub-traces that a trace had started up to an lsn.
+fn started_sub_traces(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<TraceId>> {
+    let mut query = conn.prepare_cached(
+        "SELECT lsn, kind, data FROM event
+         WHERE trace_key = ?1 AND lsn <= ?2 AND instr(kind, 'sub_trace_started') ORDER BY event_id",
+    )?;
+    let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
+    let mut started = Vec::new();
+    while let Some(row) = rows.next()? {
+        let events = event_rows::split_until(row, lsn)?;
+        for (kind, data) in events.into_iter().filter(|(kind, _)| *kind == "sub_trace_started") {
+            if let Event::SubAgent(SubAgentEvent::Started { sub_trace_id, .. }) = Event::decode(kind, data) {
+                started.push(sub_trace_id);
+            }
+        }
+    }
+    Ok(started)
+}
+
+fn message_lsn(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<u64> {
     conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?
-        .query_row((key, clamp_to_i64(sequence)), |row| row.get(0))
+        .query_row((key, clamp_to_i64(sequence)), |row| Columns::of(row).count())
 }
 
 /// Returns whether a message is an answer of the model without tool calls.

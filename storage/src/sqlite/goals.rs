@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Stats, SubTraceMetadata, TraceId};
 
-use super::columns::{Columns, clamp_to_i64, json, stats_columns};
+use super::{
+    columns::{Columns, clamp_to_i64, json, stats_columns},
+    event_rows,
+};
 
 /// Reads the goals of the trace with that key. If none are stored, returns an empty tree with the trace's task as
 /// mission.
@@ -33,19 +36,22 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
     let mut query = conn.prepare_cached("SELECT task FROM trace WHERE trace_key = ?1")?;
     let mission: String = query.query_row([trace_key], |row| row.get(0))?;
     let mut query = conn.prepare_cached(
-        "SELECT kind, data FROM event INDEXED BY event_of_goals WHERE trace_key = ?1 AND lsn <= ?2
-         AND (kind = 'goal_added' OR kind = 'goal_updated' OR kind = 'goal_focused' OR kind = 'rewind'
-              OR kind = 'head_switched' OR kind = 'session_forked')
-         ORDER BY event_id",
+        "SELECT lsn, kind, data FROM event INDEXED BY event_of_goals WHERE trace_key = ?1 AND lsn <= ?2
+         AND changes_goals ORDER BY event_id",
     )?;
     let mut tree = GoalTree::new(mission);
     let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
-        match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
-            Event::Goal(event) => tree.apply(&event),
-            Event::Message(MessageEvent::Rewind { goal_tree, .. } | MessageEvent::HeadSwitched { goal_tree, .. })
-            | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.restore(*goal_tree),
-            _ => {}
+        let events = event_rows::split_until(row, lsn)?;
+        for (kind, data) in events.into_iter().filter(|(kind, _)| event_rows::changes_goals(kind)) {
+            match Event::decode(kind, data) {
+                Event::Goal(event) => tree.apply(&event),
+                Event::Message(
+                    MessageEvent::Rewind { goal_tree, .. } | MessageEvent::HeadSwitched { goal_tree, .. },
+                )
+                | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.restore(*goal_tree),
+                _ => {}
+            }
         }
     }
     Ok(tree)

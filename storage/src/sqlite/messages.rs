@@ -1,11 +1,11 @@
 //! Rows of messages (MSG-1).
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
-use soong_protocol::{GoalId, Message, RunId, Timestamp, ToolCall, TraceId};
+use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows, json},
-    main_path,
+    events, main_path,
 };
 use crate::store::{MessagePath, ResumePoint};
 
@@ -150,22 +150,16 @@ pub(super) fn by_sequence(
 pub(super) fn resume_point(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
     let Some(sequence) = main_path::turn_end(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
-        "SELECT message.lsn, head_sequence, run_id, coalesce(event_id, 0)
-         FROM message JOIN trace_state ON trace_state.trace_key = message.trace_key
-         LEFT JOIN event ON event.lsn = message.lsn AND event.trace_key = message.trace_key
-         LEFT JOIN run USING (run_key)
-         WHERE message.trace_key = ?1 AND sequence = ?2",
+        "SELECT lsn, head_sequence FROM message JOIN trace_state USING (trace_key)
+         WHERE trace_key = ?1 AND sequence = ?2",
     )?;
-    let (lsn, head, run_id, event_id) = query.query_row((key, clamp_to_i64(sequence)), |row| {
+    let (lsn, head) = query.query_row((key, clamp_to_i64(sequence)), |row| {
         let mut columns = Columns::of(row);
-        Ok((columns.count()?, columns.count()?, columns.maybe_id(RunId::new)?, columns.count()?))
+        Ok((columns.count()?, columns.count()?))
     })?;
+    let (event_id, run_id) = events::at_lsn(conn, key, lsn)?.unwrap_or_default();
     // Events that follow from a message, such as a goal that it completes, come between it and the next message.
-    let mut next = conn.prepare_cached(
-        "SELECT lsn FROM event WHERE trace_key = ?1 AND event_id > ?2
-         AND kind IN ('message_added', 'rewind', 'head_switched', 'loop_started') ORDER BY event_id LIMIT 1",
-    )?;
-    let until = next.query_row((key, clamp_to_i64(event_id)), |row| Columns::of(row).count()).optional()?;
+    let until = events::next_step(conn, key, event_id)?;
     let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
     Ok(Some(ResumePoint {
         sequence,

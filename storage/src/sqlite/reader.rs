@@ -249,7 +249,7 @@ impl Reader for SqliteReader {
     }
 
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
-        self.read(|conn| events::of_trace(conn, id, since, rows(limit)))
+        self.read(|conn| events::of_trace(conn, id, since, limit))
     }
 
     fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError> {
@@ -257,7 +257,7 @@ impl Reader for SqliteReader {
     }
 
     fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
-        self.read(|conn| events::of_session(conn, id, since_lsn, rows(limit)))
+        self.read(|conn| events::of_session(conn, id, since_lsn, limit))
     }
 
     fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError> {

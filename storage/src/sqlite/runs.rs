@@ -361,6 +361,13 @@ pub(super) fn has_result(conn: &Connection, run_key: i64) -> rusqlite::Result<bo
     conn.prepare_cached("SELECT 1 FROM child_result WHERE run_key = ?1")?.exists([run_key])
 }
 
+/// Reads the result of a child run; `None` if it has not ended.
+pub(super) fn result(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<ChildResult>> {
+    let mut query = conn
+        .prepare_cached("SELECT body FROM child_result WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)")?;
+    query.query_row([id.as_str()], |row| Columns::of(row).json()).optional()
+}
+
 /// Reads the results of the ended children of a run, in the order of their start.
 pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<ChildResult>> {
     let mut query = conn.prepare_cached(

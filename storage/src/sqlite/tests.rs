@@ -3,6 +3,7 @@
 mod damage;
 mod format_one;
 pub(super) mod plans;
+mod rows;
 
 use std::{cell::Cell, fs, path::Path};
 
@@ -148,7 +149,7 @@ fn append_that_fails_midway_fails_alone() {
     let path = dir.path().join("soong.db");
     let mut store = open(&path);
     // Simulates a constraint of the tables that the admission checks do not know.
-    let poison = "CREATE TRIGGER poison BEFORE INSERT ON event WHEN new.kind = 'poison'
+    let poison = "CREATE TRIGGER poison BEFORE INSERT ON event WHEN instr(new.kind, 'poison')
                   BEGIN SELECT RAISE (ABORT, 'poison'); END";
     store.conn.as_ref().unwrap().execute_batch(poison).unwrap();
     let bad = Event::Unknown { kind: "poison".into(), data: Default::default() };

@@ -19,14 +19,17 @@ use crate::{
 
 /// A session with a run, messages, artifacts of both scopes, and an announced file.
 const ROWS: &str = r#"
-INSERT INTO session VALUES (1, 's', 'talk', 'ann', '/p', 2, 1, 2, 10, 20);
+INSERT INTO session VALUES (1, 's', 'talk', 'ann', '/p', 3, 1, 3, 10, 20);
 INSERT INTO trace VALUES (1, 's', 1, NULL, NULL, 'normal', 'default', 'm', 'n', 'ann', 'task', 10);
-INSERT INTO trace_state VALUES (1, 'completed', NULL, 0, 3, 3, 2, 3, 7, 5, 0, 0, 0, NULL, 9, 20, 'done', NULL);
+INSERT INTO trace_state VALUES (1, 'completed', NULL, 0, 3, 3, 3, 3, 7, 5, 0, 0, 0, NULL, 9, 20, 'done', NULL);
 INSERT INTO run VALUES (1, 'r', 1, 1, NULL, NULL, 0, 'normal', 'ann', 'task', '{"agent_type":"default","model":"m"}', 10);
-INSERT INTO run_state VALUES (1, 1, 'completed', 'completed', 2, 3, 7, 5, 0, 0, 0, NULL, 9, 10, 20, 1, 4, 2, NULL);
+INSERT INTO run_state VALUES (1, 1, 'completed', 'completed', 2, 3, 7, 5, 0, 0, 0, NULL, 9, 10, 20, 1, 4, 3, NULL);
 INSERT INTO event VALUES (1, 1, 1, 1, 1, 1, 1, 10, 'loop_started', '{"mode":"normal","agent_type":"default","model":"m"}');
 INSERT INTO event VALUES (2, 1, 2, 1, 2, 1, 2, 20, 'artifact_saved',
     '{"name":"report","artifact_id":"a1","version":2,"content_type":"text/markdown","size":6,"source":"agent"}');
+INSERT INTO event VALUES (3, 1, 3, 1, 3, 1, 3, 20, 'goal_added', '{"goal":{"id":"1","number":"1","description":"d",
+    "reason":"r","type":"normal","status":"pending","sub_trace_ids":[],"created_sequence":1,
+    "created_at":"2025-11-21T04:00:00.000Z"}}');
 INSERT INTO message VALUES (1, 1, 1, NULL, 'user', NULL, 0, NULL, NULL, NULL, NULL, 10, NULL, NULL, 'task', 'task', NULL, NULL);
 INSERT INTO message VALUES (2, 1, 2, 1, 'assistant', NULL, 0, 7, 5, NULL, 9, 15, NULL, 'tool_calls', 'calls read', '', NULL,
     '[{"id":"c","type":"function","function":{"name":"read","arguments":"{}"}}]');
@@ -87,7 +90,9 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
     assert!(messages.iter().all(|message| !message.include_output_only_once));
     assert_eq!(messages[1].tool_calls[0].name, "read");
     assert_eq!(reader.run(&RunId::new("r")).unwrap().unwrap().turn, 2);
-    assert_eq!(reader.run_events(&RunId::new("r")).unwrap().len(), 2);
+    assert_eq!(reader.run_events(&RunId::new("r")).unwrap().len(), 3);
+    let goals_at = |lsn| reader.goal_tree_at(&trace, lsn).unwrap().unwrap().goals.len();
+    assert_eq!((goals_at(2), goals_at(3)), (0, 1), "goal changes are found in rows of the old format");
 
     // New versions can be added.
     let next = Artifact { current_version: 3, stored_version: 3, ..report };

@@ -132,14 +132,7 @@ impl Transition<'_, '_> {
                     event,
                 ))
             };
-            let completed = event(SubAgentEvent::Completed {
-                sub_trace_id: result.sub_trace_id.clone(),
-                run_id: result.run_id.clone(),
-                status: result.status,
-                summary: outcome::summary(&result.summary),
-                stats: result.stats,
-                artifacts: result.artifacts.clone(),
-            });
+            let completed = event(SubAgentEvent::completed(&result, outcome::summary(&result.summary)));
             let collaborator = outcome::ended_collaborator(&result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
             self.step.writes.extend([Write::Run(RunWrite::ChildResult(Box::new(result))), completed, updated]);
