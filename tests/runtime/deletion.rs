@@ -173,17 +173,18 @@ async fn failed_file_removal_keeps_the_session_complete() {
 
 /// Opens a home in which session `s` has `count` additional events and session `t` has a run. `plan` injects storage
 /// faults.
-async fn with_events(count: usize, plan: &FaultPlan) -> TestRuntime {
+async fn with_events(count: i64, plan: &FaultPlan) -> TestRuntime {
     let mut world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
         let run = world.runtime().start(RunRequest::new("x").session(session)).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
     }
-    let event = || {
+    // Each has a time of its own, and therefore its own row.
+    let event = |millis| {
         let event = RunEvent::CancelRequested {};
-        Write::Event(EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event))
+        Write::Event(EventDraft::new(TraceId::new("s"), None, Timestamp::from_millis(millis), event))
     };
-    let append = Append { fence: None, writes: (0..count).map(|_| event()).collect() };
+    let append = Append { fence: None, writes: (0..count).map(event).collect() };
     let wrapped = plan.clone();
     let build = |builder: RuntimeBuilder| {
         builder.wrap_store(move |mut store| {

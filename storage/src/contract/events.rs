@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Covers, EventRecord, GoalEvent, GoalTree, Message, MessageEvent, RefKind,
-    Role, RunStatus, RunWrite, SubAgentEvent, ToolCall, Usd, Write,
+    Role, RunEvent, RunStatus, RunWrite, SubAgentEvent, ToolCall, Usd, Write,
 };
 
 use super::world::{
@@ -51,10 +51,13 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
         error: None,
     };
     let summary = if summary.is_empty() { result.summary.clone() } else { summary.to_owned() };
-    let ended = SubAgentEvent::completed(&result, summary);
+    let (own_end, ended) = (
+        RunEvent::Completed { summary: summary.clone(), stats: result.stats },
+        SubAgentEvent::completed(&result, summary),
+    );
     vec![
-        event(&trace, Some(&run), second, completed("found")),
         Write::Run(RunWrite::ChildResult(Box::new(result))),
+        event(&trace, Some(&run), second, own_end),
         event("a", Some("a"), second, ended),
     ]
 }

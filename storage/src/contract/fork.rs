@@ -9,7 +9,7 @@ use super::{
     artifacts::{artifact, version},
     world::{
         TestStore, add_message, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open_run,
-        run_id, session_id, sub_trace, trace_id,
+        run_id, session_id, sub_trace, system_message, trace_id,
     },
 };
 use crate::store::{MessagePath, StoreError};
@@ -57,8 +57,9 @@ fn without_owner(messages: Vec<Message>) -> Vec<Message> {
 /// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the path.
 fn begin(world: &mut TestStore) {
     world.start_run("a");
-    for sequence in 1..=5 {
-        world.write(vec![add_message(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+    world.write(vec![add_message(system_message("a"))]);
+    for sequence in 2..=5 {
+        world.write(vec![add_message(message("a", sequence, Some(sequence - 1), Role::User))]);
     }
     let rewind = MessageEvent::Rewind {
         after_sequence: 3,

@@ -10,7 +10,7 @@ use super::{
     artifacts::{edit, flush, splice, version},
     world::{
         TestStore, add_message, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace,
-        open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id,
+        open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, system_message, trace_id,
     },
 };
 use crate::store::{
@@ -70,11 +70,11 @@ fn fill(world: &mut TestStore) {
     };
     world.write(vec![
         event("a", Some("a"), 1, started()),
-        add_message(message("a", 1, None, Role::User)),
+        add_message(system_message("a")),
         event("a", Some("a"), 1, SubAgentEvent::CollaboratorUpdated { collaborator }),
         sub_trace("a@1", "a", Some("a"), None),
         child_run("c", "a@1", "a", "a"),
-        add_message(message("a@1", 1, None, Role::User)),
+        add_message(system_message("a@1")),
         event("a", Some("a"), 2, asked),
         event("a@1", Some("c"), 2, completed("found")),
         Write::Run(RunWrite::ChildResult(Box::new(result))),
@@ -86,7 +86,7 @@ fn fill(world: &mut TestStore) {
         version("u", &of_user(), "notes", 1),
         version("y", &in_session("b"), "report", 1),
     ]);
-    world.write(vec![event("b", Some("b"), 3, queued()), add_message(message("b", 1, None, Role::User))]);
+    world.write(vec![event("b", Some("b"), 3, queued()), add_message(system_message("b"))]);
     world.write(vec![event("a", Some("a"), 4, completed("done"))]);
 }
 

@@ -19,7 +19,7 @@ use super::{
     cache::Cache,
     collaborators, deletion, edits,
     event_rows::{self, NewRow, Reported},
-    events, fork, goals, main_path, messages, permissions, questions, row_updates,
+    events, fork, goals, main_path, messages, permissions, prompts, questions, row_updates,
     runs::{self, RunRow},
     sessions::{self, SessionRow},
     task_journals,
@@ -180,6 +180,7 @@ impl<'c> Batch<'c> {
         };
         let mut row = traces::insert(self.conn, &trace, session.key, None)?;
         fork::copy(self.conn, &source, new.last_message, &mut row, self.cache.next_lsn.unwrap_or(1))?;
+        prompts::copy_to(self.conn, session.key, row.key)?;
         row.completed_at = Some(new.session.created_at);
         self.cache.sessions.add(new.session.session_id.clone(), session);
         self.cache.traces.add(trace.trace_id, row);
@@ -218,8 +219,12 @@ impl<'c> Batch<'c> {
 
     fn message(&mut self, message: &Message) -> Result<(), WriteError> {
         let lsn = self.cache.next_lsn.unwrap_or(1);
+        let prompt_key = match prompts::is_shared(message) {
+            true => Some(self.prompt_key(message)?),
+            false => None,
+        };
         let trace = trace_mut(self.cache, self.conn, &message.trace_id)?;
-        messages::insert(&mut self.add_message, trace.key, message, lsn)?;
+        messages::insert(&mut self.add_message, trace.key, message, lsn, prompt_key)?;
         trace.last_sequence = message.sequence;
         trace.stats.messages += 1;
         let head = trace.head_sequence;
@@ -232,6 +237,13 @@ impl<'c> Batch<'c> {
             trace.head_sequence = message.sequence;
         }
         Ok(())
+    }
+
+    fn prompt_key(&mut self, message: &Message) -> Result<i64, WriteError> {
+        let session_id = &trace_mut(self.cache, self.conn, &message.trace_id)?.session_id.clone();
+        let session = self.cache.sessions.get(self.conn, session_id)?;
+        let session_key = session.ok_or_else(|| not_found("session", session_id))?.key;
+        Ok(prompts::key(self.conn, session_key, &message.content)?)
     }
 
     /// Adds the append's messages to the statistics of the run that writes it and of the runs that it opens.

@@ -22,6 +22,7 @@ const DELETE_STATEMENTS: &[&str] = &[
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM message WHERE message_key IN (SELECT message_key FROM message
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM prompt WHERE prompt_key IN (SELECT prompt_key FROM prompt WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM document_edit WHERE edit_key IN (SELECT edit_key FROM document_edit
      WHERE artifact_key IN (SELECT artifact_key FROM artifact WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM artifact_version WHERE (artifact_key, version) IN (SELECT artifact_key, version FROM artifact_version

@@ -8,7 +8,7 @@
 //! The data of an event is a JSON object. If it only repeats another row, a reference to that row is stored instead,
 //! so that long texts are stored once:
 //! - `message_added`: a number, the sequence of the message in the same trace.
-//! - `sub_trace_completed`: a string, the id of the child run whose result the event reports.
+//! - `sub_trace_completed`, `run_completed`: a string, the id of the child run whose result the event reports.
 //!
 //! Readers rebuild the same bytes from the row.
 
@@ -20,7 +20,8 @@ use rusqlite::{
 };
 use serde_json::value::RawValue;
 use soong_protocol::{
-    ChildResult, Event, EventDraft, GoalEvent, Message, MessageEvent, RunId, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Event, EventDraft, GoalEvent, Message, MessageEvent, RunEvent, RunId, SubAgentEvent, Timestamp,
+    TraceId,
 };
 
 use super::{
@@ -136,15 +137,22 @@ pub(super) struct Reported<'a> {
 
 /// Returns the data of an event as it is stored: a reference if the event only reports one of the rows.
 pub(super) fn stored_data<'d>(draft: &'d EventDraft, rows: &Reported<'_>) -> Cow<'d, str> {
-    match (&draft.event, rows.message, rows.result) {
-        (Event::Message(event), Some(message), _)
-            if draft.trace_id == message.trace_id && event.is_addition_of(message) =>
-        {
-            message.sequence.to_string().into()
+    let result_id = |result: &ChildResult| json(&result.run_id);
+    let reference = match &draft.event {
+        Event::Message(event) => {
+            let is_reported = |message: &&Message| draft.trace_id == message.trace_id && event.is_addition_of(message);
+            rows.message.filter(is_reported).map(|message| message.sequence.to_string())
         }
-        (Event::SubAgent(event), _, Some(result)) if event.is_completion_of(result) => json(&result.run_id).into(),
-        _ => Cow::Borrowed(&draft.data),
-    }
+        Event::Run(RunEvent::Completed { summary, stats }) => {
+            let is_reported = |result: &&ChildResult| {
+                draft.run_id.as_ref() == Some(&result.run_id) && *summary == result.summary && *stats == result.stats
+            };
+            rows.result.filter(is_reported).map(result_id)
+        }
+        Event::SubAgent(event) => rows.result.filter(|result| event.is_completion_of(result)).map(result_id),
+        _ => None,
+    };
+    reference.map_or(Cow::Borrowed(&draft.data), Cow::Owned)
 }
 
 /// Splits the columns `kind` and `data` of a row into its events. Each has its kind, and its data as stored.
@@ -186,9 +194,12 @@ pub(super) fn resolve(
             let found = messages::by_sequence(conn, trace_key, trace_id, &[sequence])?;
             found.first().map(|message| MessageEvent::added(message).into())
         }
-        ("sub_trace_completed", Some(b'"')) => {
+        ("sub_trace_completed" | "run_completed", Some(b'"')) => {
             let run_id: RunId = serde_json::from_str(stored).map_err(unreadable)?;
-            runs::result(conn, &run_id)?.map(|result| SubAgentEvent::completed(&result, result.summary.clone()).into())
+            runs::result(conn, &run_id)?.map(|result| match kind {
+                "run_completed" => RunEvent::Completed { summary: result.summary, stats: result.stats }.into(),
+                _ => SubAgentEvent::completed(&result, result.summary.clone()).into(),
+            })
         }
         _ => return Ok(stored.to_owned()),
     };

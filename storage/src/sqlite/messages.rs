@@ -5,22 +5,25 @@ use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows, json},
-    events, main_path,
+    main_path,
 };
-use crate::store::{MessagePath, ResumePoint};
+use crate::store::MessagePath;
 
 /// Statement that inserts a message; kept prepared during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
-        description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+        description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch,
+        prompt_key)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
 
-/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it.
+/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it, `prompt_key` that of the
+/// prompt that is its content.
 pub(super) fn insert(
     statement: &mut CachedStatement<'_>,
     trace_key: i64,
     message: &Message,
     lsn: u64,
+    prompt_key: Option<i64>,
 ) -> rusqlite::Result<()> {
     statement.execute(rusqlite::params![
         trace_key,
@@ -37,13 +40,14 @@ pub(super) fn insert(
         message.tool_call_id,
         message.finish_reason,
         message.description,
-        message.content,
+        if prompt_key.is_some() { "" } else { &message.content },
         message.reasoning,
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
         message.long_term_memory,
         message.include_output_only_once,
         clamp_to_i64(lsn),
         message.side_branch,
+        prompt_key,
     ])?;
     Ok(())
 }
@@ -52,9 +56,10 @@ macro_rules! select {
     ($tail:literal) => {
         concat!(
             "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
-                    duration_ms, created_at, tool_call_id, finish_reason, description, content, reasoning,
-                    tool_calls, long_term_memory, output_once, side_branch
-             FROM message WHERE trace_key = ?1 AND ",
+                    duration_ms, created_at, tool_call_id, finish_reason, description,
+                    coalesce(prompt.content, message.content), reasoning, tool_calls, long_term_memory, output_once,
+                    side_branch
+             FROM message LEFT JOIN prompt USING (prompt_key) WHERE trace_key = ?1 AND ",
             $tail
         )
     };
@@ -144,29 +149,4 @@ pub(super) fn by_sequence(
         .map(|sequence| query.query_row((key, clamp_to_i64(*sequence)), |row| read(row, id)).optional());
     let found: rusqlite::Result<Vec<Message>> = found.filter_map(Result::transpose).collect();
     with_covers(conn, key, found?)
-}
-
-/// Reads a message of the trace with that key as a point to resume from.
-pub(super) fn resume_point(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
-    let Some(sequence) = main_path::turn_end(conn, key, sequence)? else { return Ok(None) };
-    let mut query = conn.prepare_cached(
-        "SELECT lsn, head_sequence FROM message JOIN trace_state USING (trace_key)
-         WHERE trace_key = ?1 AND sequence = ?2",
-    )?;
-    let (lsn, head) = query.query_row((key, clamp_to_i64(sequence)), |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.count()?, columns.count()?))
-    })?;
-    let (event_id, run_id) = events::at_lsn(conn, key, lsn)?.unwrap_or_default();
-    // Events that follow from a message, such as a goal that it completes, come between it and the next message.
-    let until = events::next_step(conn, key, event_id)?;
-    let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
-    Ok(Some(ResumePoint {
-        sequence,
-        lsn,
-        until_lsn,
-        run_id,
-        is_on_path: main_path::is_on_path(conn, key, head, sequence)?,
-        head,
-    }))
 }

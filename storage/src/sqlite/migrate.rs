@@ -30,6 +30,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0010_usage.sql"),
     include_str!("../../migrations/0011_trace_status.sql"),
     include_str!("../../migrations/0012_event_rows.sql"),
+    include_str!("../../migrations/0013_prompts.sql"),
 ];
 
 /// Rejects a file that has a newer version than `steps`, is not a database, or belongs to another program. Also rejects

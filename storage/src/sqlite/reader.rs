@@ -18,7 +18,7 @@ use super::{
     columns::clamp_to_i64,
     deletion, edits, events, goals, messages,
     migrate::{self, MIGRATIONS},
-    permissions, questions, runs, sessions, store_error_at, task_journals, traces, usage,
+    permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{
     ChangedDocument, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader, RecentArtifacts,
@@ -229,7 +229,7 @@ impl Reader for SqliteReader {
 
     fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
-            Some(key) => messages::resume_point(conn, key, sequence),
+            Some(key) => resume_points::of_message(conn, key, sequence),
             None => Ok(None),
         })
     }

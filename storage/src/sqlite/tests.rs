@@ -218,6 +218,7 @@ fn deleted_session_leaves_no_row_in_any_table() {
         "event 1",
         "message 1",
         "path_range 1",
+        "prompt 1",
         "run 1",
         "run_state 1",
     ];

@@ -8,7 +8,7 @@ use soong_protocol::{Event, Message, MessageEvent, Role, Timestamp, TraceId, Wri
 use super::{append, event, open, session, small_event};
 use crate::{
     sqlite::SqliteReader,
-    store::{Reader, Store, StoreError},
+    store::{MessagePath, Reader, Store, StoreError},
 };
 
 const TEXT: &str = "the text of a message";
@@ -54,4 +54,35 @@ fn event_whose_message_is_missing_is_an_error() {
     Connection::open(&path).unwrap().execute_batch("DELETE FROM message").unwrap();
     let error = SqliteReader::open(&path).unwrap().events(&TraceId::new("a"), 0, 9).unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt(why) if why.contains("refers to 1")), "{error}");
+}
+
+#[test]
+fn system_prompt_is_stored_once_per_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    let prompt = |trace: &str, sequence, text: &str| {
+        let message =
+            Message::text(TraceId::new(trace), sequence, None, Role::System, text.repeat(50), Timestamp::default());
+        Write::Message(Arc::new(message))
+    };
+    let (first, second) = (session("a"), session("b"));
+    store
+        .commit(&[
+            append([first, second].concat()),
+            append(vec![prompt("a", 1, "first"), prompt("a", 2, "second"), prompt("a", 3, "first")]),
+            append(vec![prompt("b", 1, "first")]),
+        ])
+        .unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(count("SELECT count(*) FROM prompt"), 3);
+    assert_eq!(count("SELECT sum(length(content)) FROM message"), 0);
+    let reader = SqliteReader::open(&path).unwrap();
+    let texts = |trace| {
+        let messages = reader.messages(&TraceId::new(trace), MessagePath::All).unwrap();
+        messages.into_iter().map(|message| message.content).collect::<Vec<_>>()
+    };
+    assert_eq!(texts("a"), ["first".repeat(50), "second".repeat(50), "first".repeat(50)]);
+    assert_eq!(texts("b"), ["first".repeat(50)]);
 }

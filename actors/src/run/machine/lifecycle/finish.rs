@@ -110,19 +110,12 @@ impl Transition<'_, '_> {
             let changes = GoalChanges { status, summary, ..GoalChanges::default() };
             self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
         }
-        let stats = self.state.stats();
         let result = outcome::child_result(self.state, ending);
-        let never_started = self.state.clock.started_at.is_none();
-        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed without an error message");
-        self.emit(match ending.status {
-            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
-            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_started, end_reason: ending.reason, stats },
-            _ => RunEvent::Failed {
-                error: ending.error.clone().unwrap_or_else(no_error),
-                end_reason: ending.reason,
-                stats,
-            },
-        });
+        if let Some(result) = &result {
+            // Precedes the events that report it, so that the store can refer to it in them.
+            self.step.writes.push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));
+        }
+        self.emit_end(ending);
         if let (Some(result), Some(parent)) = (result, self.state.spec.identity.parent.clone()) {
             let event = |event: SubAgentEvent| {
                 Write::Event(EventDraft::new(
@@ -135,7 +128,22 @@ impl Transition<'_, '_> {
             let completed = event(SubAgentEvent::completed(&result, outcome::summary(&result.summary)));
             let collaborator = outcome::ended_collaborator(&result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
-            self.step.writes.extend([Write::Run(RunWrite::ChildResult(Box::new(result))), completed, updated]);
+            self.step.writes.extend([completed, updated]);
         }
+    }
+
+    fn emit_end(&mut self, ending: &Termination) {
+        let stats = self.state.stats();
+        let never_started = self.state.clock.started_at.is_none();
+        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed without an error message");
+        self.emit(match ending.status {
+            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
+            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_started, end_reason: ending.reason, stats },
+            _ => RunEvent::Failed {
+                error: ending.error.clone().unwrap_or_else(no_error),
+                end_reason: ending.reason,
+                stats,
+            },
+        });
     }
 }
