@@ -5,7 +5,7 @@
 //! change with every event are kept in memory while their run is live (`cache.rs`), and are written once per batch.
 //!
 //! Architecture invariants:
-//! - Rows are derived from appends only (`apply.rs`, `row_updates.rs`).
+//! - Rows are derived from appends only (`apply.rs`, `event_effects.rs`, `row_updates.rs`).
 //! - An append is rejected before its first write (`admit.rs`).
 //!
 //! Elsewhere: the format of the file (`sqlite/migrate.rs`), threads (`writer.rs`).
@@ -19,6 +19,7 @@ mod collaborators;
 mod columns;
 mod deletion;
 mod edits;
+mod event_effects;
 mod event_rows;
 mod events;
 mod fork;

@@ -3,13 +3,13 @@
 //! Assigns every cursor: the store's lsn, the trace's event id, and the numbers within the run and the session. Rows
 //! of runs, traces and sessions are changed in memory; `Cache::save` writes them.
 //!
-//! Elsewhere: whether an append may be written (`admit.rs`), begin and commit (`store.rs`).
+//! Elsewhere: whether an append may be written (`admit.rs`), what an event changes (`event_effects.rs`), begin and
+//! commit (`store.rs`).
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ArtifactWrite, BlobWrite, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, NewEdit,
-    NewFork, NewTrace, Permission, PermissionWrite, Run, RunEvent, RunId, RunWrite, SessionId, SessionWrite,
-    SubAgentEvent, Timestamp, TraceId, TraceWrite, Write,
+    Artifact, ArtifactWrite, BlobWrite, ChildResult, EventDraft, Message, NewEdit, NewFork, NewTrace, Permission,
+    PermissionWrite, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 
 use super::{
@@ -17,12 +17,10 @@ use super::{
     admit::{Admission, admit},
     artifacts,
     cache::Cache,
-    collaborators, deletion, edits,
+    deletion, edits,
+    event_effects::EventRows,
     event_rows::{self, NewRow, Reported},
-    events, fork, goals, main_path, messages, permissions, prompts, questions, row_updates,
-    runs::{self, RunRow},
-    sessions::{self, SessionRow},
-    task_journals,
+    events, fork, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -35,13 +33,6 @@ pub(super) struct Batch<'c> {
     add_message: CachedStatement<'c>,
     /// Events of the current append that are not inserted yet.
     event_row: Option<NewRow>,
-}
-
-/// The rows that an event belongs to.
-struct EventRows<'r> {
-    trace: &'r mut TraceRow,
-    session: &'r mut SessionRow,
-    run: Option<&'r mut RunRow>,
 }
 
 fn not_found(what: &str, id: impl std::fmt::Display) -> WriteError {
@@ -348,105 +339,8 @@ impl<'c> Batch<'c> {
     }
 }
 
-impl EventRows<'_> {
-    /// Returns the next ids of the rows, and marks them as used.
-    fn assign_ids(&mut self, lsn: u64, at: Timestamp) -> EventIds {
-        let Self { trace, session, run } = self;
-        trace.last_event_id += 1;
-        session.last_seq += 1;
-        session.last_lsn = lsn;
-        if session.first_lsn == 0 {
-            session.first_lsn = lsn;
-        }
-        session.updated_at = at;
-        let run_seq = run.as_mut().map_or(0, |run| {
-            run.position.last_seq += 1;
-            run.position.last_seq
-        });
-        EventIds {
-            lsn,
-            event_id: trace.last_event_id,
-            run_seq,
-            session_id: trace.session_id.clone(),
-            session_seq: session.last_seq,
-        }
-    }
-
-    fn owners(&self) -> event_rows::Owners {
-        let run_key = self.run.as_ref().map(|run| run.key);
-        event_rows::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
-    }
-
-    /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.
-    fn apply(self, conn: &Connection, draft: &EventDraft, event_id: u64) -> Result<(), WriteError> {
-        let Self { trace, session, run } = self;
-        match (&draft.event, run) {
-            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
-                change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
-            }
-            (Event::Run(event), Some(run)) => {
-                if row_updates::starts_task_journal(event, run) {
-                    task_journals::begin(conn, run.key, event_id, goal_tree(conn, trace)?)?;
-                }
-                row_updates::apply_run_event(event, draft.ts, run, trace);
-                if draft.event.is_terminal() {
-                    questions::withdraw(conn, run.key, draft.ts)?;
-                    permissions::withdraw(conn, run.key, draft.ts)?;
-                }
-            }
-            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
-            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
-            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
-            (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
-            (Event::Message(event), _) => move_head(conn, event, trace)?,
-            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
-                collaborators::save(conn, trace.key, collaborator)?;
-            }
-            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
-                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
-                questions::insert(conn, run.key, session.key, &asked)?;
-            }
-            // The other events change no rows: messages, results and versions are separate writes.
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 fn trace_mut<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, WriteError> {
     cache.traces.get_mut(conn, id)?.ok_or_else(|| not_found("trace", id))
-}
-
-fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
-    change(goal_tree(conn, trace)?);
-    trace.goals_changed = true;
-    Ok(())
-}
-
-/// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
-fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
-    let (head, goal_tree, collaborators) = match event {
-        MessageEvent::Added { .. } => return Ok(()),
-        MessageEvent::Rewind { head_sequence: head, goal_tree, collaborators, .. }
-        | MessageEvent::HeadSwitched { sequence: head, goal_tree, collaborators, .. } => {
-            (*head, goal_tree, collaborators)
-        }
-    };
-    change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
-    if let Some(restored_collaborators) = collaborators {
-        collaborators::replace(conn, trace.key, restored_collaborators)?;
-    }
-    main_path::make_head(conn, trace.key, trace.head_sequence, head)?;
-    trace.head_sequence = head;
-    Ok(())
-}
-
-fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result<&'t mut GoalTree> {
-    Ok(match &mut trace.goals {
-        Some(tree) => tree,
-        none => none.insert(Box::new(goals::load(conn, trace.key)?)),
-    })
 }
 
 /// Writes the format version again, which changes the first page of the database.

@@ -1,0 +1,116 @@
+//! Effects of an event: its numbers, and the rows that change with it.
+//!
+//! Elsewhere: the arithmetic on the rows of runs and traces (`row_updates.rs`).
+
+use rusqlite::Connection;
+use soong_protocol::{Event, EventDraft, GoalTree, MessageEvent, RunEvent, SubAgentEvent, Timestamp};
+
+use super::{
+    WriteError, collaborators, event_rows, goals, main_path, permissions, questions, row_updates, runs::RunRow,
+    sessions::SessionRow, task_journals, traces::TraceRow,
+};
+use crate::store::EventIds;
+
+/// The rows that an event belongs to.
+pub(super) struct EventRows<'r> {
+    pub(super) trace: &'r mut TraceRow,
+    pub(super) session: &'r mut SessionRow,
+    pub(super) run: Option<&'r mut RunRow>,
+}
+
+impl EventRows<'_> {
+    /// Returns the next ids of the rows, and marks them as used.
+    pub(super) fn assign_ids(&mut self, lsn: u64, at: Timestamp) -> EventIds {
+        let Self { trace, session, run } = self;
+        trace.last_event_id += 1;
+        session.last_seq += 1;
+        session.last_lsn = lsn;
+        if session.first_lsn == 0 {
+            session.first_lsn = lsn;
+        }
+        session.updated_at = at;
+        let run_seq = run.as_mut().map_or(0, |run| {
+            run.position.last_seq += 1;
+            run.position.last_seq
+        });
+        EventIds {
+            lsn,
+            event_id: trace.last_event_id,
+            run_seq,
+            session_id: trace.session_id.clone(),
+            session_seq: session.last_seq,
+        }
+    }
+
+    pub(super) fn owners(&self) -> event_rows::Owners {
+        let run_key = self.run.as_ref().map(|run| run.key);
+        event_rows::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
+    }
+
+    /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.
+    pub(super) fn apply(self, conn: &Connection, draft: &EventDraft, event_id: u64) -> Result<(), WriteError> {
+        let Self { trace, session, run } = self;
+        match (&draft.event, run) {
+            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
+                change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
+            }
+            (Event::Run(event), Some(run)) => {
+                if row_updates::starts_task_journal(event, run) {
+                    task_journals::begin(conn, run.key, event_id, goal_tree(conn, trace)?)?;
+                }
+                row_updates::apply_run_event(event, draft.ts, run, trace);
+                if draft.event.is_terminal() {
+                    questions::withdraw(conn, run.key, draft.ts)?;
+                    permissions::withdraw(conn, run.key, draft.ts)?;
+                }
+            }
+            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
+            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
+            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
+            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
+            (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
+            (Event::Message(event), _) => move_head(conn, event, trace)?,
+            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
+                collaborators::save(conn, trace.key, collaborator)?;
+            }
+            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
+                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
+                questions::insert(conn, run.key, session.key, &asked)?;
+            }
+            // The other events change no rows: messages, results and versions are separate writes.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
+    change(goal_tree(conn, trace)?);
+    trace.goals_changed = true;
+    Ok(())
+}
+
+/// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
+fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
+    let (head, goal_tree, collaborators) = match event {
+        MessageEvent::Added { .. } => return Ok(()),
+        MessageEvent::Rewind { head_sequence: head, goal_tree, collaborators, .. }
+        | MessageEvent::HeadSwitched { sequence: head, goal_tree, collaborators, .. } => {
+            (*head, goal_tree, collaborators)
+        }
+    };
+    change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
+    if let Some(restored_collaborators) = collaborators {
+        collaborators::replace(conn, trace.key, restored_collaborators)?;
+    }
+    main_path::make_head(conn, trace.key, trace.head_sequence, head)?;
+    trace.head_sequence = head;
+    Ok(())
+}
+
+fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result<&'t mut GoalTree> {
+    Ok(match &mut trace.goals {
+        Some(tree) => tree,
+        none => none.insert(Box::new(goals::load(conn, trace.key)?)),
+    })
+}
