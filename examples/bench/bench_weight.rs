@@ -1,7 +1,7 @@
 //! Measures the weight that does not depend on the machine: tokens of prompts, and what a child run leaves in the
 //! database.
 //!
-//! `PROG HOME` runs 100 sub-agents with 2 tool turns each in the new folder HOME, with a model that follows a script,
+//! `PROG HOME` runs 1000 sub-agents with 2 tool turns each in the new folder HOME, with a model that follows a script,
 //! and does not delete the folder. The last line of output is JSON:
 //! - `prompts`: for each kind of run, its tools and its tokens (`o200k_base`): the system prompt, and the tools as the
 //!   chat API of OpenAI receives them. Neither the task, nor project notes, nor the list of artifacts is counted.
@@ -23,7 +23,7 @@ use soong::{
 use soong_model::tokens::TokenCounter;
 
 /// Number of sub-agents.
-const CHILDREN: usize = 100;
+const CHILDREN: usize = 1000;
 /// Tools of a sub-agent that reads and edits files.
 const FILE_TOOLS: [&str; 5] = ["read", "list_files", "glob", "grep", "edit"];
 /// Instructions of the presets in this program: one sentence.

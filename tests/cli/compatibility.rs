@@ -6,3 +6,4 @@
 mod home;
 mod reading;
 mod recovery;
+mod rewriting;

@@ -15,7 +15,7 @@ use soong_protocol::{
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, artifacts, backup, collaborators,
-    columns::clamp_to_i64,
+    columns::{Columns, clamp_to_i64},
     deletion, edits, events, goals, messages,
     migrate::{self, MIGRATIONS},
     permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces, usage,
@@ -77,6 +77,21 @@ impl SqliteReader {
         })?;
         faults.retain(|fault| fault != "ok");
         Ok(faults)
+    }
+
+    /// Returns the bytes of each table with its indexes, the largest first. Reads the whole file.
+    pub fn table_sizes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.read(|conn| {
+            let mut query = conn.prepare(
+                "SELECT coalesce(tbl_name, dbstat.name) AS of_table, sum(pgsize) FROM dbstat('main', true) AS dbstat
+                 LEFT JOIN sqlite_schema ON sqlite_schema.name = dbstat.name GROUP BY of_table ORDER BY 2 DESC",
+            )?;
+            let sizes = query.query_map([], |row| {
+                let mut columns = Columns::of(row);
+                Ok((columns.next()?, columns.count()?))
+            });
+            sizes?.collect()
+        })
     }
 
     /// Copies a consistent snapshot of the database to `target` and syncs it. `target` must not exist. Writers are

@@ -22,14 +22,14 @@ fn last_step(request: &crate::scripted::Request) -> Reply {
     Reply::answer(&format!("Ended: {}", task.unwrap_or_default()))
 }
 
-/// Removes values that differ between recoveries: times, durations, the order of traces in their session, and the token
+/// Removes values that differ between recoveries: times, durations, numbers that depend on other traces, and the token
 /// estimate of a prompt that contains the project's path.
 fn settled(event: &Value) -> Value {
     fn settle(value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 let varies = |name: &str| {
-                    ["ts", "session_seq", "estimated_tokens"].contains(&name)
+                    ["ts", "session_seq", "event_id", "run_seq", "estimated_tokens"].contains(&name)
                         || name.ends_with("_ms")
                         || name.ends_with("_at")
                 };
@@ -83,7 +83,13 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
 
     let mut listed = String::new();
     for (trace, events) in &recovered {
-        for event in events.iter().filter(|event| !TIMED.contains(&event["event"].as_str().unwrap())) {
+        let ids: Vec<u64> = events.iter().map(|event| event["event_id"].as_u64().unwrap()).collect();
+        assert!(ids.is_sorted_by(|id, next| id + 1 == *next), "{trace}: {ids:?}");
+        let listed_events = events.iter().filter(|event| !TIMED.contains(&event["event"].as_str().unwrap()));
+        // A child may end before or after its parent has recovered: its end is listed last.
+        let (ended_children, own): (Vec<&Value>, Vec<&Value>) =
+            listed_events.partition(|event| event["event"] == "sub_trace_completed");
+        for event in own.into_iter().chain(ended_children) {
             let event = settled(event).to_string().replace(&root, "ROOT");
             writeln!(listed, "{trace} {event}").unwrap();
         }

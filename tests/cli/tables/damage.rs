@@ -97,6 +97,7 @@ fn run_waits_for_disk_space_and_resumes() {
     limited.child.wait().unwrap();
     let doctor = world.run(&["doctor"]).out;
     assert!(doctor.contains("sessions.sqlite is intact"), "{doctor}");
+    assert!(doctor.lines().any(|line| line.contains("tables: ") && line.contains(" more: ")), "{doctor}");
     let threads = tokio::runtime::Runtime::new().unwrap();
     threads.block_on(async {
         let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();

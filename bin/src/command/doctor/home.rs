@@ -21,6 +21,9 @@ const LOW_SPACE: u64 = 1 << 30;
 /// Free disk space in bytes below which the check is broken.
 const MIN_SPACE: u64 = 100 << 20;
 
+/// Number of tables whose sizes are shown.
+const LISTED_TABLES: usize = 4;
+
 const OTHER_HOME_ADVICE: &str = "Choose another home with --home DIR or SOONG_AGENT_HOME.";
 
 /// Checks the home. Checks that need a part of the home that does not exist are skipped.
@@ -124,7 +127,23 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
         Ok(found) => unfinished(found.interrupted.len(), found.awaiting_input.len(), has_owner),
         Err(_) => return vec![whole], // reported above: an unreadable database is not intact
     };
-    vec![whole, runs]
+    let mut checks = vec![whole, runs];
+    if let Ok(sizes) = reader.table_sizes() {
+        checks.push(Check::ok("tables", largest_tables(&sizes)));
+    }
+    checks
+}
+
+/// Describes the sizes of the largest tables, and the sum of the others.
+fn largest_tables(sizes: &[(String, u64)]) -> String {
+    let (largest, others) = sizes.split_at(sizes.len().min(LISTED_TABLES));
+    let mut parts: Vec<String> =
+        largest.iter().map(|(name, size)| format!("{name} {}", format::bytes(*size))).collect();
+    if !others.is_empty() {
+        let rest = others.iter().map(|(_, size)| size).sum();
+        parts.push(format!("{} more: {}", others.len(), format::bytes(rest)));
+    }
+    parts.join(", ")
 }
 
 fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
