@@ -116,7 +116,7 @@ impl OpenAi {
                 key_env: config.api_key_env.clone(),
                 timeout,
             },
-            http: HttpClient::new(&base_url, &config.query, key.as_deref().unwrap_or("none"), headers, timeout)?,
+            http: HttpClient::new(&base_url, &config.query, key.as_deref().unwrap_or("none"), &headers, timeout)?,
             dialects: Mutex::default(),
         })
     }

@@ -1,30 +1,20 @@
-//! HTTP client used by `async-openai`: one attempt, no retries, unprocessed responses.
+//! Requests to a service with OpenAI's API: one attempt, no retries, unprocessed responses.
 //!
-//! `async-openai` builds the request: address, headers, key and body. Its response handling is bypassed, because it
-//! retries on its own, drops the status and headers of error bodies that are not in OpenAI's form, reads streams in a
-//! separate task through an unbounded queue, and cannot distinguish a truncated stream or a timeout from a complete
-//! one. Its middleware lets a service take the response. The only way past its response handling is to return the
-//! response in an error of the service's own type: [`BypassedResponse`].
+//! `async-openai` provides the configuration: the address of the endpoint and the headers of a request. Its client is
+//! not used, because it retries on its own, drops the status and headers of error bodies that are not in OpenAI's form,
+//! and cannot distinguish a truncated stream or a timeout from a complete one. Address and headers are built once.
 //!
 //! Elsewhere: the meaning of a response.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::IpAddr,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use async_openai::{
-    Client,
-    config::{OPENAI_API_BASE, OpenAIConfig},
-    error::OpenAIError,
-    middleware::HttpRequestFactory,
+use async_openai::config::{Config, OPENAI_API_BASE, OpenAIConfig};
+use reqwest::{
+    Method, Request, Response, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue},
+    redirect,
 };
-use futures::future::BoxFuture;
-use reqwest::{Response, Url, redirect};
-use serde::{Serialize, de::IgnoredAny};
+use serde::Serialize;
 
 use super::{failure::ServiceInfo, headers::Headers};
 use crate::{Failure, ModelError};
@@ -36,7 +26,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends requests to one service, and keeps its connections.
 pub(super) struct HttpClient {
-    client: Client<OpenAIConfig>,
+    client: reqwest::Client,
+    /// Address of the endpoint, with its query.
+    endpoint: Url,
+    /// Headers of each request.
+    headers: HeaderMap,
 }
 
 impl HttpClient {
@@ -45,7 +39,7 @@ impl HttpClient {
         base_url: &Url,
         query: &BTreeMap<String, String>,
         key: &str,
-        headers: Headers,
+        headers: &Headers,
         timeout: Duration,
     ) -> Result<Self, ModelError> {
         let mut builder = soong_http::client_builder()
@@ -63,9 +57,8 @@ impl HttpClient {
                 builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms
             }
         }
-        let client = builder
-            .build()
-            .map_err(|error| ModelError::new(Failure::Rejected, format!("could not set up HTTP: {error}")))?;
+        let refused = |error: String| ModelError::new(Failure::Rejected, format!("could not set up HTTP: {error}"));
+        let client = builder.build().map_err(|error| refused(error.to_string()))?;
         // Set every option, so that none is read from environment variables.
         let (base, query) = split_query(base_url, query);
         let config = OpenAIConfig::new()
@@ -73,77 +66,24 @@ impl HttpClient {
             .with_api_key(key)
             .with_org_id("")
             .with_project_id("");
-        // `Client::new` and `Client::with_config` would create another HTTP client, and load the certificates once more.
-        let openai = Client::build(client.clone(), config);
-        Ok(Self { client: openai.with_http_service(OneAttempt { client, query, headers }) })
+        let mut endpoint = Url::parse(&config.url("/chat/completions")).map_err(|error| refused(error.to_string()))?;
+        if !query.is_empty() {
+            endpoint.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request_headers = config.headers();
+        request_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.apply(&mut request_headers);
+        Ok(Self { client, endpoint, headers: request_headers })
     }
 
     /// Sends one request and returns the response, whatever its status.
-    pub(super) async fn send<B: Serialize + Send>(
-        &self,
-        body: B,
-        origin: &ServiceInfo,
-    ) -> Result<Response, ModelError> {
-        let outcome = self.client.chat().create_stream_byot::<_, IgnoredAny>(body).await;
-        match outcome {
-            Err(OpenAIError::Boxed(error)) => match error.downcast::<BypassedResponse>() {
-                Ok(taken) => Ok(taken.0),
-                Err(error) => Err(origin.invalid_response("could not be read", error.to_string().as_bytes())),
-            },
-            Err(OpenAIError::Reqwest(error)) => Err(origin.transport_error(&error)),
-            Err(error) => Err(ModelError::new(Failure::Rejected, format!("could not build the request: {error}"))),
-            // Invariant: the service below never returns `Ok`.
-            Ok(_) => Err(origin.invalid_response("was not intercepted", b"")),
-        }
-    }
-}
-
-/// The service below the client.
-#[derive(Clone)]
-struct OneAttempt {
-    client: reqwest::Client,
-    /// Query parameters added to each request.
-    query: Vec<(String, String)>,
-    headers: Headers,
-}
-
-/// A response that bypasses the response handling of `async-openai`.
-struct BypassedResponse(Response);
-
-impl fmt::Debug for BypassedResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Taken").field(&self.0.status()).finish()
-    }
-}
-
-impl fmt::Display for BypassedResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a response with status {}", self.0.status())
-    }
-}
-
-impl std::error::Error for BypassedResponse {}
-
-impl tower::Service<HttpRequestFactory> for OneAttempt {
-    type Response = Response;
-    type Error = OpenAIError;
-    type Future = BoxFuture<'static, Result<Response, OpenAIError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenAIError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
-        let Self { client, query, headers } = self.clone();
-        Box::pin(async move {
-            let mut request = request.build().await?;
-            if !query.is_empty() {
-                request.url_mut().query_pairs_mut().extend_pairs(query);
-            }
-            headers.apply(request.headers_mut());
-            let response = client.execute(request).await?;
-            Err(OpenAIError::Boxed(Box::new(BypassedResponse(response))))
-        })
+    pub(super) async fn send<B: Serialize>(&self, body: B, origin: &ServiceInfo) -> Result<Response, ModelError> {
+        let json = serde_json::to_vec(&body)
+            .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))?;
+        let mut request = Request::new(Method::POST, self.endpoint.clone());
+        request.headers_mut().clone_from(&self.headers);
+        *request.body_mut() = Some(json.into());
+        self.client.execute(request).await.map_err(|error| origin.transport_error(&error))
     }
 }
 

@@ -176,15 +176,9 @@ impl Transition<'_, '_> {
 
     /// Applies an event of this run and records it.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
-        let event = self.state.spec.redactor.redact_event(event.into());
-        self.state.apply(&event, self.context.now);
-        let spec = &self.state.spec;
-        let draft = EventDraft::new(
-            spec.identity.trace_id.clone(),
-            Some(spec.identity.run_id.clone()),
-            self.context.now,
-            event,
-        );
+        let mut draft = self.draft(event);
+        self.state.spec.redactor.redact_draft(&mut draft);
+        self.state.apply(&draft.event, self.context.now);
         self.step.writes.push(Write::Event(draft));
     }
 
@@ -211,16 +205,14 @@ impl Transition<'_, '_> {
         self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
         self.state.apply_message(&message);
-        let spec = &self.state.spec;
-        let event = to_event(&message);
-        self.step.writes.push(Write::Message(message));
-        let draft = EventDraft::new(
-            spec.identity.trace_id.clone(),
-            Some(spec.identity.run_id.clone()),
-            self.context.now,
-            event,
-        );
-        self.step.writes.push(Write::Event(draft));
+        let draft = self.draft(to_event(&message));
+        self.step.writes.extend([Write::Message(message), Write::Event(draft)]);
+    }
+
+    /// Creates an event of this run.
+    fn draft(&self, event: impl Into<Event>) -> EventDraft {
+        let identity = &self.state.spec.identity;
+        EventDraft::new(identity.trace_id.clone(), Some(identity.run_id.clone()), self.context.now, event)
     }
 
     fn model_answered(

@@ -24,7 +24,7 @@ impl Redactor {
             Write::Trace(TraceWrite::Create(new) | TraceWrite::FirstTask(new)) => self.new_trace(new),
             Write::Run(write) => self.run_write(write),
             Write::Message(message) => self.shared_message(message),
-            Write::Event(draft) => self.draft(draft),
+            Write::Event(draft) => self.redact_draft(draft),
             Write::Answer { answer, .. } => self.redact(answer),
             Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
             Write::Permission(PermissionWrite::Decision(decision)) => self.redact_optional(&mut decision.reason),
@@ -123,18 +123,11 @@ impl Redactor {
         message.tool_calls.iter_mut().for_each(|call| self.redact(&mut call.arguments));
     }
 
-    fn draft(&self, draft: &mut EventDraft) {
+    /// Removes the secrets from an event.
+    pub fn redact_draft(&self, draft: &mut EventDraft) {
         if let Cow::Owned(data) = self.text(&draft.data) {
             draft.event = Event::decode(draft.event.kind(), &data);
             draft.data = data;
-        }
-    }
-
-    /// Removes the secrets from an event.
-    pub fn redact_event(&self, event: Event) -> Event {
-        match self.text(&event.data_json()) {
-            Cow::Owned(data) => Event::decode(event.kind(), &data),
-            Cow::Borrowed(_) => event,
         }
     }
 }
