@@ -37,6 +37,10 @@ mod staged_dir;
 mod telemetry;
 mod watch;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     panic::report();
     complete::answer();

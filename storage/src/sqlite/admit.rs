@@ -1,8 +1,7 @@
 //! Admission of appends: decides whether an append may be written, before its first write. So a rejected append
 //! writes nothing and does not affect the other appends of its batch.
 
-use std::collections::{HashMap, HashSet};
-
+use foldhash::{HashMap, HashSet};
 use rusqlite::Connection;
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactWrite, Event, EventDraft, Message, MessageEvent, NewDocumentVersion,

@@ -7,8 +7,9 @@
 //! - Between batches, no cached row has changes that are missing in the database file.
 //! - After a rollback the cache is empty.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::hash_map::Entry;
 
+use foldhash::HashMap;
 use rusqlite::Connection;
 
 use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
@@ -25,7 +26,7 @@ pub(super) struct RowCache<R: HotRow> {
 
 impl<R: HotRow> Default for RowCache<R> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), changed: Vec::new() }
+        Self { rows: HashMap::default(), changed: Vec::new() }
     }
 }
 

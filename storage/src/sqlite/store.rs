@@ -14,7 +14,7 @@ use super::{
     apply::Batch,
     cache::Cache,
     deletion,
-    migrate::{self, MIGRATIONS},
+    migrate::{self, MIGRATIONS, SCHEMA, latest_version},
     store_error, with_repair_advice,
 };
 use crate::store::{Ack, Append, Store, StoreError};
@@ -76,7 +76,7 @@ impl SqliteStore {
         let path = path.into();
         migrate::check_to_write(&path, MIGRATIONS)?;
         if !path.exists() {
-            migrate::create(&path, MIGRATIONS)?;
+            migrate::create(&path, SCHEMA, latest_version(MIGRATIONS))?;
         }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, MIGRATIONS)?;
