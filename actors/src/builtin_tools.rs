@@ -24,20 +24,20 @@ pub fn registry(
     let mut registry = ToolRegistry::new();
     let roots = Arc::new(PathPolicy::new(tool_environment));
     for spec in run_tools::specs() {
-        registry.register_spec(spec)?;
+        registry.register_built_in_spec(spec)?;
     }
     registry.register_project_tools(tool_environment, &roots)?;
     #[cfg(feature = "web-tools")]
-    registry.register(Arc::new(webfetch::WebFetch::new(tool_environment)))?;
+    registry.register_built_in(Arc::new(webfetch::WebFetch::new(tool_environment)))?;
     #[cfg(feature = "web-tools")]
-    registry.register(Arc::new(web_search::WebSearch::new(tool_environment)))?;
-    registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(skills), roots)))?;
-    registry.register(Arc::new(experience::GetExperience::new(memory)))?;
-    registry.register(Arc::new(artifact::CreateArtifact::new()))?;
-    registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
-    registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
-    registry.register(Arc::new(artifact::ReadArtifact::new()))?;
-    registry.register(Arc::new(artifact::ListArtifacts::new()))?;
+    registry.register_built_in(Arc::new(web_search::WebSearch::new(tool_environment)))?;
+    registry.register_built_in(Arc::new(skill::LoadSkill::new(Arc::clone(skills), roots)))?;
+    registry.register_built_in(Arc::new(experience::GetExperience::new(memory)))?;
+    registry.register_built_in(Arc::new(artifact::CreateArtifact::new()))?;
+    registry.register_built_in(Arc::new(artifact::UpdateArtifact::new()))?;
+    registry.register_built_in(Arc::new(artifact::RewriteArtifact::new()))?;
+    registry.register_built_in(Arc::new(artifact::ReadArtifact::new()))?;
+    registry.register_built_in(Arc::new(artifact::ListArtifacts::new()))?;
     Ok(registry)
 }
 
@@ -58,6 +58,8 @@ mod tests {
         assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();
+            // The first call compiles the schema, which must be valid.
+            assert!(registry.check_arguments(name, r#"{"no such argument": 1}"#).is_err(), "{name}");
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
             assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
         }

@@ -31,31 +31,48 @@ pub struct PathPolicy {
     user_home: Option<PathBuf>,
     /// Home of the runtime with symlinks resolved, set once it exists.
     resolved_home: OnceLock<PathBuf>,
-    sensitive_names: GlobSet,
-    sensitive_paths: GlobSet,
+    /// Patterns of sensitive files, with `~/` resolved. One without a slash matches names of files and folders.
+    sensitive_patterns: Vec<String>,
+    /// The patterns, compiled for the first file that a tool opens: it takes milliseconds.
+    sensitive_files: OnceLock<SensitiveFiles>,
+}
+
+/// Compiled patterns of sensitive files.
+#[derive(Debug)]
+struct SensitiveFiles {
+    names: GlobSet,
+    paths: GlobSet,
+}
+
+impl SensitiveFiles {
+    /// Compiles patterns. One that is not a valid glob is matched literally.
+    fn new(patterns: &[String]) -> Self {
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for pattern in patterns {
+            let glob = GlobBuilder::new(pattern).case_insensitive(true).literal_separator(true).build();
+            let glob = glob.or_else(|_| GlobBuilder::new(&globset::escape(pattern)).case_insensitive(true).build());
+            if let Ok(glob) = glob {
+                if pattern.contains('/') {
+                    paths.add(glob)
+                } else {
+                    names.add(glob)
+                };
+            }
+        }
+        Self { names: names.build().unwrap_or_default(), paths: paths.build().unwrap_or_default() }
+    }
 }
 
 impl PathPolicy {
-    /// Makes the policy of a runtime. A pattern that is not a valid glob is matched literally.
+    /// Makes the policy of a runtime.
     pub fn new(tool_environment: &ToolEnvironment) -> Self {
         let tools = &tool_environment.tools;
         let below_user = |text: &str| tool_environment.environment.expand_home(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        for pattern in &tools.sensitive_paths {
-            let is_name = !pattern.contains('/');
-            let whole = below_user(pattern).map(|path| path.display().to_string()).unwrap_or_default();
-            let text = if is_name { pattern.as_str() } else { whole.as_str() };
-            let glob = GlobBuilder::new(text).case_insensitive(true).literal_separator(true).build();
-            let glob = glob.or_else(|_| GlobBuilder::new(&globset::escape(text)).case_insensitive(true).build());
-            if let Ok(glob) = glob {
-                if is_name {
-                    names.add(glob)
-                } else {
-                    paths.add(glob)
-                };
-            }
-        }
+        let sensitive = tools.sensitive_paths.iter().filter_map(|pattern| match pattern.contains('/') {
+            true => below_user(pattern).map(|path| path.display().to_string()),
+            false => Some(pattern.clone()),
+        });
         Self {
             additional_roots: tools
                 .allowed_write_roots
@@ -66,8 +83,8 @@ impl PathPolicy {
             home: tool_environment.home.clone(),
             user_home: tool_environment.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
             resolved_home: OnceLock::new(),
-            sensitive_names: names.build().unwrap_or_default(),
-            sensitive_paths: paths.build().unwrap_or_default(),
+            sensitive_patterns: sensitive.collect(),
+            sensitive_files: OnceLock::new(),
         }
     }
 
@@ -213,8 +230,9 @@ impl PathPolicy {
 
     /// Returns whether a path requires permission even though reading is free and writing is allowed.
     pub(super) fn is_sensitive(&self, resolved: &ResolvedPath) -> bool {
-        self.sensitive_paths.is_match(&resolved.path)
-            || resolved.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
+        let files = self.sensitive_files.get_or_init(|| SensitiveFiles::new(&self.sensitive_patterns));
+        files.paths.is_match(&resolved.path)
+            || resolved.relative.iter().any(|part| files.names.is_match(Path::new(part)))
     }
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard

@@ -16,12 +16,12 @@ impl ToolRegistry {
         path_policy: &Arc<PathPolicy>,
     ) -> Result<(), RegisterError> {
         let path_policy = || Arc::clone(path_policy);
-        self.register(Arc::new(read::ReadTool::new(path_policy())))?;
-        self.register(Arc::new(list_files::ListFiles::new(path_policy())))?;
-        self.register(Arc::new(glob::Glob::new(path_policy())))?;
-        self.register(Arc::new(grep::Grep::new(path_policy())))?;
-        self.register(Arc::new(write::Write::new(path_policy())))?;
-        self.register(Arc::new(edit::Edit::new(path_policy())))?;
-        self.register(Arc::new(bash::Bash::new(tool_environment, path_policy())))
+        self.register_built_in(Arc::new(read::ReadTool::new(path_policy())))?;
+        self.register_built_in(Arc::new(list_files::ListFiles::new(path_policy())))?;
+        self.register_built_in(Arc::new(glob::Glob::new(path_policy())))?;
+        self.register_built_in(Arc::new(grep::Grep::new(path_policy())))?;
+        self.register_built_in(Arc::new(write::Write::new(path_policy())))?;
+        self.register_built_in(Arc::new(edit::Edit::new(path_policy())))?;
+        self.register_built_in(Arc::new(bash::Bash::new(tool_environment, path_policy())))
     }
 }

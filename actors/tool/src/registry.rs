@@ -10,7 +10,10 @@
 //!
 //! Elsewhere (in `soong`): those specs, which run may use which tool, and the calls themselves.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use jsonschema::Validator;
 use serde_json::{Map, Value};
@@ -55,7 +58,8 @@ pub struct RegisteredTool {
     pub tool: Option<Arc<dyn Tool>>,
     /// Description of the tool.
     pub spec: Arc<ToolSpec>,
-    validator: Validator,
+    /// Compiled schema. That of a built-in tool is compiled for its first call.
+    validator: OnceLock<Validator>,
     tokens: u64,
 }
 
@@ -71,9 +75,22 @@ impl RegisteredTool {
             return Err(invalid("the top level must have \"type\": \"object\"".to_owned()));
         }
         let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self { validator: validator.into(), ..Self::built_in(tool, spec) })
+    }
+
+    /// Makes the entry of a built-in tool, whose description is known to be valid.
+    fn built_in(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Self {
         // The parts that the model receives.
         let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
-        Ok(Self { tool, spec: Arc::new(spec), validator, tokens })
+        Self { tool, spec: Arc::new(spec), validator: OnceLock::new(), tokens }
+    }
+
+    fn validator(&self) -> &Validator {
+        self.validator.get_or_init(|| {
+            // Invariant: other schemas are compiled when their tool is registered.
+            jsonschema::validator_for(&self.spec.parameters)
+                .unwrap_or_else(|error| unreachable!("the schema of a built-in tool: {error}"))
+        })
     }
 
     /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to models.
@@ -95,19 +112,21 @@ impl ToolRegistry {
         Self::default()
     }
 
-    /// Registers a tool.
+    /// Registers a tool, and checks its description.
     pub fn register(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
         let spec = tool.spec().clone();
-        self.add(Some(tool), spec)
+        self.register_entry(Arc::new(RegisteredTool::new(Some(tool), spec)?))
     }
 
-    /// Registers a tool that the run state machine executes. The registry still checks its arguments.
-    pub fn register_spec(&mut self, spec: ToolSpec) -> Result<(), RegisterError> {
-        self.add(None, spec)
+    /// Registers a built-in tool. Its description is not checked, because that takes most of the time.
+    pub fn register_built_in(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
+        let spec = tool.spec().clone();
+        self.register_entry(Arc::new(RegisteredTool::built_in(Some(tool), spec)))
     }
 
-    fn add(&mut self, tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<(), RegisterError> {
-        self.register_entry(Arc::new(RegisteredTool::new(tool, spec)?))
+    /// Registers a built-in tool that the run state machine executes. The registry still checks its arguments.
+    pub fn register_built_in_spec(&mut self, spec: ToolSpec) -> Result<(), RegisterError> {
+        self.register_entry(Arc::new(RegisteredTool::built_in(None, spec)))
     }
 
     /// Registers an entry whose schema is already compiled, such as a tool of an MCP server.
@@ -179,11 +198,11 @@ impl ToolRegistry {
                 quoted_arguments()
             ));
         }
-        let violations = violations(&entry.validator, &arguments);
+        let violations = violations(entry.validator(), &arguments);
         if violations.is_empty() {
             return Ok((arguments, None));
         }
-        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator.is_valid(&coerced.arguments));
+        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator().is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
             return Ok((arguments, Some(note)));
         }
@@ -241,12 +260,14 @@ mod tests {
             ("x", json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}), false),
         ] {
             let mut registry = ToolRegistry::new();
-            assert_eq!(registry.register_spec(spec(name, parameters.clone())).is_ok(), fits, "{name:?} {parameters}");
+            let entry = RegisteredTool::new(None, spec(name, parameters.clone()));
+            assert_eq!(entry.is_ok(), fits, "{name:?} {parameters}");
+            entry.into_iter().for_each(|entry| registry.register_entry(Arc::new(entry)).unwrap());
             assert_eq!(registry.specs().count(), usize::from(fits));
         }
         let mut registry = ToolRegistry::new();
-        registry.register_spec(spec("x", json!({"type": "object"}))).unwrap();
-        let again = registry.register_spec(spec("x", json!({"type": "object"})));
+        registry.register_built_in_spec(spec("x", json!({"type": "object"}))).unwrap();
+        let again = registry.register_built_in_spec(spec("x", json!({"type": "object"})));
         assert_eq!(again, Err(RegisterError::NameTaken("x".to_owned())));
     }
 
