@@ -32,7 +32,7 @@
 //! | `openapi` | | `utoipa` schemas of the types that clients see |
 //! | `testing` | | a scripted model: `soong::testing` |
 //!
-//! A build without features compiles 193 crates, one with the default features 254. A program that only starts a run
+//! A build without features compiles 193 crates, one with the default features 247. A program that only starts a run
 //! and waits for it, without features, is a stripped binary of 25 MB (Cargo's `release` profile).
 
 mod actor_base;

@@ -39,6 +39,8 @@ const CHECKS: &[fn(TestStore)] = &[
     appending::append_sees_earlier_appends_of_the_batch,
     events::events_are_read_back_byte_by_byte_from_every_cursor,
     events::goals_at_an_lsn_end_within_an_append,
+    events::collaborators_and_forks_end_within_an_append,
+    events::unreadable_event_leaves_others_readable,
     rows::run_row_follows_its_events,
     rows::trace_row_follows_its_runs,
     rows::trace_has_settings_of_its_last_run,

@@ -33,7 +33,7 @@ pub struct PathPolicy {
     resolved_home: OnceLock<PathBuf>,
     /// Patterns of sensitive files, with `~/` resolved. One without a slash matches names of files and folders.
     sensitive_patterns: Vec<String>,
-    /// The patterns, compiled for the first file that a tool opens: it takes milliseconds.
+    /// The compiled patterns. They are compiled when a path is first checked, because this takes milliseconds.
     sensitive_files: OnceLock<SensitiveFiles>,
 }
 
@@ -45,7 +45,7 @@ struct SensitiveFiles {
 }
 
 impl SensitiveFiles {
-    /// Compiles patterns. One that is not a valid glob is matched literally.
+    /// Compiles patterns. A pattern that is not a valid glob is matched literally.
     fn new(patterns: &[String]) -> Self {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for pattern in patterns {

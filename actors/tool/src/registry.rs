@@ -118,7 +118,7 @@ impl ToolRegistry {
         self.register_entry(Arc::new(RegisteredTool::new(Some(tool), spec)?))
     }
 
-    /// Registers a built-in tool. Its description is not checked, because that takes most of the time.
+    /// Registers a built-in tool. Its schema is not compiled here, because that would delay the start.
     pub fn register_built_in(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
         let spec = tool.spec().clone();
         self.register_entry(Arc::new(RegisteredTool::built_in(Some(tool), spec)))

@@ -3,6 +3,8 @@
 use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event_macro::events};
 
 /// Maximum size of the content in an event, in bytes. Read longer content from the message.
+///
+/// Stores rebuild events from their messages, so a change also changes events that were delivered before.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
 events! {

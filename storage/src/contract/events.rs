@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use soong_protocol::{
-    ArtifactRef, ChildMode, ChildResult, Covers, EventRecord, GoalEvent, GoalTree, Message, MessageEvent, RefKind,
-    Role, RunEvent, RunStatus, RunWrite, SubAgentEvent, ToolCall, Usd, Write,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, Covers, Event,
+    EventRecord, GoalEvent, GoalTree, Message, MessageEvent, RefKind, Role, RunEvent, RunStatus, RunWrite,
+    SubAgentEvent, ToolCall, Usd, Write,
 };
 
+use super::fork::{fork, fork_event};
 use super::world::{
-    TestStore, add_message, answered, artifact_id, at, child_run, completed, event, goal_id, message, new_session,
-    open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
+    TestStore, add_message, answered, artifact_id, at, child_run, completed, event, goal_id, message, open_run, queued,
+    run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
 };
 use crate::store::EventIds;
 
@@ -62,7 +64,8 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
     ]
 }
 
-/// Appends that are stored in all ways: alone and together, with references and without, on one timeline and on two.
+/// Returns appends that cover all ways to store events: one or several in a row, with and without references, on one
+/// and on two timelines.
 fn appends() -> Vec<Vec<Write>> {
     let calls = vec![ToolCall { id: "call".into(), name: "read".into(), arguments: "{\"path\": \"ä\"}".into() }];
     let long = "0123456789abcdef".repeat(5_000);
@@ -147,11 +150,10 @@ fn assert_same<'a>(
 
 pub(super) fn events_are_read_back_byte_by_byte_from_every_cursor(mut world: TestStore) {
     world.start_run("a");
-    world.write(vec![new_session("b")]);
     let appends = appends();
     let mut acknowledged = Vec::new();
     for writes in &appends {
-        // Another session's event in the same batch, so that lsns of the session have gaps.
+        // An event of another session after each append, so that the lsns of the session have gaps.
         acknowledged.extend(world.write(writes.clone()).events);
         world.start_run(&format!("other{}", acknowledged.len()));
         world.write(vec![event(&format!("other{}", acknowledged.len()), None, 1, queued())]);
@@ -205,4 +207,52 @@ pub(super) fn goals_at_an_lsn_end_within_an_append(mut world: TestStore) {
     let goals = |lsn| world.reader.goal_tree_at(&trace_id("a"), lsn).unwrap().unwrap();
     let counts: Vec<_> = lsns.iter().map(|lsn| (goals(*lsn).goals.len(), goals(*lsn).current_id.is_some())).collect();
     assert_eq!(counts, [(0, false), (1, false), (1, true), (1, true)]);
+}
+
+pub(super) fn collaborators_and_forks_end_within_an_append(mut world: TestStore) {
+    world.start_run("a");
+    let collaborator = |name: &str| SubAgentEvent::CollaboratorUpdated {
+        collaborator: Collaborator {
+            name: name.into(),
+            kind: CollaboratorKind::Agent,
+            trace_id: None,
+            status: CollaboratorStatus::Running,
+            summary: String::new(),
+        },
+    };
+    let child = |number: u64| SubAgentEvent::Started {
+        sub_trace_id: trace_id(&format!("a@{number}")),
+        run_id: run_id(&format!("c{number}")),
+        mode: ChildMode::Explore,
+        agent_type: "default".into(),
+        task: "t".into(),
+        parent_goal_id: None,
+        tool_call_id: None,
+        deliver: false,
+    };
+    let mut writes: Vec<Write> =
+        (1..=2).map(|number| sub_trace(&format!("a@{number}"), "a", Some("a"), None)).collect();
+    for number in 1..=2 {
+        writes.extend(added(message("a", number, (number > 1).then(|| number - 1), Role::User), "a", 1));
+        writes.push(event("a", Some("a"), 1, child(number)));
+        writes.push(event("a", Some("a"), 1, collaborator(&format!("c{number}"))));
+    }
+    let lsns: Vec<u64> = world.write(writes).events.iter().map(|ids| ids.lsn).collect();
+    let counts: Vec<usize> =
+        lsns.iter().map(|lsn| world.reader.collaborators_at(&trace_id("a"), *lsn).unwrap().len()).collect();
+    assert_eq!(counts, [0, 0, 1, 1, 1, 2]);
+    for (id, to, linked) in [("b", 1, 0), ("c", 2, 1)] {
+        world.write(vec![fork(id, "a", to), fork_event(id, "a", to)]);
+        assert_eq!(world.reader.linked_traces(&trace_id(id)).unwrap().len(), linked, "a fork at message {to}");
+    }
+}
+
+pub(super) fn unreadable_event_leaves_others_readable(mut world: TestStore) {
+    world.start_run("a");
+    let Write::Event(mut broken) = event("a", None, 1, queued()) else { unreachable!("it is an event") };
+    broken.data = r#"{"position":[redacted]}"#.into();
+    broken.event = Event::decode(broken.event.kind(), &broken.data);
+    world.write(vec![event("a", None, 1, queued()), Write::Event(broken.clone()), event("a", None, 1, queued())]);
+    let data: Vec<String> = world.events("a").into_iter().map(|event| event.data).collect();
+    assert_eq!(data, [r#"{"position":1}"#, &broken.data, r#"{"position":1}"#]);
 }

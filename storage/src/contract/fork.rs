@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store::{MessagePath, StoreError};
 
-fn fork(id: &str, source: &str, to: u64) -> Write {
+pub(super) fn fork(id: &str, source: &str, to: u64) -> Write {
     let session = NewSession {
         session_id: session_id(id),
         name: None,
@@ -30,7 +30,7 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
     })))
 }
 
-fn fork_event(id: &str, source: &str, to: u64) -> Write {
+pub(super) fn fork_event(id: &str, source: &str, to: u64) -> Write {
     let mut goal_tree = GoalTree::new("the mission");
     goal_tree.plan_mission_goal("task of a", to, at(9)).iter().for_each(|event| goal_tree.apply(event));
     event(

@@ -10,7 +10,8 @@
 //! - `message_added`: a number, the sequence of the message in the same trace.
 //! - `sub_trace_completed`, `run_completed`: a string, the id of the child run whose result the event reports.
 //!
-//! Readers rebuild the same bytes from the row.
+//! Readers rebuild the data from the referenced row, byte by byte. So a change of `MessageEvent::added`, of
+//! `SubAgentEvent::completed`, or of the serialized form of these events also changes stored events.
 
 use std::borrow::Cow;
 
@@ -34,7 +35,7 @@ use crate::store::EventIds;
 pub(super) const INSERT: &str = "INSERT INTO event (lsn, trace_key, event_id, run_key, run_seq, session_key,
         session_seq, ts, kind, data, changes_goals) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// Maximum number of events in a row: a reader that wants one of them parses all.
+/// Maximum number of events in a row. A reader of one event parses the whole row.
 const MAX_EVENTS: u64 = 64;
 /// A row with at least this many bytes of data takes no further event.
 const MAX_DATA_BYTES: usize = 64 * 1024;
@@ -58,6 +59,8 @@ pub(super) struct NewRow {
     /// JSON array without its closing bracket.
     data: String,
     changes_goals: bool,
+    /// Whether the row takes no further event, because its data may not be valid JSON.
+    is_closed: bool,
 }
 
 impl NewRow {
@@ -71,6 +74,7 @@ impl NewRow {
             kinds: String::new(),
             data: String::with_capacity(data.len() + 2),
             changes_goals: false,
+            is_closed: is_unreadable(&draft.event),
         };
         row.push(draft, data);
         row
@@ -79,7 +83,8 @@ impl NewRow {
     /// Adds an event if it belongs to this row; returns whether it does.
     pub(super) fn add(&mut self, owners: Owners, ids: &EventIds, draft: &EventDraft, data: &str) -> bool {
         let follows = ids.lsn == self.first.lsn + self.count && owners == self.owners && draft.ts == self.ts;
-        let fits = self.count < MAX_EVENTS && self.data.len() < MAX_DATA_BYTES;
+        let is_closed = self.is_closed || is_unreadable(&draft.event);
+        let fits = self.count < MAX_EVENTS && self.data.len() < MAX_DATA_BYTES && !is_closed;
         if follows && fits {
             self.push(draft, data);
         }
@@ -128,7 +133,13 @@ pub(super) fn changes_goals(kind: &str) -> bool {
     GoalEvent::KINDS.contains(&kind) || matches!(kind, "rewind" | "head_switched" | "session_forked")
 }
 
-/// The last rows of an append that events can refer to.
+/// Returns whether the data of an event has an unknown form. It may even be invalid JSON, for example if a number was
+/// redacted, and must not make other events of its row unreadable.
+fn is_unreadable(event: &Event) -> bool {
+    matches!(event, Event::Unknown { .. })
+}
+
+/// The message and the child result that an append wrote last. Events after them can refer to them.
 #[derive(Default)]
 pub(super) struct Reported<'a> {
     pub(super) message: Option<&'a Message>,
@@ -139,7 +150,8 @@ pub(super) struct Reported<'a> {
 pub(super) fn stored_data<'d>(draft: &'d EventDraft, rows: &Reported<'_>) -> Cow<'d, str> {
     let result_id = |result: &ChildResult| json(&result.run_id);
     let reference = match &draft.event {
-        Event::Message(event) => {
+        // The event of a long message has no text. It is stored whole, so that readers need not load the message.
+        Event::Message(event @ MessageEvent::Added { content: Some(_), .. }) => {
             let is_reported = |message: &&Message| draft.trace_id == message.trace_id && event.is_addition_of(message);
             rows.message.filter(is_reported).map(|message| message.sequence.to_string())
         }
@@ -181,7 +193,7 @@ pub(super) fn event_count(kinds: &str) -> u64 {
     kinds.split(',').count() as u64
 }
 
-/// Returns the data of an event of a trace from its data as stored.
+/// Returns the data of an event. `stored` is the data itself, or a reference.
 pub(super) fn resolve(
     conn: &Connection,
     (trace_key, trace_id): (i64, &TraceId),

@@ -196,7 +196,7 @@ pub(super) fn of_session(
 /// There is no index for this query, but both numbers ascend together. Because each event of the session takes at
 /// least one lsn, the numbers of the first and the last event bound the lsn of the wanted one. The remaining range is
 /// searched by bisection. If the session was the only one in the store, the range has one element and nothing is
-/// searched; otherwise only few rows are read, without their payloads.
+/// searched; otherwise the rows of other sessions in the range are scanned, without their data.
 pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
     let mut query = conn.prepare_cached(
         "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session
@@ -213,13 +213,15 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
     let wanted = seen + 1;
     // The wanted lsn is between these two, inclusive.
     let (mut low, mut high) = (first + seen, last.saturating_sub(last_seq - wanted));
+    // The row with the wanted event begins here or later, so no row is scanned twice.
+    let mut from = first;
     let mut last_row_to = conn.prepare_cached(
         "SELECT lsn, session_seq, kind FROM event WHERE lsn BETWEEN ?2 AND ?3 AND session_key = ?1
          ORDER BY lsn DESC LIMIT 1",
     )?;
     while low < high {
         let middle = low + (high - low) / 2;
-        let row = last_row_to.query_row((key, clamp_to_i64(first), clamp_to_i64(middle)), |row| {
+        let row = last_row_to.query_row((key, clamp_to_i64(from), clamp_to_i64(middle)), |row| {
             let mut columns = Columns::of(row);
             Ok((columns.count()?, columns.count()?, event_rows::event_count(&columns.next::<String>()?)))
         });
@@ -228,8 +230,8 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
             Some((lsn, seq, _)) if seq > wanted => high = lsn.saturating_sub(seq - wanted),
             Some((lsn, seq, count)) if wanted < seq + count => return Ok((lsn + (wanted - seq)).saturating_sub(1)),
             // The wanted event is in a later row, which begins after `middle`.
-            Some((lsn, seq, _)) => low = (lsn + (wanted - seq)).max(middle + 1),
-            None => low = middle + 1,
+            Some((lsn, seq, _)) => (low, from) = ((lsn + (wanted - seq)).max(middle + 1), middle + 1),
+            None => (low, from) = (middle + 1, middle + 1),
         }
     }
     Ok(low.saturating_sub(1))

@@ -16,8 +16,8 @@ pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, paren
         prompt_key)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
 
-/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it, `prompt_key` that of the
-/// prompt that is its content.
+/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it. `prompt_key` is the key of
+/// the prompt with its content; `None` if the content is stored in the row.
 pub(super) fn insert(
     statement: &mut CachedStatement<'_>,
     trace_key: i64,

@@ -29,7 +29,7 @@ pub(super) fn key(conn: &Connection, session_key: i64, content: &str) -> rusqlit
     ))
 }
 
-/// Copies the texts that the messages of a trace refer to into a session, and refers to the copies.
+/// Copies the prompts of the messages of a trace into a session, and changes the messages to refer to the copies.
 pub(super) fn copy_to(conn: &Connection, session_key: i64, trace_key: i64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO prompt (session_key, hash, content)

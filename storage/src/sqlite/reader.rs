@@ -79,7 +79,7 @@ impl SqliteReader {
         Ok(faults)
     }
 
-    /// Returns the bytes of each table with its indexes, the largest first. Reads the whole file.
+    /// Returns the size in bytes of each table including its indexes, largest first. Reads the whole file.
     pub fn table_sizes(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.read(|conn| {
             let mut query = conn.prepare(

@@ -45,7 +45,7 @@ fn new_trace(trace: &Trace, at: Timestamp) -> Write {
     }))
 }
 
-/// Returns a session with its traces and its events.
+/// Returns the traces and the events of a session.
 fn session_of(old: &SqliteReader, session: &Session) -> (Vec<Trace>, Vec<EventRecord>) {
     let filter = TraceFilter { session_id: Some(session.session_id.clone()), ..TraceFilter::default() };
     let mut traces = old.traces(&filter, usize::MAX, None).unwrap().items;
@@ -159,13 +159,17 @@ fn events_of_0_1_are_the_same_after_being_written_again() {
     assert_events(&old_path, &expected);
     assert_events(&path, &expected);
 
-    // Most events share a row, and no text of a message is repeated.
+    // Most events share a row, and events refer to messages.
     let count = |path: &Path| {
         let rows = |connection: Connection| connection.query_row("SELECT count(*) FROM event", [], |row| row.get(0));
         rows(Connection::open(path).unwrap()).unwrap()
     };
     let (old_rows, new_rows): (i64, i64) = (count(&old_path), count(&path));
     assert!(new_rows * 3 < old_rows, "{new_rows} rows instead of {old_rows}");
+    let repeated =
+        "SELECT count(*) FROM event WHERE instr(kind, 'message_added') AND instr(data, '\"parent_sequence\"')";
+    let repeated: i64 = Connection::open(&path).unwrap().query_row(repeated, [], |row| row.get(0)).unwrap();
+    assert_eq!(repeated, 0);
 
     let copy = world.dir.path().join("copy.sqlite");
     SqliteReader::open(&path).unwrap().copy_to(&copy).unwrap();

@@ -70,6 +70,10 @@ impl HttpClient {
         if !query.is_empty() {
             endpoint.query_pairs_mut().extend_pairs(query);
         }
+        // The key is in a header; a user name and a password are not sent.
+        if endpoint.set_username("").is_err() || endpoint.set_password(None).is_err() {
+            return Err(refused("the base URL has no host".to_owned()));
+        }
         let mut request_headers = config.headers();
         request_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.apply(&mut request_headers);
@@ -122,4 +126,18 @@ fn split_query(base_url: &Url, more: &BTreeMap<String, String>) -> (Url, Vec<(St
 pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_of_requests_has_the_query_but_no_user() {
+        let base_url = base_url(Some("http://me:secret@127.0.0.1:9/v1/chat/completions?a=1")).unwrap();
+        let query = BTreeMap::from([("b".to_owned(), "2 3".to_owned())]);
+        let client = HttpClient::new(&base_url, &query, "k", &Headers::default(), Duration::from_secs(1)).unwrap();
+        assert_eq!(client.endpoint.as_str(), "http://127.0.0.1:9/v1/chat/completions?a=1&b=2+3");
+        assert_eq!(client.headers["authorization"], "Bearer k");
+    }
 }

@@ -1,4 +1,4 @@
-//! How much the rows of a database hold: events of an append share a row, and a text is stored once.
+//! Contents of rows: events of an append share a row, and each text is stored once.
 
 use std::sync::Arc;
 

@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
         }
         let result = outcome::child_result(self.state, ending);
         if let Some(result) = &result {
-            // Precedes the events that report it, so that the store can refer to it in them.
+            // The result is written before the events that report it, so that their rows can refer to it.
             self.step.writes.push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));
         }
         self.emit_end(ending);
