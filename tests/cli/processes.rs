@@ -104,7 +104,8 @@ fn mcp_server_processes_end_with_the_run() {
         let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
-        let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
+        let config =
+            format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\nstart_timeout_ms = 200\n");
         fs::write(world.home().join("config.toml"), config).unwrap();
         let mut run = world.command(&["run", "Say hello"]);
         let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();
@@ -125,7 +126,8 @@ fn mcp_server_processes_die_with_a_killed_owner() {
         let (world, service, seconds) = (TestHome::new(), ManualModelService::new(), own_seconds().to_string());
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
-        let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
+        let config =
+            format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\nstart_timeout_ms = 200\n");
         fs::write(world.home().join("config.toml"), config).unwrap();
         // The second owner finds no process of the first owner, and leaves none either.
         for _ in 0..2 {

@@ -286,11 +286,11 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
         // The second server is good, because it does not get the variable with the mode.
         let mut good = program();
         good.env.remove("MCP_MODE");
-        bad.timeout_ms = match mode {
+        bad.start_timeout_ms = match mode {
             "hang" => 1_500,
             // An oversized message fails immediately, not after the timeout.
             "flood" => 600_000,
-            _ => bad.timeout_ms,
+            _ => bad.start_timeout_ms,
         };
         let model = scripted_model(|request| Turn::say(offered(request).len().to_string()));
         let world = world(&log, mode, model, config([("bad", bad), ("good", good)])).await;

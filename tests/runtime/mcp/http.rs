@@ -93,7 +93,7 @@ async fn connection_errors_are_reported_and_redirects_not_followed() {
     for (name, bad, told) in [
         ("a redirect", at(&redirects), "307"),
         ("a refusal", at(&refuses), "uth"),
-        ("silence", McpConfig { timeout_ms: 1_000, ..at(&silent) }, "answer"),
+        ("silence", McpConfig { start_timeout_ms: 1_000, ..at(&silent) }, "answer"),
         ("nobody", gone, "error"),
         ("a variable", no_variable, "NOT_SET (mcp.bad.header_env.X)"),
         ("no address", McpConfig { url: Some("ftp://x".into()), ..McpConfig::default() }, "mcp.bad.url"),

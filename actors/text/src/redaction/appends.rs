@@ -126,8 +126,23 @@ impl Redactor {
     /// Removes the secrets from an event.
     pub fn redact_draft(&self, draft: &mut EventDraft) {
         if let Cow::Owned(data) = self.text(&draft.data) {
-            draft.event = Event::decode(draft.event.kind(), &data);
-            draft.data = data;
+            draft.data = match is_json(&data) {
+                true => data,
+                false => self.redacted_strings(&draft.data),
+            };
+            draft.event = Event::decode(draft.event.kind(), &draft.data);
         }
     }
+
+    /// Removes the secrets from the strings of a JSON text. A number that equals a secret, such as a size, is kept:
+    /// without it, the text would not be JSON.
+    fn redacted_strings(&self, json: &str) -> String {
+        let mut value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+        self.redact_json(&mut value);
+        value.to_string()
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }

@@ -160,3 +160,27 @@ proptest! {
         prop_assert!(!shown.contains("0123456789abcdef"));
     }
 }
+
+#[test]
+fn event_stays_readable_if_a_number_equals_a_secret() {
+    let environment = Environment::of([("DB_PASSWORD", "20000000")]);
+    let redactor = Redactor::new(&environment, &Config::default());
+    let event = soong_protocol::ArtifactEvent::Saved {
+        name: Some("20000000".into()),
+        artifact_id: soong_protocol::ArtifactId::new("a"),
+        version: 1,
+        content_type: "text/plain".into(),
+        size: 20_000_000,
+        source: soong_protocol::ArtifactSource::Tool,
+    };
+    let mut draft = soong_protocol::EventDraft::new(soong_protocol::TraceId::new("s"), None, Default::default(), event);
+    for _ in 0..2 {
+        redactor.redact_draft(&mut draft);
+        let soong_protocol::Event::Artifact(soong_protocol::ArtifactEvent::Saved { name, size, .. }) = &draft.event
+        else {
+            panic!("{draft:?}")
+        };
+        assert_eq!((name.as_deref(), *size), (Some("[redacted:DB_PASSWORD]"), 20_000_000));
+        assert_eq!(draft.data, draft.event.data_json());
+    }
+}
