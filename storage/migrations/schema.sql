@@ -1,3 +1,6 @@
+-- The schema that all migrations together create, with their comments. New databases are created from it.
+-- To change it, add a migration: a test of sqlite/migrate.rs prints the statements that must then stand here.
+
 CREATE TABLE session (
     session_key INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,

@@ -129,7 +129,7 @@ impl ToolRegistry {
         self.register_entry(Arc::new(RegisteredTool::built_in(None, spec)))
     }
 
-    /// Registers an entry whose schema is already compiled, such as a tool of an MCP server.
+    /// Registers an entry, such as a tool of an MCP server.
     pub fn register_entry(&mut self, entry: Arc<RegisteredTool>) -> Result<(), RegisterError> {
         let name = entry.spec.name.clone();
         if self.by_name.contains_key(&name) {

@@ -207,6 +207,7 @@ pub(super) fn goals_at_an_lsn_end_within_an_append(mut world: TestStore) {
     let goals = |lsn| world.reader.goal_tree_at(&trace_id("a"), lsn).unwrap().unwrap();
     let counts: Vec<_> = lsns.iter().map(|lsn| (goals(*lsn).goals.len(), goals(*lsn).current_id.is_some())).collect();
     assert_eq!(counts, [(0, false), (1, false), (1, true), (1, true)]);
+    assert_eq!(goals(u64::MAX).goals.len(), 1, "any lsn may be asked for");
 }
 
 pub(super) fn collaborators_and_forks_end_within_an_append(mut world: TestStore) {

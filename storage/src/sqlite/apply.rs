@@ -231,9 +231,10 @@ impl<'c> Batch<'c> {
     }
 
     fn prompt_key(&mut self, message: &Message) -> Result<i64, WriteError> {
-        let session_id = &trace_mut(self.cache, self.conn, &message.trace_id)?.session_id.clone();
-        let session = self.cache.sessions.get(self.conn, session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", session_id))?.key;
+        let trace = self.cache.traces.get(self.conn, &message.trace_id)?;
+        let trace = trace.ok_or_else(|| not_found("trace", &message.trace_id))?;
+        let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
+        let session_key = session.ok_or_else(|| not_found("session", &trace.session_id))?.key;
         Ok(prompts::key(self.conn, session_key, &message.content)?)
     }
 

@@ -183,7 +183,7 @@ pub(super) fn split<'r>(kinds: &'r str, data: &'r str) -> rusqlite::Result<Vec<(
 pub(super) fn split_until<'r>(row: &'r Row<'_>, last_lsn: u64) -> rusqlite::Result<Vec<(&'r str, &'r str)>> {
     let first_lsn = Columns::of(row).count()?;
     let mut events = split(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?)?;
-    let wanted = (last_lsn + 1).saturating_sub(first_lsn);
+    let wanted = last_lsn.saturating_add(1).saturating_sub(first_lsn);
     events.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
     Ok(events)
 }
