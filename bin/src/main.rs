@@ -31,6 +31,7 @@ mod prompts;
 mod report;
 mod secret;
 mod service;
+mod slow_step;
 mod source;
 mod staged_dir;
 #[cfg(feature = "otlp")]

@@ -27,7 +27,7 @@ use soong_tui::text;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::print;
+use crate::{print, slow_step::with_note};
 
 /// Maximum time to wait for another owner that is starting or exiting.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -90,7 +90,8 @@ impl HomeConnection {
                 Discovery::Unreachable(error) => return Err(error),
                 Discovery::None => {}
             }
-            match Owner::open(build(), RecoveryPolicy::Nothing).await {
+            let opened = with_note("opening the home", Owner::open(build(), RecoveryPolicy::Nothing));
+            match opened.await {
                 Ok(owner) => return Ok(Self::Own(owner)),
                 Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
                     tokio::time::sleep(RETRY_INTERVAL).await;

@@ -108,6 +108,7 @@ fn page(cursor: Option<&str>) -> Value {
         {"name": "bad_schema", "description": "Cannot be used.", "inputSchema": {"type": "object", "required": 5}},
         {"name": "no_schema", "description": "Cannot be used.", "inputSchema": "none"},
         {"name": "bad name!", "description": "Cannot be used.", "inputSchema": nothing},
+        {"name": "batch", "description": "Is a task.", "inputSchema": nothing, "execution": {"taskSupport": "required"}},
     ]);
     match cursor {
         None => json!({"tools": first, "nextCursor": "second"}),

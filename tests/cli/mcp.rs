@@ -44,13 +44,26 @@ fn commands_explain_how_to_configure_a_server() {
 }
 
 #[test]
-fn list_starts_no_server_and_shows_missing_variables() {
+fn list_without_start_shows_missing_variables() {
     let world = world("[mcp.files]\ncommand = \"/no/such/program\"\nenv = { KEY = \"FILES_KEY\" }\n");
-    let ran = world.run(&["mcp", "list"]).expect_code(0);
+    let ran = world.run(&["mcp", "list", "--no-start"]).expect_code(0);
     assert!(ran.out.contains("FILES_KEY (not set)") && ran.out.contains("/no/such/program"), "{}", ran.out);
-    let shown = world.run(&["mcp", "list", "--json"]).expect_code(0).json();
+    let shown = world.run(&["mcp", "list", "--no-start", "--json"]).expect_code(0).json();
     let keys: Vec<&String> = shown[0].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["name", "command", "args", "variables", "timeout_ms", "start_timeout_ms", "disabled_tools"]);
+}
+
+#[test]
+fn list_shows_working_servers_and_skipped_tools() {
+    let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n";
+    let world = world(&format!("{}{bad}", program("good", "disabled_tools = [\"crash\"]")));
+    let ran = world.run(&["mcp", "list"]).expect_code(0);
+    for part in ["7 tools, 4 skipped", "bad: failed: ", "good: skipped: ", "only be called as an MCP task"] {
+        assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
+    }
+    let shown = world.run(&["mcp", "list", "--json"]).expect_code(0).json();
+    assert_eq!((&shown[0]["is_usable"], &shown[1]["is_usable"]), (&json!(false), &json!(true)));
+    assert_eq!(shown[1]["left_out"].as_array().unwrap().len(), 4, "{shown}");
 }
 
 #[test]
@@ -75,7 +88,7 @@ fn test_lists_tools_and_the_errors_of_broken_servers() {
     assert_eq!(keys(1), ["name", "is_usable", "took_ms", "tools", "left_out"]);
     let tool: Vec<&String> = tested[1]["tools"][0].as_object().unwrap().keys().collect();
     assert_eq!(tool, ["name", "title", "effect", "description"]);
-    assert_eq!(tested[1]["left_out"].as_array().unwrap().len(), 3, "{tested}");
+    assert_eq!(tested[1]["left_out"].as_array().unwrap().len(), 4, "{tested}");
 }
 
 #[test]

@@ -320,27 +320,20 @@ async fn document_is_complete_with_security_and_error_responses() {
     for reference in text.split("\"#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(document["components"]["schemas"][reference].is_object(), "{reference} is missing");
     }
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, operation) in item.as_object().unwrap() {
-            let at = format!("{method} {path}");
-            let is_open = path.starts_with("/health/");
-            let needs = operation["security"][0].get("token").is_some();
-            assert_ne!(needs, is_open, "{at}: {}", operation["security"]);
-            let words = format!("{} {}", operation["summary"], operation["description"]);
-            assert!(words.len() > 20, "{at} says what it does");
-            let responses = operation["responses"].as_object().unwrap();
-            assert!(responses.keys().any(|status| status.starts_with(['1', '2'])), "{at}");
-            for status in ["401", "503"] {
-                let schema = &responses[status]["content"]["application/json"]["schema"];
-                assert_eq!(schema["$ref"], "#/components/schemas/ErrorBody", "{at} {status}");
-            }
+    let mut documented = BTreeSet::new();
+    let mut allowed = BTreeSet::new();
+    for operation in operations(&document) {
+        let path = operation.split_once(' ').unwrap().1.to_owned();
+        // The route of the form is also one of an artifact that is named `upload`.
+        if path.ends_with("/artifacts/upload") || path.ends_with("/artifacts/{name}") {
+            continue;
         }
+        let response = served.request(Method::OPTIONS, &path.replace(['{', '}'], "")).send().await.unwrap();
+        let methods = response.headers()["allow"].to_str().unwrap();
+        allowed.extend(methods.split(',').map(|method| format!("{} {path}", method.trim())));
+        documented.insert(operation);
     }
-    let page = served.open(Method::GET, "/").send().await.unwrap();
-    assert_eq!(page.status(), 200);
-    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(policy.contains("default-src 'none'") && policy.contains("nonce-"), "{policy}");
-    let page = page.text().await.unwrap();
-    assert!(page.contains("/openapi.json") && page.contains(env!("CARGO_PKG_VERSION")), "{page}");
-    assert!(!page.contains(&served.token()) && !page.contains("http://") && !page.contains("{nonce}"), "{page}");
+    assert_eq!(allowed, documented);
+    let head = served.request(Method::HEAD, "/api/traces").send().await.unwrap();
+    assert_eq!(head.status(), 200);
 }

@@ -288,3 +288,44 @@ async fn event_streams_disable_proxy_buffering() {
         assert_eq!(answer.headers()["cache-control"], "no-cache, no-transform");
     }
 }
+
+#[tokio::test]
+async fn tree_shows_task_and_goal_of_the_latest_message() {
+    let service = ManualModelService::new();
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let start = async |task: &str| {
+        let start = json!({ "prompt": task, "session_id": "s", "mode": "orchestrator" });
+        served.post("/api/traces", start).await.1["run_id"].as_str().unwrap().to_owned()
+    };
+    let shown = async |run: &str| {
+        let tree = served.get("/api/tree").await;
+        let shown = &actor(&tree, &format!("run:{run}")).unwrap()["run"];
+        (shown["task"].clone(), shown["goal"].clone())
+    };
+    let first = start("Count ships.").await;
+    let mut asked = service.next();
+    for (call, goal) in [
+        (json!({ "add": "Look at the pier.", "focus": "1" }), json!("1 Look at the pier.")),
+        (json!({ "done": "Two ships." }), Value::Null),
+    ] {
+        asked.call("goal", &call);
+        asked.end();
+        asked = service.next();
+        assert_eq!(shown(&first).await, (json!("Count ships."), goal));
+    }
+    asked.answer("Two.");
+    served.ended_run(&served.token(), &first).await;
+    let second = start("Count boats.").await;
+    let asked = service.next();
+    assert_eq!(shown(&second).await, (json!("Count boats."), Value::Null));
+    asked.answer("None.");
+    served.ended_run(&served.token(), &second).await;
+}
+
+/// Finds an actor in a tree by its id.
+fn actor<'a>(tree: &'a Value, id: &str) -> Option<&'a Value> {
+    if tree["actor_id"] == id {
+        return Some(tree);
+    }
+    tree["children"].as_array()?.iter().find_map(|child| actor(child, id))
+}

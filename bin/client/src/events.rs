@@ -153,9 +153,11 @@ impl Polled {
     fn start(client: Client, mut position: Position) -> Self {
         let (sender, items) = mpsc::channel(PAGE_EVENTS);
         let task = tokio::spawn(async move {
+            let mut reached = Instant::now();
             loop {
-                match page(&client, &position).await {
-                    Ok(found) => {
+                let error = match page(&client, &position).await {
+                    Ok(Page::Events(found)) => {
+                        reached = Instant::now();
                         let is_empty = found.is_empty();
                         for item in found {
                             position.advance(&item);
@@ -166,37 +168,54 @@ impl Polled {
                         if is_empty {
                             tokio::time::sleep(POLL_INTERVAL).await;
                         }
+                        continue;
                     }
-                    Err(error) => {
-                        let _ = sender.send(Err(error)).await;
-                        return;
+                    Ok(Page::Interrupted) => {
+                        ErrorInfo::new(ErrorCode::Closing, "the run is interrupted: no process executes it")
                     }
-                }
+                    // The server may be restarting, or the network may be down for a moment.
+                    Err(error) if error.code == ErrorCode::Closing && reached.elapsed() < IDLE_TIMEOUT => {
+                        tokio::time::sleep(POLL_INTERVAL).await;
+                        continue;
+                    }
+                    Err(error) => error,
+                };
+                let _ = sender.send(Err(error)).await;
+                return;
             }
         });
         Self { items, task: task.abort_handle() }
     }
 }
 
-/// Reads the next events. Returns an error if there are none and the trace is interrupted, because no more will
-/// follow.
-async fn page(client: &Client, position: &Position) -> Result<Vec<StreamItem>, ErrorInfo> {
+/// What a poll found.
+enum Page {
+    /// The next events, possibly none.
+    Events(Vec<StreamItem>),
+    /// No events, and none will follow: no process executes the run.
+    Interrupted,
+}
+
+async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
     let path = format!("{}&limit={PAGE_EVENTS}", position.path());
     // The status is read first: if the run ends in between, the page contains its last event.
     let status = client.trace(position.trace.as_str()).await?.trace.status;
     let page: EventPage = client.get(&path).await?;
     if page.events.is_empty() && status == TraceStatus::Interrupted {
-        return Err(ErrorInfo::new(ErrorCode::Closing, "the run is interrupted: no process executes it"));
+        return Ok(Page::Interrupted);
     }
-    Ok(page.events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect())
+    Ok(Page::Events(page.events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use axum::{
         Json, Router,
         body::{Body, Bytes},
         extract::RawQuery,
+        http::StatusCode,
         response::IntoResponse,
         routing::get,
     };
@@ -233,15 +252,20 @@ mod tests {
         })
     }
 
-    /// A server whose stream sends one event and is then held back. Polling returns three events and an interrupted
-    /// trace.
-    fn client() -> Client {
-        let events = async |headers: axum::http::HeaderMap, RawQuery(query): RawQuery| {
+    /// A server whose stream sends one event and is then held back. Polling fails `failures` times, then returns three
+    /// events and an interrupted trace.
+    fn client(failures: usize) -> Client {
+        let failures = Arc::new(AtomicUsize::new(failures));
+        let events = async move |headers: axum::http::HeaderMap, RawQuery(query): RawQuery| {
             let query = query.unwrap_or_default();
             if headers["accept"] == "text/event-stream" {
                 let first = Bytes::from(format!("id: 10\ndata: {}\n\n: ping\n\n", event(1)));
                 let held = futures::stream::iter([Ok::<_, std::io::Error>(first)]).chain(futures::stream::pending());
                 return Body::from_stream(held).into_response();
+            }
+            let decrement = |left: usize| left.checked_sub(1);
+            if failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement).is_ok() {
+                return StatusCode::BAD_GATEWAY.into_response();
             }
             let since = query.split(['&', '=']).find_map(|part| part.parse::<u64>().ok()).unwrap();
             let events: Vec<Value> = (1..=3).filter(|number| 10 * number > since).take(1).map(event).collect();
@@ -262,7 +286,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silent_stream_is_polled_from_its_last_event() {
-        let mut watch = client().session_events(&TraceId::new("s"), 0).await.unwrap();
+        let mut watch = client(0).session_events(&TraceId::new("s"), 0).await.unwrap();
         let begun = Instant::now();
         let mut seen = Vec::new();
         loop {
@@ -282,5 +306,16 @@ mod tests {
         }
         assert_eq!(seen, [1, 2, 3]);
         assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn polling_survives_a_short_failure_only() {
+        for (failures, expected) in [(0, 3), (5, 3), (1_000, 1)] {
+            let mut watch = client(failures).session_events(&TraceId::new("s"), 0).await.unwrap();
+            let mut seen = 0;
+            while let Some(Ok(_)) = watch.next().await {
+                seen += 1;
+            }
+            assert_eq!(seen, expected, "{failures} failures");
+        }
     }
 }

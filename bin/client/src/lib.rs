@@ -18,7 +18,7 @@ use bytes::Bytes;
 pub use events::EventStream;
 use events::{IDLE_TIMEOUT, Position};
 use frames::SseFrame;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
@@ -340,7 +340,10 @@ async fn response_error(response: reqwest::Response) -> ErrorInfo {
     let parsed = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
     parsed.unwrap_or_else(|_| {
         let message = format!("the owner process responded with {status} and no error message");
-        ErrorInfo::new(ErrorCode::InternalError, message)
+        // A proxy answers so while it does not reach the server.
+        let is_gateway =
+            matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
+        ErrorInfo::new(if is_gateway { ErrorCode::Closing } else { ErrorCode::InternalError }, message)
     })
 }
 

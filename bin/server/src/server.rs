@@ -120,13 +120,27 @@ fn with_guard(router: Router, guard: Guard) -> Router {
         .allow_methods(AllowMethods::mirror_request())
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .max_age(Duration::from_secs(600));
-    router
+    let router = router
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
         .layer(middleware::from_fn_with_state(guard.clone(), guard::check_token))
         .layer(cors)
         .layer(middleware::from_fn_with_state(guard, guard::check_place))
-        .layer(middleware::from_fn(finish_body))
+        .layer(middleware::from_fn(finish_body));
+    // A router sets the header `Allow` after its layers, so the router is nested in another one.
+    Router::new().fallback_service(router).layer(middleware::map_response(hide_head))
+}
+
+/// Removes `HEAD` from the header `Allow`. The routes accept it wherever they accept `GET`, as RFC 9110 requires; the
+/// OpenAPI document does not list it.
+async fn hide_head(mut response: Response) -> Response {
+    if let Some(allowed) = response.headers().get(header::ALLOW).and_then(|value| value.to_str().ok()) {
+        let methods = allowed.split(',').filter(|method| *method != "HEAD").collect::<Vec<_>>().join(",");
+        if let Ok(methods) = HeaderValue::try_from(methods) {
+            response.headers_mut().insert(header::ALLOW, methods);
+        }
+    }
+    response
 }
 
 /// Accepts connections until the server stops, then waits until all of them have ended.

@@ -2,7 +2,7 @@
 //!
 //! Environment variables are shown by name and whether they are set, never by value.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use serde::Serialize;
@@ -42,12 +42,22 @@ struct ServerRow {
     timeout_ms: u64,
     start_timeout_ms: u64,
     disabled_tools: Vec<String>,
+    /// Absent with `--no-start`.
+    #[serde(flatten)]
+    status: Option<ServerStatus>,
 }
 
 /// Result of the test of a server.
 #[derive(Debug, Serialize)]
 struct ServerTest {
     name: String,
+    #[serde(flatten)]
+    status: ServerStatus,
+}
+
+/// What a connection to a server showed.
+#[derive(Debug, Serialize)]
+struct ServerStatus {
     is_usable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     took_ms: Option<u64>,
@@ -73,14 +83,22 @@ struct ToolRow {
 pub(super) fn mcp(context: &Context<'_>, options: &cli::Mcp) -> Result<Exit, Failure> {
     let config = context.settings()?.config;
     match options {
-        cli::Mcp::List => list(context, &config),
+        cli::Mcp::List { no_start } => list(context, &config, *no_start),
         cli::Mcp::Test { name } => test(context, &config, name.as_deref()),
     }
 }
 
-fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
-    let shown: Vec<ServerRow> =
+fn list(context: &Context<'_>, config: &Config, no_start: bool) -> Result<Exit, Failure> {
+    let mut shown: Vec<ServerRow> =
         config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
+    if !no_start {
+        let tested = probe_all(context, config, &config.mcp.iter().collect::<Vec<_>>(), |server| {
+            Duration::from_millis(server.start_timeout_ms)
+        })?;
+        for (row, ServerTest { status, .. }) in shown.iter_mut().zip(tested) {
+            row.status = Some(status);
+        }
+    }
     if context.global.json {
         print::json(&shown)?;
         return Ok(Exit::Success);
@@ -90,8 +108,17 @@ fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
-    print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "COMMAND OR URL"], &rows)?;
-    print::error_line("Run `soong mcp test` to start them, list their tools, and show why some are not offered.");
+    print::table(&["SERVER", "STATUS", "VARIABLES", "DISABLED TOOLS", "COMMAND OR URL"], &rows)?;
+    for ServerRow { name, status, .. } in &shown {
+        let Some(status) = status else { continue };
+        if let Some(error) = &status.error {
+            print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
+            print::line(&format!("  {}", status.advice.unwrap_or_default()))?;
+        }
+        for why in &status.left_out {
+            print::line(&format!("{name}: skipped: {}", text::safe_line(why)))?;
+        }
+    }
     Ok(Exit::Success)
 }
 
@@ -106,6 +133,7 @@ fn shown(name: &str, server: &McpConfig, environment: &Environment) -> ServerRow
         timeout_ms: server.timeout_ms,
         start_timeout_ms: server.start_timeout_ms,
         disabled_tools: server.disabled_tools.clone(),
+        status: None,
     }
 }
 
@@ -118,6 +146,7 @@ fn row(shown: &ServerRow) -> Vec<String> {
     };
     vec![
         shown.name.clone(),
+        shown.status.as_ref().map_or_else(|| "-".to_owned(), short_status),
         or_none(shown.variables.iter().map(variable).collect()),
         or_none(shown.disabled_tools.clone()),
         how,
@@ -137,28 +166,53 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
         print::line(NO_SERVERS)?;
         return Ok(Exit::Success);
     }
-    let tested = block_on_multi_thread(async {
-        let interrupt = Interrupt::listen();
-        let each = wanted.into_iter().map(|(name, server)| async move {
-            let probed = mcp::probe(name, server, &config.tools, &context.environment).await;
-            tested(name, probed)
-        });
-        tokio::select! {
-            tested = join_all(each) => Ok(tested),
-            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the test was cancelled", "")),
-        }
-    })?;
+    let tested = probe_all(context, config, &wanted, |_| Duration::MAX)?;
     if context.global.json {
         print::json(&tested)?;
     } else {
         tested.iter().try_for_each(print_test)?;
     }
-    let all_work = tested.iter().all(|tested| tested.is_usable);
+    let all_work = tested.iter().all(|tested| tested.status.is_usable);
     Ok(if all_work { Exit::Success } else { Exit::Failed })
 }
 
-fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> ServerTest {
-    let name = name.to_owned();
+fn short_status(status: &ServerStatus) -> String {
+    if status.error.is_some() {
+        return "failed".to_owned();
+    }
+    let tools = format::plural(status.tools.len(), "tool", "tools");
+    if status.left_out.is_empty() { tools } else { format!("{tools}, {} skipped", status.left_out.len()) }
+}
+
+/// Connects to servers at the same time, to each for at most `limit`. Results are in the order of `servers`.
+fn probe_all(
+    context: &Context<'_>,
+    config: &Config,
+    servers: &[(&String, &McpConfig)],
+    limit: impl Fn(&McpConfig) -> Duration,
+) -> Result<Vec<ServerTest>, Failure> {
+    block_on_multi_thread(async {
+        let interrupt = Interrupt::listen();
+        let each = servers.iter().map(|(name, server)| {
+            let limit = limit(server);
+            async move {
+                let probed = mcp::probe(name, server, &config.tools, &context.environment);
+                let probed = tokio::time::timeout(limit, probed).await.unwrap_or_else(|_| {
+                    let what =
+                        format!("it did not start within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
+                    Err(ErrorInfo::new(ErrorCode::Timeout, what))
+                });
+                ServerTest { name: (*name).clone(), status: status(probed) }
+            }
+        });
+        tokio::select! {
+            tested = join_all(each) => Ok(tested),
+            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the test was cancelled", "")),
+        }
+    })
+}
+
+fn status(probed: Result<Probe, ErrorInfo>) -> ServerStatus {
     match probed {
         Ok(probe) => {
             let tool = |listed: mcp::ListedTool| ToolRow {
@@ -170,10 +224,9 @@ fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> ServerTest {
             let tools = probe.tools.into_iter().map(tool).collect();
             let left_out = probe.left_out.iter().map(|why| without_secrets(why)).collect();
             let took_ms = Some(probe.took_ms);
-            ServerTest { name, is_usable: true, took_ms, tools, left_out, error: None, advice: None }
+            ServerStatus { is_usable: true, took_ms, tools, left_out, error: None, advice: None }
         }
-        Err(error) => ServerTest {
-            name,
+        Err(error) => ServerStatus {
             is_usable: false,
             took_ms: None,
             tools: Vec::new(),
@@ -189,14 +242,13 @@ fn without_secrets(text: &str) -> String {
     secret::redacted(text).into_owned()
 }
 
-fn print_test(tested: &ServerTest) -> Result<(), Failure> {
-    let name = &tested.name;
-    if let Some(error) = &tested.error {
+fn print_test(ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
+    if let Some(error) = &status.error {
         print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
-        return print::line(&format!("  {}\n", tested.advice.unwrap_or_default()));
+        return print::line(&format!("  {}\n", status.advice.unwrap_or_default()));
     }
-    let tools = format::plural(tested.tools.len(), "tool", "tools");
-    print::line(&format!("{name}: {tools}, took {}", format::duration(tested.took_ms.unwrap_or_default())))?;
+    let tools = format::plural(status.tools.len(), "tool", "tools");
+    print::line(&format!("{name}: {tools}, took {}", format::duration(status.took_ms.unwrap_or_default())))?;
     let row = |tool: &ToolRow| {
         let effect = match tool.effect {
             ToolEffect::Read => "read-only (declared)",
@@ -204,10 +256,10 @@ fn print_test(tested: &ServerTest) -> Result<(), Failure> {
         };
         vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
     };
-    if !tested.tools.is_empty() {
-        print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &tested.tools.iter().map(row).collect::<Vec<_>>())?;
+    if !status.tools.is_empty() {
+        print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &status.tools.iter().map(row).collect::<Vec<_>>())?;
     }
-    for why in &tested.left_out {
+    for why in &status.left_out {
         print::line(&format!("skipped: {}", text::safe_line(why)))?;
     }
     print::line("")
@@ -247,8 +299,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "files | FILES_TOKEN (not set) | delete | npx -y server",
-                "web | WEB_AUTH (set) | - | https://[hidden]@h/mcp",
+                "files | - | FILES_TOKEN (not set) | delete | npx -y server",
+                "web | - | WEB_AUTH (set) | - | https://[hidden]@h/mcp",
             ]
         );
     }

@@ -25,6 +25,7 @@ use crate::{
     print,
     progress::Progress,
     report::{self, DeniedCall, StoredArtifact},
+    slow_step::with_note,
     watch::{WatchTarget, watch},
 };
 
@@ -36,6 +37,9 @@ const REMOTE_CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether the owner can shut down, and between retries of a request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Step that is reported if the owner is slow to accept a run.
+const STARTING: &str = "starting the run; `soong tree` in another terminal shows what it waits for";
 
 /// Connection to the runtime of a home. End it with [`RuntimeSession::close`], even after an error.
 pub(super) struct RuntimeSession<'a> {
@@ -93,7 +97,7 @@ impl<'a> RuntimeSession<'a> {
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
         let owner = tokio::select! {
-            owner = Owner::open(build(), RecoveryPolicy::Nothing) => owner?,
+            owner = with_note("opening the home", Owner::open(build(), RecoveryPolicy::Nothing)) => owner?,
             () = interrupt.first() => return Err(interrupted_before_start()),
         };
         let session = Self { context, home, build: Box::new(build), owner: HomeConnection::Own(owner), interrupt };
@@ -166,12 +170,12 @@ impl<'a> RuntimeSession<'a> {
 
     /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
     async fn start(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
-        match self.client().start_and_watch(request).await {
+        match with_note(STARTING, self.client().start_and_watch(request)).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
                 self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
                 self.print_owner_note();
-                Ok(self.client().start_and_watch(request).await?)
+                Ok(with_note(STARTING, self.client().start_and_watch(request)).await?)
             }
             other => Ok(other?),
         }

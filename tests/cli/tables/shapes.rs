@@ -526,8 +526,9 @@ fn setup_and_list_commands_have_these_keys() {
             ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok)"),
         ],
     );
-    let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools";
-    let of_list = [("[]", server), ("[].variables", "NOT_SET?")];
+    let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools is_usable \
+                  (took_ms) tools left_out error advice";
+    let of_list = [("[]", server), ("[].variables", "NOT_SET?"), ("[].error", "code message retryable (details)")];
     check("mcp list", &[json(&world, "mcp list")], &of_list);
     let tested = world.run(&["mcp", "test", "--json"]).expect_code(1).json();
     check(
