@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 
 use soong_model::{Completion, DeltaSink, Model, ModelRequest};
-use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
+use soong_protocol::{ErrorCode, ErrorInfo, InputKind, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::{actor::GatewayActor, shared::GatewayMsg};
 use self::{
@@ -90,6 +90,11 @@ impl Gateway {
     /// Gives up the gateway: waiting calls and all later calls fail with this error.
     pub(crate) fn give_up(&self, failure: ErrorInfo) {
         self.shared.give_up(failure);
+    }
+
+    /// Returns what messages to the model may contain.
+    pub(crate) fn inputs(&self) -> &[InputKind] {
+        self.model.inputs()
     }
 
     /// Returns the reason if the gateway was given up.

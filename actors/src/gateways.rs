@@ -10,10 +10,10 @@ use std::{
 use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_model::Model;
-use soong_protocol::{Config, ErrorInfo, Provider};
+use soong_protocol::{Config, ErrorInfo, InputKind, Provider};
 use tokio::sync::oneshot;
 
-use crate::{actor_base::closing, gateway::Gateway};
+use crate::{actor_base::closing, gateway::Gateway, message_files::InputLimits};
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
@@ -101,6 +101,16 @@ impl ModelGateways {
         }
         let fresh = Gateway::new(profile, model, &settings);
         Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
+    }
+
+    /// Returns what messages to the model of a profile may contain, in which sizes. Only text if the profile has no
+    /// usable provider, which opening it reports.
+    pub(crate) fn input_limits(&self, profile: &str, model: &str) -> InputLimits {
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        match self.gateway(profile) {
+            Ok(gateway) => InputLimits::of(model, &settings, gateway.inputs()),
+            Err(_) => InputLimits::of(model, &settings, &[InputKind::Text]),
+        }
     }
 
     /// Returns the gateway of a profile, if it has been used.

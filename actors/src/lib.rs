@@ -59,6 +59,7 @@ pub mod mcp;
 #[path = "mcp/disabled.rs"]
 mod mcp;
 pub mod memory;
+mod message_files;
 mod metrics;
 pub mod model;
 pub mod offline;

@@ -27,7 +27,7 @@ use conversation::Conversation;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use soong_model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
-use soong_protocol::{Delta, ToolCall, Usage};
+use soong_protocol::{Delta, InputKind, ToolCall, Usage};
 
 /// Text that marks an answer as the work of this model.
 const NOTICE: &str = "offline stand-in: rules, no language model";
@@ -77,6 +77,11 @@ impl Offline {
 impl Model for Offline {
     fn name(&self) -> &str {
         "offline"
+    }
+
+    /// The rules read only text, but stand in for models that take all kinds.
+    fn inputs(&self) -> &[InputKind] {
+        &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio]
     }
 
     fn complete<'a>(

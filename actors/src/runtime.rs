@@ -58,7 +58,7 @@ pub use run_request::{AgentOptions, RunRequest, RunSetting};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 pub use sessions::{SessionSpec, Sessions};
-use soong_protocol::{ErrorCode, ErrorInfo, RunId};
+use soong_protocol::{ErrorCode, ErrorInfo, MessageContent, RunId};
 pub use traces::Traces;
 pub use tree::Tree;
 
@@ -177,7 +177,7 @@ impl Runtime {
     ///
     /// # Errors
     /// Those of [`Runtime::start`] and [`RunHandle::wait_as`].
-    pub async fn ask_as<T>(&self, prompt: impl Into<String>) -> Result<T, ErrorInfo>
+    pub async fn ask_as<T>(&self, prompt: impl Into<MessageContent>) -> Result<T, ErrorInfo>
     where
         T: DeserializeOwned + JsonSchema,
     {

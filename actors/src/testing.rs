@@ -35,7 +35,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
-use soong_protocol::{Delta, ToolCall, Usage};
+use soong_protocol::{Delta, InputKind, ToolCall, Usage};
 
 /// Response of a scripted model to one request: what it streams, and how it ends.
 ///
@@ -170,6 +170,7 @@ where
         in_flight: AtomicUsize::new(0),
         max_in_flight: AtomicUsize::new(0),
         tool_calls: AtomicUsize::new(0),
+        inputs: vec![InputKind::Text],
     }
 }
 
@@ -187,6 +188,7 @@ pub struct ScriptedModel {
     max_in_flight: AtomicUsize,
     /// Number of ids given to tool calls so far.
     tool_calls: AtomicUsize,
+    inputs: Vec<InputKind>,
 }
 
 impl ScriptedModel {
@@ -194,6 +196,12 @@ impl ScriptedModel {
     /// the script: the next call takes the step that this one would have taken.
     pub fn at_call(mut self, number: usize, step: Step) -> Self {
         self.at_call.insert(number, step);
+        self
+    }
+
+    /// Sets what messages may contain. Default: only text.
+    pub fn taking(mut self, inputs: impl IntoIterator<Item = InputKind>) -> Self {
+        self.inputs = inputs.into_iter().collect();
         self
     }
 
@@ -253,6 +261,10 @@ impl std::fmt::Debug for ScriptedModel {
 impl Model for ScriptedModel {
     fn name(&self) -> &str {
         "scripted"
+    }
+
+    fn inputs(&self) -> &[InputKind] {
+        &self.inputs
     }
 
     fn complete<'a>(

@@ -16,6 +16,7 @@ mod init;
 mod mcp;
 mod models;
 mod monitor;
+mod pasted_files;
 mod permissions;
 mod presets;
 mod questions;

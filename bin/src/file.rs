@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use soong::ErrorInfo;
+use soong::{ErrorInfo, protocol::media_type};
 use soong_client::UploadStream;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -27,8 +27,8 @@ const SNIFF_BYTES: u64 = 8_192;
 /// MIME type if nothing more is known.
 pub(crate) const OCTET_STREAM: &str = "application/octet-stream";
 
-/// Returns the content type of a file whose name gives none: text if its beginning is UTF-8 without NUL bytes, else
-/// bytes. A pipe, device or socket is not read, since that would consume its data.
+/// Returns the content type of a file whose name gives none: an image, PDF document or audio by its first bytes, text if
+/// its beginning is UTF-8 without NUL bytes, else bytes. A pipe, device or socket is not read, since that would consume its data.
 pub(crate) fn detect_content_type(path: &Path) -> &'static str {
     use std::io::Read;
     let head = || -> std::io::Result<Vec<u8>> {
@@ -39,6 +39,9 @@ pub(crate) fn detect_content_type(path: &Path) -> &'static str {
         Ok(head)
     };
     let head = head().unwrap_or_default();
+    if let Some(known) = media_type(&head) {
+        return known;
+    }
     let is_text = !head.contains(&0)
         && match std::str::from_utf8(&head) {
             Ok(text) => !text.is_empty(),
@@ -70,10 +73,27 @@ pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
         "gif" => "image/gif",
         "webp" => "image/webp",
         "pdf" => "application/pdf",
+        "wav" => "audio/wav",
+        "mp3" => "audio/mpeg",
         "zip" => "application/zip",
         "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
         _ => return None,
     })
+}
+
+/// Returns the file name extension of a detected content type.
+pub(crate) fn extension(content_type: &str) -> &'static str {
+    match content_type {
+        "image/png" => "png",
+        "image/jpeg" => "jpg",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "application/pdf" => "pdf",
+        "audio/wav" => "wav",
+        "audio/mpeg" => "mp3",
+        "text/plain" => "txt",
+        _ => "bin",
+    }
 }
 
 /// Opens a regular file for upload. Fails with advice if it is missing or not a regular file.

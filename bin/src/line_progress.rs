@@ -160,7 +160,10 @@ fn context(event: &ContextEvent) -> Option<String> {
         ContextEvent::CompactionFailed { error, .. } => {
             format!("the conversation could not be summarized: {}", short(&error.to_string()))
         }
-        _ => return None,
+        ContextEvent::FilesOmitted { model, files, .. } => {
+            format!("model {} reads descriptions only of: {}", text::safe_line(model), short(&files.join("; ")))
+        }
+        ContextEvent::CompactionStarted { .. } => return None,
     })
 }
 

@@ -41,7 +41,7 @@ mod tests {
     fn messages_are_marked_by_their_position_on_the_path() {
         let message = |sequence, parent, covers: Option<Covers>| Message {
             covers,
-            ..Message::text(TraceId::new("s"), sequence, parent, Role::User, "text".to_owned(), Timestamp::default())
+            ..Message::new(TraceId::new("s"), sequence, parent, Role::User, "text".to_owned(), Timestamp::default())
         };
         // Message 8 summarizes 1 to 3. Messages 4 and 5 are off the path after a rewind.
         let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };

@@ -86,7 +86,7 @@ impl Author {
         let at = now();
         let tool_call_id = format!("call_{number:08}");
         let answer = format!("Read the file and found what it is for. {}", "It says so in its header. ".repeat(10));
-        let message = Message::text(self.trace.clone(), number, None, Role::Assistant, answer, at);
+        let message = Message::new(self.trace.clone(), number, None, Role::Assistant, answer, at);
         let usage = Usage { prompt_tokens: 1_800, completion_tokens: 90, ..Usage::default() };
         let draft = |event: Event| Write::Event(EventDraft::new(self.trace.clone(), Some(self.run.clone()), at, event));
         let writes = vec![

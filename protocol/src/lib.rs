@@ -12,6 +12,7 @@ mod child_mode;
 mod cleanup;
 mod collaborator;
 mod config;
+mod content;
 mod error;
 mod event;
 mod event_macro;
@@ -50,6 +51,7 @@ pub use config::{
     PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig,
     Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
+pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, media_type};
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level, MemoryEvent,

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{GoalId, Timestamp, TraceId, Usd};
+use crate::{GoalId, MessageContent, Timestamp, TraceId, Usd};
+
+/// Maximum length of the description of a message, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 80;
 
 /// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,9 +107,9 @@ pub struct Message {
     pub parent_sequence: Option<u64>,
     /// Author of the message.
     pub role: Role,
-    /// Text. Empty if the message contains only tool calls.
+    /// Text, images and files. Empty if the message contains only tool calls.
     #[serde(default)]
-    pub content: String,
+    pub content: MessageContent,
     /// Short text that replaces the output of a tool in later prompts.
     #[serde(default)]
     pub long_term_memory: Option<String>,
@@ -158,17 +161,22 @@ pub struct Message {
 }
 
 impl Message {
-    /// Creates a message that contains only text. The caller sets further fields.
-    pub fn text(
+    /// Creates a message with this content. The caller sets further fields.
+    pub fn new(
         trace_id: TraceId,
         sequence: u64,
         parent: Option<u64>,
         role: Role,
-        content: String,
+        content: impl Into<MessageContent>,
         at: Timestamp,
     ) -> Self {
+        let content = content.into();
+        let description = match content.files().next() {
+            Some(file) if content.trim().is_empty() => one_line(&file.description(), MAX_DESCRIPTION_CHARS),
+            _ => one_line(&content, MAX_DESCRIPTION_CHARS),
+        };
         Self {
-            description: one_line(&content, 80),
+            description,
             trace_id,
             sequence,
             parent_sequence: parent,
@@ -266,7 +274,7 @@ mod tests {
     #[test]
     fn message_round_trips() {
         let mut message =
-            Message::text(TraceId::new("t"), 7, Some(6), Role::Assistant, String::new(), Timestamp::default());
+            Message::new(TraceId::new("t"), 7, Some(6), Role::Assistant, String::new(), Timestamp::default());
         message.tool_calls =
             vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{\"path\":\"a\"}".into() }];
         message.finish_reason = Some("tool_calls".into());

@@ -11,7 +11,10 @@ use utoipa::{
     openapi::{RefOr, schema::Schema},
 };
 
-use crate::{Covers, EventRecord, GoalId, Level, Message, Role, RunId, SessionId, Timestamp, ToolCall, TraceId, Usd};
+use crate::{
+    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, PartFile, Role, RunId,
+    SessionId, Timestamp, ToolCall, TraceId, Usd,
+};
 
 /// Implements the schema traits for a record by delegating to the type of its serialized form.
 macro_rules! written_as {
@@ -34,7 +37,91 @@ macro_rules! written_as {
     };
 }
 
-written_as! { ToolCall = CallForm, Message = MessageForm, EventRecord = EventForm }
+written_as! { MessageContent = MessageContentForm, ContentPart = ContentPartForm, ToolCall = CallForm, Message = MessageForm, EventRecord = EventForm }
+
+/// MessageContent of a message: a string if it is only text, else a list of parts.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum MessageContentForm {
+    /// Only text.
+    Text(String),
+    /// Text, images and files, in order.
+    Parts(Vec<ContentPart>),
+}
+
+/// ContentPart of the content of a message.
+///
+/// Requests may also give the bytes of images and files, in the forms of OpenAI's APIs: `image_url`, `file` with
+/// `file_data` and `input_audio`, or `input_text`, `input_image` and `input_file`. An address is a `data:` URL. The bytes
+/// are stored as an artifact of the session.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case", tag = "type")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ContentPartForm {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// An image.
+    Image(PartFile),
+    /// A PDF document or audio.
+    File(FileForm),
+    /// An image as a `data:` URL. Only in requests.
+    ImageUrl {
+        /// The image.
+        #[schema(inline)]
+        image_url: UrlForm,
+    },
+    /// Audio. Only in requests.
+    InputAudio {
+        /// The audio.
+        #[schema(inline)]
+        input_audio: AudioForm,
+    },
+}
+
+/// A stored file or, in requests, its bytes.
+#[derive(Serialize, ToSchema)]
+struct FileForm {
+    /// Artifact of the session with the bytes.
+    artifact_id: Option<ArtifactId>,
+    /// MIME type of the bytes.
+    content_type: Option<String>,
+    /// Number of bytes.
+    size: Option<u64>,
+    /// Name of the file that was given.
+    filename: Option<String>,
+    /// Bytes of a file that is not stored yet. Only in requests.
+    #[schema(inline)]
+    file: Option<FileDataForm>,
+}
+
+/// Bytes of a file.
+#[derive(Serialize, ToSchema)]
+struct FileDataForm {
+    /// `data:` URL with the bytes.
+    file_data: String,
+    /// Name of the file.
+    filename: Option<String>,
+}
+
+/// Address of an image.
+#[derive(Serialize, ToSchema)]
+struct UrlForm {
+    /// `data:` URL with the bytes.
+    url: String,
+}
+
+/// Bytes of audio.
+#[derive(Serialize, ToSchema)]
+struct AudioForm {
+    /// The bytes in base64.
+    data: String,
+    /// `wav` or `mp3`.
+    format: String,
+}
 
 /// A tool call that a model requests, in OpenAI's form.
 #[derive(Serialize, ToSchema)]
@@ -70,8 +157,8 @@ struct MessageForm {
     parent_sequence: Option<u64>,
     /// Author of the message.
     role: Role,
-    /// Text. Empty if the message contains only tool calls.
-    content: String,
+    /// Text, or a list of parts if there are images or files. Empty if the message contains only tool calls.
+    content: MessageContent,
     /// Short text that replaces the output of a tool in later prompts.
     long_term_memory: Option<String>,
     /// Whether the model receives `content` in one prompt only.

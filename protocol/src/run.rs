@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 pub use options::{RunOptions, RunPermissions};
 
-use crate::{Budget, ErrorInfo, GoalId, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
+use crate::{Budget, ErrorInfo, GoalId, MessageContent, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
 
 /// Mode of a run (RT-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -113,8 +113,8 @@ pub enum EndReason {
 pub struct GivenMessage {
     /// `user` or `assistant` for history, `tool` for a tool result.
     pub role: Role,
-    /// Text of the message.
-    pub content: String,
+    /// MessageContent of the message. Its images and files are artifacts of the session.
+    pub content: MessageContent,
     /// For a tool result, the id of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
@@ -144,6 +144,9 @@ pub struct RunSettings {
     /// caller (RUN-3). Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_execute_tools: Option<bool>,
+    /// The task, if it has images or files.
+    #[serde(default, skip_serializing_if = "MessageContent::is_blank")]
+    pub task_content: MessageContent,
     /// Context from the parent run, shown under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
@@ -186,6 +189,7 @@ impl Default for RunSettings {
             temperature: None,
             llm_params: Map::new(),
             auto_execute_tools: None,
+            task_content: MessageContent::default(),
             context: None,
             given_budget: None,
             driven: false,

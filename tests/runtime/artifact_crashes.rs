@@ -225,7 +225,11 @@ async fn idle_working_set_is_passivated_and_reloads_its_text() {
 /// Returns the results of the run's tool calls as the model reads them.
 async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
     let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
-    messages.into_iter().filter(|message| message.tool_call_id.is_some()).map(|message| message.content).collect()
+    messages
+        .into_iter()
+        .filter(|message| message.tool_call_id.is_some())
+        .map(|message| message.content.into_text())
+        .collect()
 }
 
 /// (ART-5)

@@ -242,7 +242,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
 fn heard(model: &ScriptedModel) -> Vec<String> {
     let result = |request: &ModelRequest| {
         let message = request.messages.iter().find(|message| message.role == Role::Tool);
-        message.map(|message| message.content.clone())
+        message.map(|message| message.content.to_string())
     };
     model.requests().iter().filter_map(result).collect()
 }

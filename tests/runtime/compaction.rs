@@ -204,7 +204,7 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
         let model = scripted_model(move |request| {
             if is_summary(request) {
                 let mut asked = log.lock().unwrap();
-                asked.push(request.messages.last().unwrap().content.clone());
+                asked.push(request.messages.last().unwrap().content.to_string());
                 return Turn::say(if asked.len() == 1 { "It was read." } else { second });
             }
             check(request);
@@ -364,7 +364,7 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     let calls = AtomicUsize::new(0);
     let model = scripted_model(move |request| {
         check(request);
-        kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.clone()).collect());
+        kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.to_string()).collect());
         match calls.fetch_add(1, SeqCst) {
             0 => Turn::call("goal", json!({ "add": ["look", "tell"], "focus": "1" })),
             1..=4 => Turn::call("read", json!({ "path": "a.txt" })),

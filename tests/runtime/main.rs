@@ -30,6 +30,7 @@ mod hostile;
 mod many_children;
 mod mcp;
 mod memory;
+mod message_files;
 mod orchestration;
 mod passivation;
 mod permissions;

@@ -343,7 +343,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         let heard = Arc::clone(&healed);
         let second = scripted_model(move |request| {
             let results = request.messages.iter().filter(|message| message.role == Role::Tool);
-            *heard.lock().unwrap() = results.map(|message| message.content.clone()).collect();
+            *heard.lock().unwrap() = results.map(|message| message.content.to_string()).collect();
             Turn::say("I see")
         });
         let ends = |builder: RuntimeBuilder| {

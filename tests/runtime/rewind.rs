@@ -257,7 +257,7 @@ async fn names(world: &TestRuntime) -> Vec<String> {
 
 /// Runs these calls in the session, one per turn.
 async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
-    let run = world.runtime().start(RunRequest { message: Some(turns(calls)), ..start }).await.unwrap();
+    let run = world.runtime().start(RunRequest { message: Some(turns(calls).into()), ..start }).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 

@@ -294,7 +294,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     std::os::unix::fs::symlink(&named, world.project().join("by-link")).unwrap();
     for scene in ["talk", "tools", "cuts", "children", "artifacts", "goals", "fail", "break"] {
         let mode = if scene == "goals" { RunMode::Orchestrator } else { RunMode::Normal };
-        let given = |role, content: String| GivenMessage { role, content, tool_call_id: None };
+        let given = |role, content: String| GivenMessage { role, content: content.into(), tool_call_id: None };
         let mut start = RunRequest::new(format!("{scene} {}", blurt())).session(scene).mode(mode);
         start = start.system_prompt(format!("You work. {}", blurt()));
         // Given messages would shift the scripted turns, so only the scene without a script gets them.

@@ -457,7 +457,7 @@ impl Store for Forgetful {
 async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
     let model = scripted_model(|request| match request.messages.len() {
         1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
-        _ => Turn::say(request.messages.last().unwrap().content.clone()),
+        _ => Turn::say(request.messages.last().unwrap().content.to_string()),
     });
     let build = |builder: RuntimeBuilder| {
         builder.config(quick_non_durable_config()).wrap_store(|store| Box::new(Forgetful(Box::new(store))))

@@ -50,7 +50,7 @@ async fn result_of(world: &TestRuntime, start: RunRequest) -> Value {
 
 fn said(request: &ModelRequest) -> Vec<(Role, String)> {
     let spoken = request.messages.iter().filter(|message| message.role != Role::System);
-    spoken.map(|message| (message.role, message.content.clone())).collect()
+    spoken.map(|message| (message.role, message.content.to_string())).collect()
 }
 
 /// (SUB-1)

@@ -320,6 +320,35 @@ async fn document_is_complete_with_security_and_error_responses() {
     for reference in text.split("\"#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(document["components"]["schemas"][reference].is_object(), "{reference} is missing");
     }
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let at = format!("{method} {path}");
+            let is_open = path.starts_with("/health/");
+            let needs = operation["security"][0].get("token").is_some();
+            assert_ne!(needs, is_open, "{at}: {}", operation["security"]);
+            let words = format!("{} {}", operation["summary"], operation["description"]);
+            assert!(words.len() > 20, "{at} says what it does");
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(responses.keys().any(|status| status.starts_with(['1', '2'])), "{at}");
+            for status in ["401", "503"] {
+                let schema = &responses[status]["content"]["application/json"]["schema"];
+                assert_eq!(schema["$ref"], "#/components/schemas/ErrorBody", "{at} {status}");
+            }
+        }
+    }
+    let page = served.open(Method::GET, "/").send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.contains("default-src 'none'") && policy.contains("nonce-"), "{policy}");
+    let page = page.text().await.unwrap();
+    assert!(page.contains("/openapi.json") && page.contains(env!("CARGO_PKG_VERSION")), "{page}");
+    assert!(!page.contains(&served.token()) && !page.contains("http://") && !page.contains("{nonce}"), "{page}");
+}
+
+#[tokio::test]
+async fn options_names_the_documented_methods() {
+    let served = TestServer::new(OFFLINE);
+    let document = served.get("/openapi.json").await;
     let mut documented = BTreeSet::new();
     let mut allowed = BTreeSet::new();
     for operation in operations(&document) {
@@ -336,4 +365,60 @@ async fn document_is_complete_with_security_and_error_responses() {
     assert_eq!(allowed, documented);
     let head = served.request(Method::HEAD, "/api/traces").send().await.unwrap();
     assert_eq!(head.status(), 200);
+}
+
+/// A PNG image of one pixel.
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+
+#[tokio::test]
+async fn image_in_a_request_reaches_the_model_and_its_artifact() {
+    let service = ManualModelService::new();
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let url = format!("data:image/png;base64,{PNG}");
+    let start = |part: Value| {
+        let content = json!([{ "type": "text", "text": "What is it?" }, part]);
+        json!({ "session_id": "s", "messages": [{ "role": "user", "content": content }] })
+    };
+    let image = json!({ "type": "image_url", "image_url": { "url": url, "detail": "low" } });
+    let (status, accepted) = served.post("/api/traces", start(image)).await;
+    assert_eq!(status, 202, "{accepted}");
+    let asked = service.next();
+    let sent = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let expected =
+        json!([{ "type": "text", "text": "What is it?" }, { "type": "image_url", "image_url": { "url": url } }]);
+    assert_eq!(sent, expected);
+    asked.answer("A dot.");
+    let run = accepted["run_id"].as_str().unwrap();
+    assert_eq!(served.ended_run(&served.token(), run).await["task"], "What is it?");
+    let messages = served.get("/api/traces/s/messages").await;
+    let part = &messages["messages"][1]["content"][1];
+    assert_eq!((&part["type"], &part["width"], &part["height"]), (&json!("image"), &json!(1), &json!(1)));
+    let id = part["artifact_id"].as_str().unwrap();
+    let content = served.request(Method::GET, &format!("/api/sessions/s/artifacts/{id}/content")).send().await.unwrap();
+    assert_eq!(content.headers()["content-type"], "image/png");
+    let events = served.get("/api/traces/s/events?limit=100").await;
+    let added = events["events"].as_array().unwrap().iter().filter(|event| event["event"] == "message_added");
+    assert!(added.into_iter().any(|event| event["data"]["content"][1]["artifact_id"] == id), "{events}");
+
+    // Other forms, and their errors.
+    for (part, expected) in [
+        (json!({ "type": "image", "artifact_id": id }), None),
+        (json!({ "type": "image_url", "image_url": { "url": "https://example.org/a.png" } }), Some("data:")),
+        (json!({ "type": "file", "file": { "file_data": "data:application/pdf;base64,AAEC" } }), Some("model.input")),
+        (json!({ "type": "image", "artifact_id": "none" }), Some("none")),
+        (json!({ "type": "hologram" }), Some("hologram")),
+    ] {
+        let (status, answer) = served.post("/api/traces", start(part.clone())).await;
+        match expected {
+            None => {
+                assert_eq!(status, 202, "{part}: {answer}");
+                service.next().answer("The same.");
+                served.ended_run(&served.token(), answer["run_id"].as_str().unwrap()).await;
+            }
+            Some(expected) => {
+                assert!(status.is_client_error(), "{part}: {status} {answer}");
+                assert!(answer["error"]["message"].as_str().unwrap().contains(expected), "{part}: {answer}");
+            }
+        }
+    }
 }

@@ -13,11 +13,11 @@ pub mod params;
 pub mod retry;
 pub mod tokens;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ToolCall, ToolSpec, Usage};
+use soong_protocol::{ArtifactId, Delta, ErrorCode, ErrorInfo, InputKind, Message, ToolCall, ToolSpec, Usage};
 pub use tokens::TokenDeviation;
 
 /// Provider-neutral request for a completion.
@@ -27,6 +27,9 @@ pub struct ModelRequest {
     pub system: Vec<Arc<str>>,
     /// The conversation in OpenAI's form, without system messages. Every tool call has a result.
     pub messages: Vec<Arc<Message>>,
+    /// Bytes of the images and files of the messages, in base64, by artifact. A file that is not included is described
+    /// in text.
+    pub files: HashMap<ArtifactId, Arc<str>>,
     /// Tools that the model may call.
     pub tools: Arc<[Arc<ToolSpec>]>,
     /// Sampling temperature. Default: the profile's.
@@ -149,6 +152,11 @@ pub trait Model: Send + Sync + 'static {
     /// Returns the name of the model, for display and price tables.
     fn name(&self) -> &str;
 
+    /// Returns what messages may contain. Default: only text.
+    fn inputs(&self) -> &[InputKind] {
+        &[InputKind::Text]
+    }
+
     /// Returns whether requests may offer tools.
     fn supports_tools(&self) -> bool {
         true
@@ -165,6 +173,10 @@ pub trait Model: Send + Sync + 'static {
 impl<T: Model + ?Sized> Model for Arc<T> {
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn inputs(&self) -> &[InputKind] {
+        (**self).inputs()
     }
 
     fn supports_tools(&self) -> bool {

@@ -3,13 +3,14 @@
 //! One call is one attempt and always streams. Architecture invariant: this module does not retry failures. A request
 //! is only repeated if the model rejects one of its parameters, in a dialect without that parameter.
 //!
-//! Parts: `request` writes the body (with tool names from `names`), `http` sends it with the `headers` of the
+//! Parts: `request` writes the body (with tool names from `names` and the `content` of messages), `http` sends it with the `headers` of the
 //! profile, `answer` reads the response (`events` → `wire` → `assemble`), `failure` builds the errors.
 //!
 //! Elsewhere: waiting, limits and backoff (`gateway.rs`, `retry.rs`).
 
 mod answer;
 mod assemble;
+mod content;
 mod events;
 mod failure;
 mod headers;
@@ -30,7 +31,7 @@ use std::{
 use futures::future::BoxFuture;
 use reqwest::{Response, header::HeaderValue};
 use serde_json::{Map, Value};
-use soong_protocol::ModelConfig;
+use soong_protocol::{InputKind, ModelConfig};
 use soong_text::{Environment, Redactor};
 
 pub use self::http::DEFAULT_BASE_URL;
@@ -56,6 +57,7 @@ pub struct OpenAi {
     /// Parameters of the profile, without `temperature`.
     params: Map<String, Value>,
     limits: AnswerLimits,
+    inputs: Vec<InputKind>,
     http: HttpClient,
     origin: ServiceInfo,
     /// Dialects by model name: one service may serve different kinds of models.
@@ -108,6 +110,7 @@ impl OpenAi {
             temperature: config.temperature.or(own_temperature),
             params,
             limits: AnswerLimits::of(config),
+            inputs: config.input.clone(),
             origin: ServiceInfo {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
                 is_local: http::is_loopback(&base_url),
@@ -184,6 +187,10 @@ async fn error_body(mut response: Response) -> Vec<u8> {
 impl Model for OpenAi {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn inputs(&self) -> &[InputKind] {
+        &self.inputs
     }
 
     fn complete<'a>(

@@ -11,7 +11,7 @@ mod estimate;
 #[cfg(feature = "tokenizer")]
 mod vocabulary;
 
-use soong_protocol::Message;
+use soong_protocol::{InputKind, Message, PartFile};
 
 pub use self::deviation::TokenDeviation;
 pub use self::{deviation::TokenDeviations, estimate::estimate_tokens};
@@ -20,6 +20,27 @@ pub use self::{deviation::TokenDeviations, estimate::estimate_tokens};
 const MESSAGE_TOKENS: u64 = 4;
 /// Tokens of a tool call in addition to its name and arguments.
 const CALL_TOKENS: u64 = 4;
+
+/// Tokens of an image whose size in pixels is unknown, about those of 1 megapixel.
+const IMAGE_TOKENS: u64 = 1_600;
+/// Pixels of an image per token, as Anthropic's manual counts. The other providers count fewer tokens.
+const PIXELS_PER_TOKEN: u64 = 750;
+/// Bytes of a PDF document per token: a page of about 80 kB has about 2000 tokens.
+const PDF_BYTES_PER_TOKEN: u64 = 40;
+/// Bytes of audio per token: 16 kB of MP3, which is a second, have about 25 tokens.
+const AUDIO_BYTES_PER_TOKEN: u64 = 640;
+
+/// Estimates the tokens of an image or file.
+fn file_tokens(file: &PartFile) -> u64 {
+    match (file.kind(), file.width.zip(file.height)) {
+        (Some(InputKind::Image), Some((width, height))) => {
+            (u64::from(width) * u64::from(height)).div_ceil(PIXELS_PER_TOKEN)
+        }
+        (Some(InputKind::Image), None) => IMAGE_TOKENS,
+        (Some(InputKind::Audio), _) => file.size.div_ceil(AUDIO_BYTES_PER_TOKEN),
+        _ => file.size.div_ceil(PDF_BYTES_PER_TOKEN),
+    }
+}
 
 /// Token counter for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +79,8 @@ impl TokenCounter {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
         };
-        MESSAGE_TOKENS + self.count_text(&message.content) + message.tool_calls.iter().map(call).sum::<u64>()
+        let files = message.content.files().map(file_tokens).sum::<u64>();
+        MESSAGE_TOKENS + self.count_text(&message.content) + files + message.tool_calls.iter().map(call).sum::<u64>()
     }
 
     /// Counts the tokens of a text.

@@ -141,10 +141,10 @@ impl Replacements {
         }
         let text = replacement_text(&goals.goals[index]);
         match &mut self.pending {
-            Some(message) => message.content = format!("{}\n\n{text}", message.content),
+            Some(message) => message.content.push_str(&format!("\n\n{text}")),
             None => {
                 let (trace, at) = (first.trace_id.clone(), first.created_at);
-                self.pending = Some(Message::text(trace, first.sequence, None, Role::User, text, at));
+                self.pending = Some(Message::new(trace, first.sequence, None, Role::User, text, at));
             }
         }
     }

@@ -46,7 +46,7 @@ impl Talk {
     fn add(&mut self, role: Role, goal: Option<&str>, content: &str, complete: impl FnOnce(&mut Message)) {
         let sequence = self.0.len() as u64 + 1;
         let at = Timestamp::default();
-        let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
+        let mut message = Message::new(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
         message.goal_id = goal.map(GoalId::new);
         complete(&mut message);
         self.0.push(SizedMessage { tokens: count(&message), message: Arc::new(message) });

@@ -1,11 +1,13 @@
 //! Converts the response of a server to a tool call into a result.
 //!
-//! Pure. Texts are joined. Other content is replaced by a note with its type and size. Structured content is used if
+//! Pure. Texts are joined. Images and files of the kinds that models take are passed on; other content is replaced by a
+//! note with its type and size. Structured content is used if
 //! there is no text. A response that is marked as an error becomes the error of the call, with the text of the
 //! server.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
-use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_protocol::{ContentPart, ErrorCode, ErrorInfo, InputKind};
 use soong_text::strip_invisible;
 use soong_tool::{ToolOutput, ToolResult};
 
@@ -44,7 +46,15 @@ pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolRe
 fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
     let has_text =
         result.content.iter().any(|block| matches!(block, ContentBlock::Text(text) if !text.text.is_empty()));
-    let mut parts: Vec<String> = result.content.into_iter().map(text_of).filter(|part| !part.is_empty()).collect();
+    let mut files = Vec::new();
+    let texts = result.content.into_iter().map(|block| match file_of(block) {
+        Ok(file) => {
+            files.push(file);
+            String::new()
+        }
+        Err(block) => text_of(block),
+    });
+    let mut parts: Vec<String> = texts.filter(|part| !part.is_empty()).collect();
     if let Some(value) = result.structured_content.filter(|_| !has_text) {
         let json = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
         parts.insert(0, json);
@@ -58,8 +68,30 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
             format!("MCP server {server:?} returned an error: {said}"),
         ));
     }
-    let text = if text.is_empty() { "(no output)".to_owned() } else { text };
-    Ok(ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)))
+    let text = if text.is_empty() && files.is_empty() { "(no output)".to_owned() } else { text };
+    Ok(ToolOutput { files, ..ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)) })
+}
+
+/// Returns the image or file of a block, or the block if models do not take its content type or it is not valid.
+fn file_of(block: ContentBlock) -> Result<ContentPart, ContentBlock> {
+    let decoded = |content_type: &str, data: &str, filename: Option<String>| {
+        InputKind::of_content_type(content_type)?;
+        let bytes = BASE64_STANDARD.decode(data.trim_ascii()).ok()?;
+        Some(ContentPart::inline(content_type, filename, bytes))
+    };
+    let file = match &block {
+        ContentBlock::Image(image) => decoded(&image.mime_type, &image.data, None),
+        ContentBlock::Audio(audio) => decoded(&audio.mime_type, &audio.data, None),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                let name = uri.rsplit('/').next().map(|name| sanitize(name, MAX_NAME_CHARS));
+                decoded(mime_type.as_deref().unwrap_or_default(), blob, name)
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    file.ok_or(block)
 }
 
 fn text_of(block: ContentBlock) -> String {

@@ -168,8 +168,8 @@ fn call_results_map_to_output_or_error() {
         (json!({"content": [text("")], "structuredContent": {"a": 1}}), "{\n  \"a\": 1\n}"),
         (json!({"content": [text("said")], "structuredContent": {"a": 1}}), "said"),
         (
-            json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}, text("x")]}),
-            "[image image/png, about 3 bytes; not shown]\nx",
+            json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/tiff"}, text("x")]}),
+            "[image image/tiff, about 3 bytes; not shown]\nx",
         ),
         (
             json!({"content": [{"type": "resource", "resource": {"uri": "f://a", "blob": "AAAA"}}]}),
@@ -182,6 +182,16 @@ fn call_results_map_to_output_or_error() {
     ] {
         assert_eq!(of(result.clone()).as_deref(), Ok(want), "{result}");
     }
+    let image = json!({"type": "image", "data": "AAEC", "mimeType": "image/png"});
+    let pdf = json!({"type": "resource", "resource":
+        {"uri": "f://docs/a.pdf", "blob": "AAEC", "mimeType": "application/pdf"}});
+    let result: ServerResult = serde_json::from_value(json!({"content": [text("x"), image, pdf]})).unwrap();
+    let output = convert("s", "Title", result).unwrap();
+    let files = [
+        ContentPart::inline("image/png", None, [0, 1, 2]),
+        ContentPart::inline("application/pdf", Some("a.pdf".to_owned()), [0, 1, 2]),
+    ];
+    assert_eq!((output.output.as_str(), output.files), ("x", files.to_vec()));
     let unknown = json!({"content": [{"type": "hologram", "data": "x"}]});
     assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
     for (result, told) in [

@@ -270,7 +270,7 @@ mod tests {
 
     fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> SizedMessage {
         let at = Timestamp::default();
-        let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
+        let mut message = Message::new(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
         let covers = soong_protocol::Covers { first: 1, last: 3, next: 5, system: None, request: None };
         message.covers = content.starts_with("# Summary of messages").then_some(covers);
         let id = format!("c{}", sequence - u64::from(role == Role::Tool));

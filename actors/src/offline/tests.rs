@@ -77,7 +77,11 @@ async fn report_is_deterministic_and_independent_of_restarts() {
                 ..ModelRequest::default()
             };
             let again = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
-            assert_eq!((&again.text, &again.tool_calls), (&message.content, &message.tool_calls), "{place}");
+            assert_eq!(
+                (again.text.as_str(), &again.tool_calls),
+                (message.content.as_str(), &message.tool_calls),
+                "{place}"
+            );
         }
     }
     assert_eq!(reports[0], reports[1]);
@@ -252,8 +256,7 @@ async fn injected_context_is_not_taken_for_new_task() {
     let ended = world.orchestrate("Describe it.").await;
     let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
     let mut messages = ended.messages[..place].to_vec();
-    let context =
-        Message::text(TraceId::new("s"), 99, None, Role::User, "## Goals\n[ ] 1. x".into(), Timestamp::default());
+    let context = Message::new(TraceId::new("s"), 99, None, Role::User, "## Goals\n[ ] 1. x", Timestamp::default());
     messages.push(context.into());
     let tools = world.registry.specs().cloned().collect();
     let system = vec!["You orchestrate.".into()];
@@ -271,7 +274,7 @@ async fn summary_message_is_not_taken_for_new_task() {
     for (what, at, content) in [("a stand-in", place, "[Goal 1 completed: x] y"), ("a summary", 0, summary.as_str())] {
         let mut messages = ended.messages[..place].to_vec();
         let mut told = Message::clone(&messages[0]);
-        told.content = content.to_owned();
+        told.content = content.into();
         told.covers =
             (at == 0).then_some(soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None });
         messages.insert(at, told.into());

@@ -6,6 +6,7 @@
 //! (`session`).
 
 mod existing_session;
+mod input_files;
 
 use std::{path::Path, sync::Arc};
 
@@ -13,8 +14,8 @@ pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId, SessionWrite, TraceId,
-    TraceWrite, Write,
+    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId,
+    SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -38,7 +39,7 @@ pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunE
 impl Runtime {
     /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
     pub async fn start(&self, start: impl Into<RunRequest>) -> Result<RunHandle, ErrorInfo> {
-        let start = start.into();
+        let mut start = start.into();
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());
@@ -54,6 +55,7 @@ impl Runtime {
             () = services.resolver.mcp.wait_started() => {}
             () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
+        self.store_input_files(&mut start).await?;
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.history != SessionHistory::None
             || matches!(request.rows.first(), Some(Write::Trace(TraceWrite::FirstTask(_))));
@@ -132,7 +134,7 @@ impl Runtime {
             return self.prepare_reflection(start).await;
         }
         let services = &self.inner.services;
-        if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+        if start.message.as_ref().is_some_and(MessageContent::is_blank) {
             return Err(invalid("the message is empty"));
         }
         let resumes = start.message.is_none();
@@ -146,9 +148,9 @@ impl Runtime {
         if let Some(known) = known.filter(|_| after_sequence.is_some() || start.reject_if_busy) {
             self.reject_interrupted(&session_id, known)?;
         }
-        let message = match (start.message.take(), known) {
+        let content = match (start.message.take(), known) {
             (Some(message), _) => message,
-            (None, Some(known)) => known.unanswered_task()?,
+            (None, Some(known)) => known.unanswered_task()?.into(),
             (None, None) => return Err(invalid("there is no conversation to resume: a message is required")),
         };
         let before = known.and_then(ExistingSession::inherited);
@@ -156,7 +158,10 @@ impl Runtime {
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
         let settings = settings::resolve(&start, mode, resumes, before.as_ref(), &services.config.budget);
-        let settings = self.check_settings(&start, RunSettings { after_sequence, ..settings }, known, resumes)?;
+        let message = input_files::task_text(&content);
+        let task_content = if content.parts().is_empty() { MessageContent::default() } else { content };
+        let settings = RunSettings { after_sequence, task_content, ..settings };
+        let settings = self.check_settings(&start, settings, known, resumes)?;
         let follows = known
             .filter(|_| resumes || after_sequence.is_some())
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));

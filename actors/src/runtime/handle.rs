@@ -204,7 +204,8 @@ impl RunHandle {
     ) -> Result<Children, ErrorInfo> {
         let mut orders = Vec::new();
         for (place, spec) in specs.into_iter().enumerate() {
-            let spec: ChildSpec = spec.into();
+            let mut spec: ChildSpec = spec.into();
+            self.services.store_child_files(self.run_id(), &mut spec).await?;
             let before = match &spec.continue_from {
                 Some(trace) => Some(last_settings(&self.services.reader, trace).await?),
                 None => None,

@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
-use soong_protocol::{Budget, GivenMessage, Reflection, RunMode, RunOptions, RunPermissions};
+use soong_protocol::{
+    Budget, ContentPart, GivenMessage, MessageContent, Reflection, RunMode, RunOptions, RunPermissions,
+};
 
 use super::SessionSpec;
 
@@ -29,9 +31,9 @@ use super::SessionSpec;
 #[derive(Debug, Clone, Default)]
 #[must_use = "has no effect until it is started"]
 pub struct RunRequest {
-    /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. An empty or blank message is
-    /// rejected.
-    pub message: Option<String>,
+    /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. A message without text, images
+    /// and files is rejected.
+    pub message: Option<MessageContent>,
     /// The session to continue or to create. If a session with this id exists, the run continues it; it must belong to
     /// `uid`, and the other fields have no effect. Otherwise the run creates the session.
     pub session: SessionSpec,
@@ -115,8 +117,15 @@ pub enum RunSetting {
 
 impl RunRequest {
     /// Creates a request with this message and defaults for everything else.
-    pub fn new(message: impl Into<String>) -> Self {
+    pub fn new(message: impl Into<MessageContent>) -> Self {
         Self { message: Some(message.into()), ..Self::default() }
+    }
+
+    /// Adds an image or file to the message, such as [`ContentPart::inline`] for bytes. The run is rejected with
+    /// `unsupported_capability` if its model does not take it.
+    pub fn attach(mut self, part: ContentPart) -> Self {
+        self.message.get_or_insert_default().push(part);
+        self
     }
 
     /// Creates a request for a run without a model: a parent run that a program drives (RT-4).
@@ -126,7 +135,7 @@ impl RunRequest {
     /// children have ended and it has made no progress for `runtime.stuck_after_s`.
     /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the driven runs of an
     /// earlier process.
-    pub fn driven(message: impl Into<String>) -> Self {
+    pub fn driven(message: impl Into<MessageContent>) -> Self {
         Self { driven: true, ..Self::new(message) }
     }
 
@@ -311,7 +320,7 @@ impl RunRequest {
     }
 }
 
-impl<T: Into<String>> From<T> for RunRequest {
+impl<T: Into<MessageContent>> From<T> for RunRequest {
     fn from(message: T) -> Self {
         Self::new(message)
     }

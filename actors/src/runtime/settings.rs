@@ -2,7 +2,7 @@
 //!
 //! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration (`run/resolver.rs`).
 
-use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunOptions, RunSettings};
+use soong_protocol::{Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings};
 
 use super::{RunRequest, RunSetting};
 
@@ -59,6 +59,8 @@ pub(super) fn resolve(
         temperature: agent.temperature.or(kept.temperature),
         llm_params: agent.llm_params.clone().unwrap_or(kept.llm_params),
         auto_execute_tools: agent.auto_execute_tools.or(kept.auto_execute_tools),
+        // Replaced by the admission if the message has images or files.
+        task_content: MessageContent::default(),
         context: None,
         given_budget: (given != budget).then_some(given),
         driven: start.driven,

@@ -49,8 +49,8 @@ pub use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
-    AccessRequest, ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId,
-    ToolSpec, ToolsConfig, TraceId,
+    AccessRequest, ArtifactRef, ArtifactSnapshot, ContentPart, ErrorCode, ErrorInfo, GoalId, InputKind,
+    PermissionsConfig, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
 };
 use soong_text::Environment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -118,6 +118,8 @@ pub struct ToolContext {
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
+    /// What messages to the model may contain. Other files that a tool returns are described to the model in text.
+    pub inputs: Arc<[InputKind]>,
     /// Maximum output that a model reads in full. A larger output is stored as an artifact, unless the tool pages its
     /// output.
     pub output_limit: OutputLimit,
@@ -152,6 +154,8 @@ pub struct ToolOutput {
     pub title: String,
     /// Output for the model.
     pub output: String,
+    /// Images and files that the model reads after `output`. The runtime stores their bytes as artifacts.
+    pub files: Vec<ContentPart>,
     /// Text that replaces the output in later turns if [`Self::include_output_only_once`] is set; stored in addition to
     /// the output.
     pub long_term_memory: Option<String>,

@@ -1,4 +1,4 @@
-//! Tool `read`: reads a text file of the project in pages.
+//! Tool `read`: reads a text file of the project in pages, or an image or document that the model takes.
 //!
 //! A file is read through a buffer, never as a whole, and each line is kept only up to its limit. Elsewhere: artifacts
 //! (`read_artifact`), which files may be read (`path_policy.rs`).
@@ -14,7 +14,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{AccessRequest, ContentPart, ErrorCode, ErrorInfo, InputKind, ToolSpec, media_type};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -36,6 +36,8 @@ const TEXT_DETECTION_BYTES: u64 = 8 * 1024;
 const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum number of bytes read from a file. A sparse file can report any size.
 const MAX_SCANNED_BYTES: u64 = 512 * 1024 * 1024;
+/// Maximum size of an image or file that is passed to the model, in bytes.
+const MAX_MEDIA_BYTES: u64 = 32 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.
@@ -73,7 +75,8 @@ impl ReadTool {
             "required": ["path"],
             "additionalProperties": false,
         });
-        let description = "Reads a text file of the project, with line numbers. The last line says how to read on.";
+        let description =
+            "Reads a file of the project: text with line numbers, images, PDF. The last line says how to read on.";
         let spec = ToolSpec::read("read", "Read a file", description, parameters);
         Self { spec: ToolSpec { paged: true, ..spec }, roots }
     }
@@ -117,8 +120,14 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
         return Err(path_changed_error(place));
     }
     let size = metadata.len();
-    if let Some(kind) = binary_kind(&mut file).map_err(|error| io_error(&name, &error))? {
-        let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
+    let head = file_head(&mut file).map_err(|error| io_error(&name, &error))?;
+    if let Some(content_type) = media_type(&head)
+        && InputKind::of_content_type(content_type).is_some_and(|kind| context.inputs.contains(&kind))
+    {
+        return read_media(place, file, content_type);
+    }
+    if let Some(kind) = binary_kind(&head) {
+        let message = format!("`{name}` is {kind}, {size} bytes: this tool shows you text only");
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     let mut shown = LinePage::new(arguments, context.output_limit.bytes);
@@ -139,13 +148,33 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
     Ok(ToolOutput::text(title, shown.page.finish(&note)))
 }
 
-/// Returns the kind of a binary file; `None` for text. Seeks to the start of the file.
-fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
+/// Reads the first bytes of a file, and seeks to its start.
+fn file_head(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     file.by_ref().take(TEXT_DETECTION_BYTES).read_to_end(&mut head)?;
     file.rewind()?;
+    Ok(head)
+}
+
+/// Returns an image, PDF document or audio file as a part that the model reads.
+fn read_media(place: &ResolvedPath, file: File, content_type: &str) -> ToolResult {
+    let name = place.display_name();
+    let mut bytes = Vec::new();
+    file.take(MAX_MEDIA_BYTES + 1).read_to_end(&mut bytes).map_err(|error| io_error(&name, &error))?;
+    if bytes.len() as u64 > MAX_MEDIA_BYTES {
+        let message = format!("`{name}` has more than {MAX_MEDIA_BYTES} bytes: it is too large to be shown");
+        return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
+    }
+    let filename = name.rsplit('/').next().map(str::to_owned);
+    let part = ContentPart::inline(content_type, filename, bytes);
+    let output = ToolOutput::text(format!("`{name}`"), format!("`{name}`:"));
+    Ok(ToolOutput { files: vec![part], ..output })
+}
+
+/// Returns the kind of a binary file by its first bytes; `None` for text.
+fn binary_kind(head: &[u8]) -> Option<&'static str> {
     if !head.contains(&0) {
-        return Ok(None);
+        return None;
     }
     let known: [(&[u8], &str); 12] = [
         (b"\x89PNG", "a PNG image"),
@@ -161,7 +190,7 @@ fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
         (b"\xff\xfe", "UTF-16 text"),
         (b"\xfe\xff", "UTF-16 text"),
     ];
-    Ok(Some(known.iter().find(|(magic, _)| head.starts_with(magic)).map_or("a binary file", |(_, kind)| kind)))
+    Some(known.iter().find(|(magic, _)| head.starts_with(magic)).map_or("a binary file", |(_, kind)| kind))
 }
 
 /// First bytes of a line, and its length.

@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf};
 
 use serde_json::Value;
-use soong_protocol::{ErrorInfo, RunId, SessionId, TraceId};
+use soong_protocol::{ErrorInfo, InputKind, RunId, SessionId, TraceId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{OutputLimit, Progress, Tool, ToolContext};
@@ -56,6 +56,7 @@ impl TestProject {
             tool_call_id: "c".to_owned(),
             goal_id: None,
             project_dir: self.path().into(),
+            inputs: std::sync::Arc::new([InputKind::Text]),
             output_limit: OutputLimit { bytes: self.output_limit_bytes, tokens: u64::MAX },
             cancel: self.cancel.clone(),
             granted_access: None,

@@ -66,6 +66,7 @@ and documents return to their state at that message. Later messages are kept, of
 Examples:
   soong run \"Summarize README.md\"
   soong run --attach minutes.md --attach figures.csv \"Compare the two\"
+  soong run --attach plan.png \"Which rooms face north?\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --allow write:docs --allow bash:cargo \"Document the examples\"
@@ -79,7 +80,8 @@ pub(crate) struct Run {
     pub(crate) mode: Option<Mode>,
     #[command(flatten)]
     pub(crate) conversation: ConversationArgs,
-    /// File to store as an artifact before the run, for agents to read; can be given several times
+    /// File to store as an artifact before the run, for agents to read; models see images and PDF; `-`
+    /// reads standard input; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
     /// Start the run in the background and return once it is accepted

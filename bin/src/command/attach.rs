@@ -1,17 +1,22 @@
-//! Attachments of a run: checked before anything is created, uploaded before the run starts (ART-11).
+//! Attachments of a run: checked before anything is created, uploaded before the run starts (ART-11). Images, PDF
+//! documents and audio are also parts of the message.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::is_text,
     protocol::{
-        ArtifactsConfig, SessionId,
+        ArtifactsConfig, ContentPart, GivenMessage, InputKind, MessageContent, PartFile, Role, SessionId,
         api::{NewSessionBody, StartBody, Stored},
     },
 };
 use soong_client::Client;
 use soong_tui::{format, text};
+use tempfile::TempDir;
 
 use crate::{
     exit::{Exit, Failure},
@@ -19,8 +24,11 @@ use crate::{
 };
 
 /// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.
+#[derive(Default)]
 pub(super) struct Attachments {
     files: Vec<PathBuf>,
+    /// Folder with the file that was read from standard input.
+    _stdin_folder: Option<TempDir>,
     session: Option<SessionId>,
     stored: Vec<Stored>,
 }
@@ -31,7 +39,14 @@ fn content_type_of(path: &Path) -> &'static str {
 
 impl Attachments {
     /// Checks that the files exist and are not too large.
-    pub(super) fn check(files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
+    ///
+    /// The path `-` stands for standard input, which is read to its end.
+    pub(super) fn check(mut files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
+        let stdin_folder = match files.iter().filter(|path| path.as_os_str() == "-").count() {
+            0 => None,
+            1 => Some(read_stdin(&mut files, limits.max_blob_bytes)?),
+            _ => return Err(Failure::usage("standard input is attached twice", "Give `--attach -` once.")),
+        };
         for path in &files {
             let opened = file::open(path)?;
             let size = opened.metadata().map_or(0, |known| known.len());
@@ -47,7 +62,7 @@ impl Attachments {
                 return Err(Failure::new(Exit::of(code), what, advice));
             }
         }
-        Ok(Self { files, session: None, stored: Vec::new() })
+        Ok(Self { files, _stdin_folder: stdin_folder, session: None, stored: Vec::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,6 +85,28 @@ impl Attachments {
         Ok(session)
     }
 
+    /// Adds the uploaded images, PDF documents and audio to the message of a request.
+    pub(super) fn add_to(&self, request: &mut StartBody) {
+        let media = self.stored.iter().filter(|stored| InputKind::of_content_type(&stored.content_type).is_some());
+        let parts: Vec<ContentPart> = media
+            .map(|stored| {
+                ContentPart::of_file(PartFile {
+                    artifact_id: stored.artifact_id.clone(),
+                    content_type: stored.content_type.clone(),
+                    size: stored.size,
+                    filename: Some(stored.name.clone()),
+                    width: None,
+                    height: None,
+                    scaled_from: None,
+                })
+            })
+            .collect();
+        let Some(prompt) = request.prompt.take_if(|_| !parts.is_empty()) else { return };
+        let mut content = MessageContent::from(prompt);
+        parts.into_iter().for_each(|part| content.push(part));
+        request.messages.push(GivenMessage { role: Role::User, content, tool_call_id: None });
+    }
+
     /// Prints the name of each attached file, and its artifact name if that differs.
     pub(super) fn print(&self) {
         for (path, stored) in self.files.iter().zip(&self.stored) {
@@ -78,6 +115,23 @@ impl Attachments {
             print::error_line(&text::safe_line(&format!("attached {file}{other}")));
         }
     }
+}
+
+/// Copies standard input to a file, which replaces `-` in `files`.
+fn read_stdin(files: &mut [PathBuf], max_bytes: u64) -> Result<TempDir, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(Exit::Failed, format!("standard input cannot be read: {error}"), "Attach a file instead.")
+    };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let path = folder.path().join("stdin");
+    let mut copy = std::fs::File::create(&path).map_err(failed)?;
+    // One byte more shows that the limit is exceeded.
+    let mut input = std::io::stdin().lock().take(max_bytes + 1);
+    std::io::copy(&mut input, &mut copy).map_err(failed)?;
+    let named = path.with_extension(file::extension(file::detect_content_type(&path)));
+    std::fs::rename(&path, &named).map_err(failed)?;
+    files.iter_mut().filter(|file| file.as_os_str() == "-").for_each(|file| file.clone_from(&named));
+    Ok(folder)
 }
 
 /// Returns the session of the run, creating it if it does not exist.

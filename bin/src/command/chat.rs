@@ -1,15 +1,17 @@
 //! `soong chat`: a conversation in one session, one run per message.
 
 use soong::protocol::{
-    RunMode,
+    ArtifactsConfig, RunMode,
     api::{ForkBody, StartBody},
 };
 use soong_client::{Client, Discovery};
 use soong_tui::{terminal::TextStyle, text};
 
 use super::{
+    attach::Attachments,
     host::builder,
-    run::{last_model, project, reset},
+    pasted_files::pasted_files,
+    run::{attach, last_model, project, reset},
     runtime_session::{RuntimeSession, fetch_last_session},
     sessions::{describe_head, refused},
 };
@@ -118,7 +120,8 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
-            let mut talk = Conversation { context, input, next_request: next };
+            let mut talk =
+                Conversation { context, input, next_request: next, limits: settings.config.artifacts.clone() };
             let talked = talk.run(&mut place).await;
             talk.print_resume_hint().and(talked)
         }
@@ -133,6 +136,7 @@ struct Conversation<'a> {
     context: &'a Context<'a>,
     input: Input,
     next_request: StartBody,
+    limits: ArtifactsConfig,
 }
 
 impl Conversation<'_> {
@@ -181,7 +185,14 @@ impl Conversation<'_> {
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
     /// user has cancelled is no failure: its output already says so.
     async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
-        let done = place.run(StartBody { prompt, ..self.next_request.clone() }, RunDisplay::Chat).await?;
+        let files = match &prompt {
+            Some(text) if self.input.is_terminal() => pasted_files(text, self.context.environment.home().as_deref()),
+            _ => Vec::new(),
+        };
+        let attached = Attachments::check(files, &self.limits)?;
+        let request = StartBody { prompt, ..self.next_request.clone() };
+        let request = attach(self.context, place, attached, request).await?;
+        let done = place.run(request, RunDisplay::Chat).await?;
         self.next_request.session_id = Some(done.session.to_string());
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);

@@ -39,7 +39,13 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let cli::ConversationArgs { session, trace, resume, after } = &options.conversation;
-    let prompt = prompt(options.prompt.as_deref(), trace.is_some() || after.is_some())?;
+    let may_resume = trace.is_some() || after.is_some();
+    let reads_prompt = options.prompt.as_deref().map_or(!may_resume, |prompt| prompt == "-");
+    if reads_prompt && options.attach.iter().any(|path| path.as_os_str() == "-") {
+        let advice = "Give the prompt as an argument, or attach a file.";
+        return Err(Failure::usage("standard input cannot be both the prompt and an attachment", advice));
+    }
+    let prompt = prompt(options.prompt.as_deref(), may_resume)?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
@@ -149,7 +155,7 @@ pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
 }
 
 /// Uploads the attachments of a run and sets the session of the run to the one they were stored in.
-async fn attach(
+pub(super) async fn attach(
     context: &Context<'_>,
     place: &mut RuntimeSession<'_>,
     mut attached: Attachments,
@@ -160,6 +166,7 @@ async fn attach(
     }
     let session = place.request(async |client| attached.upload(client, &request).await).await?;
     request.session_id = Some(session.to_string());
+    attached.add_to(&mut request);
     if !context.global.json {
         attached.print();
     }
@@ -304,6 +311,7 @@ async fn detach(
             uploaded = attached.upload(&client, &request).await;
         }
         request.session_id = Some(uploaded?.to_string());
+        attached.add_to(&mut request);
         if !context.global.json {
             attached.print();
         }

@@ -234,7 +234,8 @@ impl<'a> RuntimeSession<'a> {
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
     pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
         let context = self.context;
-        let task = request.prompt.clone().unwrap_or_else(|| "resumed".to_owned());
+        let last = request.messages.last().map(|message| message.content.to_string());
+        let task = request.prompt.clone().or(last).unwrap_or_else(|| "resumed".to_owned());
         let kind = match (request.agent_type.as_ref().and_then(Option::as_ref), request.mode.flatten()) {
             (Some(kind), _) => kind.clone(),
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),

@@ -170,6 +170,9 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
     if !message.content.is_empty() {
         print::line(&text::safe_block(message.content.trim_end()))?;
     }
+    for file in message.content.files() {
+        print::line(&text::safe_line(&format!("[{}]", file.description())))?;
+    }
     for call in &message.tool_calls {
         let line = format!("-> {} {} [{}]", call.name, call.arguments, call.id);
         print::line(&text::safe_line(&line))?;

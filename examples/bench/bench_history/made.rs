@@ -54,9 +54,11 @@ impl Author {
     fn message(&self, sequence: u64) -> [Write; 2] {
         let role = if sequence.is_multiple_of(2) { Role::User } else { Role::Assistant };
         let parent = sequence.checked_sub(1).filter(|parent| *parent > 0);
-        let text =
-            format!("{sequence:08} {}", "what it is for, and why. ".repeat(10)).chars().take(TEXT_BYTES).collect();
-        let message = Message::text(self.trace.clone(), sequence, parent, role, text, self.at);
+        let text = format!("{sequence:08} {}", "what it is for, and why. ".repeat(10))
+            .chars()
+            .take(TEXT_BYTES)
+            .collect::<String>();
+        let message = Message::new(self.trace.clone(), sequence, parent, role, text, self.at);
         let event = self.event(MessageEvent::added(&message));
         [Write::Message(Arc::new(message)), event]
     }

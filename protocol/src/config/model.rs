@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::is_variable_name;
-use crate::{Prices, Usd};
+use crate::{InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
 const RESERVED_PARAMS: [(&str, &str); 6] = [
@@ -54,6 +54,14 @@ pub struct ModelConfig {
     pub max_answer_bytes: usize,
     /// Maximum number of tool calls of one answer. Default: 256.
     pub max_tool_calls: usize,
+    /// What messages to the model may contain. Default: text and images.
+    pub input: Vec<InputKind>,
+    /// Maximum size of an image, in bytes. Larger images are scaled down. Default: 5000000.
+    pub max_image_bytes: u64,
+    /// Maximum width and height of an image, in pixels. Larger images are scaled down. Default: 2000.
+    pub max_image_side: u32,
+    /// Maximum size of a PDF document or audio, in bytes. Default: 20000000.
+    pub max_file_bytes: u64,
     /// Sampling temperature. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
@@ -91,6 +99,10 @@ impl Default for ModelConfig {
             max_argument_bytes: 1_048_576,
             max_answer_bytes: 16_777_216,
             max_tool_calls: 256,
+            input: vec![InputKind::Text, InputKind::Image],
+            max_image_bytes: 5_000_000,
+            max_image_side: 2_000,
+            max_file_bytes: 20_000_000,
             temperature: None,
             timeout_ms: 120_000,
             max_concurrency: 16,
@@ -165,6 +177,10 @@ pub struct ModelOverride {
     pub max_argument_bytes: Option<usize>,
     pub max_answer_bytes: Option<usize>,
     pub max_tool_calls: Option<usize>,
+    pub input: Option<Vec<InputKind>>,
+    pub max_image_bytes: Option<u64>,
+    pub max_image_side: Option<u32>,
+    pub max_file_bytes: Option<u64>,
     pub temperature: Option<f64>,
     pub timeout_ms: Option<u64>,
     pub max_concurrency: Option<usize>,
@@ -195,6 +211,10 @@ impl ModelOverride {
             max_argument_bytes: self.max_argument_bytes.unwrap_or(base.max_argument_bytes),
             max_answer_bytes: self.max_answer_bytes.unwrap_or(base.max_answer_bytes),
             max_tool_calls: self.max_tool_calls.unwrap_or(base.max_tool_calls),
+            input: self.input.clone().unwrap_or_else(|| base.input.clone()),
+            max_image_bytes: self.max_image_bytes.unwrap_or(base.max_image_bytes),
+            max_image_side: self.max_image_side.unwrap_or(base.max_image_side),
+            max_file_bytes: self.max_file_bytes.unwrap_or(base.max_file_bytes),
             temperature: self.temperature.or(base.temperature),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
             max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),

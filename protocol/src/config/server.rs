@@ -18,7 +18,8 @@ pub struct ServerConfig {
     /// Accepted origins of web pages in addition to the server's, as `scheme://host` or `scheme://host:port`.
     /// Default: none.
     pub allowed_origins: Vec<String>,
-    /// Maximum size of a request body without a file, in bytes. Default: 1048576 (1 MiB).
+    /// Maximum size of a request body of JSON, in bytes; images and files in it are a third larger than
+    /// their bytes. Default: 33554432 (32 MiB).
     pub max_body_bytes: usize,
     /// Maximum size of a request body with a file, in bytes. Default: 20971520 (20 MiB).
     pub max_upload_bytes: usize,
@@ -43,7 +44,7 @@ impl Default for ServerConfig {
             addr: "127.0.0.1:7788".to_owned(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
-            max_body_bytes: 1_048_576,
+            max_body_bytes: 33_554_432,
             max_upload_bytes: 20_971_520,
             max_connections: 1_024,
             reserved_connections: 64,

@@ -1,9 +1,9 @@
-//! Events of compaction: a summary replaces the older part of a conversation (CTX-3).
+//! Events of the prompt: a summary replaces the older part of a conversation (CTX-3), descriptions replace files.
 
 use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
 events! {
-    /// A step of a compaction.
+    /// A change of what the model reads of the conversation.
     ContextEvent {
         /// The prompt is too long. A model starts to summarize the older part of the conversation.
         CompactionStarted = "compaction_started" {
@@ -35,6 +35,15 @@ events! {
             /// Cost of the attempt. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
+        },
+        /// The model does not take some images or files of the conversation. It reads their descriptions instead.
+        FilesOmitted = "files_omitted" {
+            /// Name of the model.
+            model: String,
+            /// Descriptions of the images and files.
+            files: Vec<String>,
+            /// Last message with one of them.
+            sequence: u64,
         },
     }
 }

@@ -1,6 +1,6 @@
 //! Events of the message tree.
 
-use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event_macro::events};
+use crate::{Collaborator, Covers, GoalId, GoalTree, Message, MessageContent, Role, event_macro::events};
 
 /// Maximum size of the content in an event, in bytes. Read longer content from the message.
 ///
@@ -26,9 +26,9 @@ events! {
             /// Whether the text was cut off.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             partial: bool,
-            /// Text of the message. Absent if it is longer than 64 KiB.
+            /// MessageContent of the message. Absent if its text is longer than 64 KiB.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            content: Option<String>,
+            content: Option<MessageContent>,
             /// One-line description.
             preview: String,
             /// For a summary, the messages that it replaces.
@@ -119,7 +119,7 @@ impl MessageEvent {
     }
 }
 
-/// Returns the text of a message that its event contains; `None` if it is too long.
-fn event_content(message: &Message) -> Option<&String> {
+/// Returns the content of a message that its event contains; `None` if its text is too long.
+fn event_content(message: &Message) -> Option<&MessageContent> {
     (message.content.len() <= MAX_CONTENT_BYTES).then_some(&message.content)
 }

@@ -28,7 +28,7 @@ impl Stats {
             ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.add_usage(usage, *cost),
             ContextEvent::CompactionFailed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ContextEvent::CompactionFailed { .. } => {}
-            ContextEvent::CompactionStarted { .. } => return,
+            ContextEvent::CompactionStarted { .. } | ContextEvent::FilesOmitted { .. } => return,
         }
         self.model_calls = self.model_calls.saturating_add(1);
     }

@@ -71,7 +71,7 @@ fn appends() -> Vec<Vec<Write>> {
     let long = "0123456789abcdef".repeat(5_000);
     let covers = Covers { first: 1, last: 2, next: 3, system: None, request: None };
     let text = |sequence, role, content: &str| {
-        Message::text(trace_id("a"), sequence, (sequence > 1).then(|| sequence - 1), role, content.to_owned(), at(3))
+        Message::new(trace_id("a"), sequence, (sequence > 1).then(|| sequence - 1), role, content.to_owned(), at(3))
     };
     let mut first = vec![event("a", Some("a"), 1, started())];
     first.extend(added(text(1, Role::System, "You are brief, and \"precise\".\n\u{1}"), "a", 1));

@@ -1,6 +1,8 @@
 //! Messages and their tree (MSG-1).
 
-use soong_protocol::{Covers, GoalTree, Message, MessageEvent, Role, ToolCall, Usd};
+use soong_protocol::{
+    ArtifactId, ContentPart, Covers, GoalTree, Message, MessageContent, MessageEvent, PartFile, Role, ToolCall, Usd,
+};
 
 use super::world::{
     TestStore, add_message, child_run, event, goal_id, message, new_run, open_run, session_id, sub_trace, trace_id,
@@ -57,6 +59,16 @@ pub(super) fn messages_round_trip(mut world: TestStore) {
     let mut third = message("a", 3, Some(2), Role::Tool);
     third.tool_call_id = Some("c1".into());
     third.partial = true;
+    let file = PartFile {
+        artifact_id: ArtifactId::new("a1"),
+        content_type: "image/png".into(),
+        size: 9,
+        filename: None,
+        width: Some(2),
+        height: Some(1),
+        scaled_from: Some((20, 10)),
+    };
+    third.content = MessageContent::from_parts(vec![ContentPart::text("See"), ContentPart::of_file(file)]);
     let all = vec![first, second, third];
     world.write(all.iter().cloned().map(add_message).collect());
     assert_eq!(world.reader.messages(&trace_id("a"), MessagePath::All).unwrap(), all);

@@ -104,13 +104,13 @@ pub(super) fn event(trace: &str, run: Option<&str>, second: i64, event: impl Int
 }
 
 pub(super) fn message(trace: &str, sequence: u64, parent: Option<u64>, role: Role) -> Message {
-    Message::text(trace_id(trace), sequence, parent, role, format!("text {sequence}"), at(3))
+    Message::new(trace_id(trace), sequence, parent, role, format!("text {sequence}"), at(3))
 }
 
 /// Returns the first message of a trace: a system prompt that is long enough to be shared with other traces.
 pub(super) fn system_message(trace: &str) -> Message {
     let prompt = "You are careful, and say what you do not know. ".repeat(4);
-    Message::text(trace_id(trace), 1, None, Role::System, prompt, at(3))
+    Message::new(trace_id(trace), 1, None, Role::System, prompt, at(3))
 }
 
 pub(super) fn add_message(message: Message) -> Write {

@@ -244,12 +244,12 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
 }
 
 /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts. Debug
-/// artifacts do not count.
+/// artifacts do not count. Of the artifacts without a name only texts count: the others are images and files of messages.
 pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> rusqlite::Result<RecentArtifacts> {
     let (mut count, mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
-                "SELECT count(name), count(*) - count(name) FROM artifact
+                "SELECT count(name), count(*) FILTER (WHERE name IS NULL AND content_type LIKE 'text/%') FROM artifact
                  WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
                  AND NOT debug AND withdrawn IS NULL",
             )?,

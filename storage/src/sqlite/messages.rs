@@ -1,7 +1,7 @@
 //! Rows of messages (MSG-1).
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
-use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
+use soong_protocol::{ContentPart, GoalId, Message, MessageContent, Timestamp, ToolCall, TraceId};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows, json},
@@ -13,8 +13,8 @@ use crate::store::MessagePath;
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
         description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch,
-        prompt_key)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
+        prompt_key, parts)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
 
 /// Inserts a message of the trace with that key. `lsn` is that of the event that follows it. `prompt_key` is the key of
 /// the prompt with its content; `None` if the content is stored in the row.
@@ -25,6 +25,7 @@ pub(super) fn insert(
     lsn: u64,
     prompt_key: Option<i64>,
 ) -> rusqlite::Result<()> {
+    let parts = message.content.parts();
     statement.execute(rusqlite::params![
         trace_key,
         clamp_to_i64(message.sequence),
@@ -40,7 +41,7 @@ pub(super) fn insert(
         message.tool_call_id,
         message.finish_reason,
         message.description,
-        if prompt_key.is_some() { "" } else { &message.content },
+        if prompt_key.is_some() || !parts.is_empty() { "" } else { message.content.as_str() },
         message.reasoning,
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
         message.long_term_memory,
@@ -48,6 +49,7 @@ pub(super) fn insert(
         clamp_to_i64(lsn),
         message.side_branch,
         prompt_key,
+        (!parts.is_empty()).then(|| json(&parts)),
     ])?;
     Ok(())
 }
@@ -58,7 +60,7 @@ macro_rules! select {
             "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
                     duration_ms, created_at, tool_call_id, finish_reason, description,
                     coalesce(prompt.content, message.content), reasoning, tool_calls, long_term_memory, output_once,
-                    side_branch
+                    side_branch, parts
              FROM message LEFT JOIN prompt USING (prompt_key) WHERE trace_key = ?1 AND ",
             $tail
         )
@@ -67,7 +69,7 @@ macro_rules! select {
 
 fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
     let mut columns = Columns::of(row);
-    Ok(Message {
+    let mut message = Message {
         trace_id: trace_id.clone(),
         sequence: columns.count()?,
         parent_sequence: columns.maybe_count()?,
@@ -83,13 +85,17 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         tool_call_id: columns.next()?,
         finish_reason: columns.next()?,
         description: columns.next()?,
-        content: columns.next()?,
+        content: columns.next::<String>()?.into(),
         reasoning: columns.next()?,
         tool_calls: columns.maybe_json::<Vec<ToolCall>>()?.unwrap_or_default(),
         long_term_memory: columns.next()?,
         include_output_only_once: columns.next()?,
         side_branch: columns.next()?,
-    })
+    };
+    if let Some(parts) = columns.maybe_json::<Vec<ContentPart>>()? {
+        message.content = MessageContent::from_parts(parts);
+    }
+    Ok(message)
 }
 
 /// Fills in the messages that a summary replaces. Only messages without a parent can be summaries.

@@ -383,12 +383,12 @@ fn invalid_statement_is_an_internal_error_and_not_retried() {
     ] {
         assert!(matches!(error, StoreError::Internal(_)) && !error.is_transient(), "{error:?}");
     }
-    let message = soong_protocol::Message::text(
+    let message = soong_protocol::Message::new(
         TraceId::new("a"),
         1,
         None,
         soong_protocol::Role::User,
-        "hello".into(),
+        "hello",
         Timestamp::default(),
     );
     let outcomes = store

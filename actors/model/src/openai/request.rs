@@ -11,9 +11,9 @@ use serde::{
     ser::{SerializeMap, SerializeSeq},
 };
 use serde_json::{Map, Value};
-use soong_protocol::{Message, Role, ToolCall, ToolSpec};
+use soong_protocol::{Message, PartFile, Role, ToolCall, ToolSpec};
 
-use super::names::ToolNames;
+use super::{content::Content, names::ToolNames};
 use crate::ModelRequest;
 
 /// Parameters that a model rejects or expects under another name.
@@ -84,10 +84,36 @@ impl Serialize for Messages<'_> {
         if self.0.system.iter().any(|block| !block.is_empty()) {
             list.serialize_element(&System { role: "system", content: Blocks(self.0) })?;
         }
-        for message in &self.0.messages {
-            list.serialize_element(&OutgoingMessage(message, self.1))?;
+        let Self(request, names) = *self;
+        let mut tool_files = Vec::new();
+        for message in &request.messages {
+            if message.role != Role::Tool {
+                serialize_tool_files(&mut list, &mut tool_files, request)?;
+            }
+            list.serialize_element(&OutgoingMessage { message, names, request })?;
+            if message.role == Role::Tool {
+                tool_files.extend(message.content.files());
+            }
         }
+        serialize_tool_files(&mut list, &mut tool_files, request)?;
         list.end()
+    }
+}
+
+/// Serializes the files of the preceding tool results as a user message, if there are any.
+fn serialize_tool_files<'a, L: SerializeSeq>(
+    list: &mut L,
+    files: &mut Vec<&'a PartFile>,
+    request: &'a ModelRequest,
+) -> Result<(), L::Error> {
+    #[derive(Serialize)]
+    struct Form<'a> {
+        role: &'static str,
+        content: Content<'a>,
+    }
+    match Content::of_tool_files(&std::mem::take(files), request) {
+        Some(content) => list.serialize_element(&Form { role: "user", content }),
+        None => Ok(()),
     }
 }
 
@@ -117,26 +143,30 @@ impl Serialize for Blocks<'_> {
 }
 
 /// A message without fields that are specific to Soong.
-struct OutgoingMessage<'a>(&'a Message, &'a ToolNames);
+struct OutgoingMessage<'a> {
+    message: &'a Message,
+    names: &'a ToolNames,
+    request: &'a ModelRequest,
+}
 
 impl Serialize for OutgoingMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Form<'a> {
             role: &'static str,
-            content: Option<&'a str>,
+            content: Option<Content<'a>>,
             #[serde(skip_serializing_if = "<[ToolCall]>::is_empty")]
             tool_calls: &'a [ToolCall],
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let message = self.0;
+        let Self { message, names, request } = *self;
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then_some(message.content.as_str()),
-            tool_calls: &self.1.outgoing_calls(&message.tool_calls),
+            content: (!only_calls).then(|| Content::of(message, request)),
+            tool_calls: &names.outgoing_calls(&message.tool_calls),
             tool_call_id: message.tool_call_id.as_deref(),
         }
         .serialize(serializer)

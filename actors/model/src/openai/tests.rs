@@ -10,7 +10,10 @@ mod profiles;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use soong_protocol::{Delta, Message, ModelConfig, Role, Timestamp, ToolCall, ToolSpec, TraceId, Usage};
+use soong_protocol::{
+    ArtifactId, ContentPart, Delta, Message, MessageContent, ModelConfig, PartFile, Role, Timestamp, ToolCall,
+    ToolSpec, TraceId, Usage,
+};
 
 use self::scripted::{Reply, ScriptedServer, delta};
 use super::OpenAi;
@@ -43,7 +46,7 @@ fn provider(server: &ScriptedServer) -> OpenAi {
 }
 
 fn message(role: Role, content: &str) -> Message {
-    Message::text(TraceId::new("t"), 1, None, role, content.into(), Timestamp::default())
+    Message::new(TraceId::new("t"), 1, None, role, content, Timestamp::default())
 }
 
 fn request() -> ModelRequest {
@@ -90,6 +93,67 @@ async fn an_answer_streams_and_ends_with_usage() {
     let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
     let answer = answer_to(Reply::answer("one two three")).await.unwrap();
     assert_eq!(answer, Completion { usage, ..completion("one two three") });
+}
+
+fn file(id: &str, content_type: &str) -> ContentPart {
+    ContentPart::of_file(PartFile {
+        artifact_id: ArtifactId::new(id),
+        content_type: content_type.into(),
+        size: 3,
+        filename: Some(format!("{id}.x")),
+        width: None,
+        height: None,
+        scaled_from: None,
+    })
+}
+
+#[tokio::test]
+async fn images_and_files_are_sent_as_parts() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let all = [
+        file("a", "image/png"),
+        ContentPart::text("Compare."),
+        file("b", "application/pdf"),
+        file("c", "audio/wav"),
+        file("gone", "image/png"),
+    ];
+    let mut caller = message(Role::Assistant, "");
+    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{}".into() }];
+    let mut outcome = message(Role::Tool, "");
+    outcome.tool_call_id = Some("c1".into());
+    outcome.content = MessageContent::from_parts(vec![
+        ContentPart::text("`d.x`:"),
+        file("d", "image/jpeg"),
+        file("gone", "image/png"),
+    ]);
+    let mut asked = message(Role::User, "");
+    asked.content = MessageContent::from_parts(all.to_vec());
+    let request = ModelRequest {
+        messages: [asked, caller, outcome].map(Arc::new).to_vec(),
+        files: ["a", "b", "c", "d"].map(|id| (ArtifactId::new(id), "AAEC".into())).into(),
+        ..ModelRequest::default()
+    };
+    ask(&provider(&server), &request).await.unwrap();
+    assert_eq!(
+        server.requests()[0].body["messages"],
+        json!([
+            {"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}},
+                {"type": "text", "text": "Compare."},
+                {"type": "file", "file": {"filename": "b.x", "file_data": "data:application/pdf;base64,AAEC"}},
+                {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}},
+                {"type": "text", "text": "[image gone.x, image/png, 3 bytes; not shown]"},
+            ]},
+            {"role": "assistant", "content": null, "tool_calls":
+                [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "`d.x`:\n[image d.x, image/jpeg, 3 bytes; see below]\n\
+                [image gone.x, image/png, 3 bytes; not shown]"},
+            {"role": "user", "content": [
+                {"type": "text", "text": "Files of the tool results above:"},
+                {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAEC"}},
+            ]},
+        ])
+    );
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ const KNOWN: [(&str, u64, f64); 11] = [
 
 fn message(content: &str, calls: &[(&str, &str)]) -> Message {
     let mut message =
-        Message::text(TraceId::new("t"), 1, None, Role::Assistant, content.to_owned(), Timestamp::default());
+        Message::new(TraceId::new("t"), 1, None, Role::Assistant, content.to_owned(), Timestamp::default());
     let call = |(name, arguments): &(&str, &str)| ToolCall {
         id: "call_1".to_owned(),
         name: (*name).to_owned(),

@@ -9,7 +9,7 @@ fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<Str
     let built = prune(path, goals, keep_recent, count);
     assert_valid(&built.messages);
     let told = |message: &Arc<Message>| match is_replacement(&message.content) {
-        true => message.content.clone(),
+        true => message.content.to_string(),
         false => message.sequence.to_string(),
     };
     built.messages.iter().map(told).collect()

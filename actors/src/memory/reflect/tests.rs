@@ -28,7 +28,7 @@ fn reflection_is_bounded_and_rates_only_recalled_experiences() {
 #[test]
 fn recalled_experiences_are_found_in_conversation() {
     let message = |sequence, role, text: &str| {
-        Message::text(TraceId::new("t"), sequence, None, role, text.to_owned(), Timestamp::from_millis(0))
+        Message::new(TraceId::new("t"), sequence, None, role, text.to_owned(), Timestamp::from_millis(0))
     };
     let mut asks = message(3, Role::Assistant, "- [ex_007] not told");
     asks.tool_calls = vec![

@@ -193,7 +193,7 @@ impl TestSession {
 
 pub(super) fn add(request: &mut ModelRequest, role: Role, content: String) -> &mut Message {
     let sequence = request.messages.len() as u64 + 1;
-    let message = Message::text(TraceId::new("s"), sequence, None, role, content, Timestamp::default());
+    let message = Message::new(TraceId::new("s"), sequence, None, role, content, Timestamp::default());
     request.messages.push(message.into());
     std::sync::Arc::get_mut(request.messages.last_mut().unwrap()).unwrap()
 }

@@ -13,6 +13,7 @@ use soong_tool::ToolRegistry;
 
 use crate::{
     hook::Hooks,
+    message_files::InputLimits,
     run::machine::{
         inline::InlineLimits, output_schema::OutputSchema, system_prompt::SystemPrompt, tools::is_spawning_tool,
     },
@@ -154,6 +155,8 @@ pub(crate) struct ModelSpec {
     pub(crate) counter: TokenCounter,
     /// `None`: the prices are unknown.
     pub(crate) prices: Option<Prices>,
+    /// What messages may contain, in which sizes.
+    pub(crate) input: InputLimits,
 }
 
 /// Models for work besides the turns of a run.

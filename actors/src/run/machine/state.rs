@@ -261,7 +261,7 @@ impl RunState {
         self.usage.own.messages += 1;
         if message.partial {
             self.turn.kept_partial = true;
-            self.answer.text.clone_from(&message.content);
+            message.content.as_str().clone_into(&mut self.answer.text);
             if message.finish_reason.as_deref() == Some("length") {
                 self.phase = Phase::Halted;
                 let error = Some(answer_truncated());
@@ -292,7 +292,7 @@ impl RunState {
             Role::Assistant if self.spec.settings.returns_tool_calls() => {
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.answer.text.clone_from(&message.content);
+                message.content.as_str().clone_into(&mut self.answer.text);
                 self.answer.unexecuted_calls.clone_from(&message.tool_calls);
             }
             Role::Assistant => {
@@ -348,7 +348,7 @@ impl RunState {
             self.conversation.transcript.iter_mut().rev().take_while(|entry| entry.message.role != Role::Assistant);
         for entry in since_last_answer.filter(|entry| entry.message.include_output_only_once) {
             let mut short = Message::clone(&entry.message);
-            short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone());
+            short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone()).into();
             *entry = SizedMessage { tokens: counter.count(&short), message: Arc::new(short) };
         }
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use soong_model::Completion;
 use soong_protocol::{
-    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageEvent, ModelEvent,
-    Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
+    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
+    ModelEvent, Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
 };
 
 use crate::{
@@ -183,10 +183,16 @@ impl Transition<'_, '_> {
     }
 
     /// Adds a message after the head of the conversation, and records it.
-    pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
+    pub(crate) fn add_message(
+        &mut self,
+        role: Role,
+        content: impl Into<MessageContent>,
+        complete: impl FnOnce(&mut Message),
+    ) {
         let state = &self.state;
-        let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
-        let mut message = Message::text(
+        let mut content = content.into();
+        state.spec.redactor.redact_content(&mut content); // before its description is made of it
+        let mut message = Message::new(
             state.spec.identity.trace_id.clone(),
             state.conversation.last_sequence + 1,
             state.conversation.head,

@@ -9,7 +9,7 @@ mod compaction;
 
 use std::sync::Arc;
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunStatus};
+use soong_protocol::{ContextEvent, EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, PartFile, Role, RunStatus};
 
 use crate::{
     context::{SizedMessage, prune},
@@ -120,6 +120,7 @@ impl Transition<'_, '_> {
         if prompt.tokens > self.state.conversation.window && is_exact {
             return self.fail_prompt_too_long(prompt.tokens);
         }
+        self.report_omitted_files(&prompt.messages);
         self.emit(ModelEvent::ContextBuilt {
             messages: to_u64(prompt.messages.len()),
             tools: to_u64(self.state.spec.tools.specs.len()),
@@ -136,6 +137,25 @@ impl Transition<'_, '_> {
             messages: prompt.messages,
             tokens: prompt.tokens,
         })));
+    }
+
+    /// Reports the files of messages that the model does not take. Those of an earlier report are not repeated.
+    fn report_omitted_files(&mut self, messages: &[Arc<Message>]) {
+        let (reported, kinds) = (self.state.conversation.files_omitted_to, &self.state.spec.model.input.kinds);
+        let is_taken = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
+        let mut files = Vec::new();
+        let mut sequence = 0;
+        for message in messages.iter().filter(|message| message.sequence > reported) {
+            let omitted = message.content.files().filter(|file| !is_taken(file)).map(PartFile::description);
+            let before = files.len();
+            files.extend(omitted);
+            if files.len() > before {
+                sequence = message.sequence;
+            }
+        }
+        if !files.is_empty() {
+            self.emit(ContextEvent::FilesOmitted { model: self.state.spec.model.name.clone(), files, sequence });
+        }
     }
 
     /// Builds the prompt: the pruned messages, the budget note if any and, at intervals, the goals and collaborators.

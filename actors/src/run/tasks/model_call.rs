@@ -20,6 +20,7 @@ use crate::{
     gateway::{CallResult, CallSink},
     gateways::ModelGateways,
     journal::JournalHandle,
+    message_files::MessageFiles,
     run::{
         clock::ClockPause,
         machine::{
@@ -218,7 +219,7 @@ impl ModelCaller {
         let max_output_tokens = auxiliary.max_output_tokens;
         let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: auxiliary.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
-            Arc::new(Message::text(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
+            Arc::new(Message::new(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
         });
         let request = ModelRequest {
             system: vec![system.into()],
@@ -274,8 +275,10 @@ impl ModelCaller {
         }
         system.extend(call.reminder.map(Into::into));
         let max_output_tokens = spec.model.max_output_tokens;
+        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let request = ModelRequest {
             system,
+            files: files.load(&call.messages, gateway.inputs()).await?,
             messages: call.messages,
             tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
+use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission};
 use soong_text::{Redactor, StreamRedactor};
 use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -17,10 +17,12 @@ use crate::{
     events::LiveDelta,
     hook::HookPoint,
     journal::JournalHandle,
+    message_files::MessageFiles,
     run::{
         machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
+            artifact_owner,
             authorize::{Authorization, Authorizer},
             hook_calls,
             load::recorded_outcomes,
@@ -94,6 +96,7 @@ impl ToolRunner {
             tool_call_id: job.id.clone(),
             goal_id: job.goal_id.clone(),
             project_dir,
+            inputs: Arc::clone(&spec.model.input.kinds),
             output_limit: OutputLimit {
                 bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
                 tokens: artifacts.max_inline_tokens,
@@ -186,7 +189,28 @@ impl ToolRunner {
             tokens: context.output_limit.tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
+        self.store_files(&mut output, spec, &context).await;
         tool_output::store_if_large(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
+    }
+
+    /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of
+    /// the tool has happened, so the call does not fail.
+    async fn store_files(&self, output: &mut ToolOutput, spec: &RunSpec, context: &ToolContext) {
+        if output.files.is_empty() {
+            return;
+        }
+        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
+        let provenance = tool_output::provenance(context);
+        let mut stored = Vec::with_capacity(output.files.len());
+        for part in std::mem::take(&mut output.files) {
+            let description = part.description();
+            let mut content = MessageContent::from_parts(vec![part]);
+            match files.store_content(&mut content, &spec.model.input, &provenance).await {
+                Ok(()) => stored.extend(content.into_parts()),
+                Err(error) => output.output.push_str(&format!("\n[{description}; could not be stored: {error}]")),
+            }
+        }
+        output.files = stored;
     }
 
     /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being written.

@@ -64,15 +64,20 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
     let save = Save {
         key: None,
         title: format!("{}: {}", spec.name, preview(title)),
-        provenance: Provenance {
-            run_id: Some(context.run_id.clone()),
-            trace_id: Some(context.trace_id.clone()),
-            message_sequence: context.message_sequence,
-            tool_call_id: Some(context.tool_call_id.clone()),
-        },
+        provenance: provenance(context),
         ..Save::new("", "text/plain", text)
     };
     Ok(service.save(&place, save).await?.reference())
+}
+
+/// Returns the origin of what a call stores.
+pub(crate) fn provenance(context: &ToolContext) -> Provenance {
+    Provenance {
+        run_id: Some(context.run_id.clone()),
+        trace_id: Some(context.trace_id.clone()),
+        message_sequence: context.message_sequence,
+        tool_call_id: Some(context.tool_call_id.clone()),
+    }
 }
 
 /// Describes a text that the run itself stores: its own answer, or the results of its children.

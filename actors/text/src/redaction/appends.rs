@@ -6,8 +6,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use soong_protocol::{
-    Artifact, ArtifactWrite, Event, EventDraft, Message, NewSession, NewTrace, PermissionWrite, Run, RunSettings,
-    RunWrite, SessionWrite, TraceWrite, Write,
+    Artifact, ArtifactWrite, Event, EventDraft, Message, MessageContent, NewSession, NewTrace, PermissionWrite, Run,
+    RunSettings, RunWrite, SessionWrite, TraceWrite, Write,
 };
 
 use super::Redactor;
@@ -83,10 +83,16 @@ impl Redactor {
     fn settings(&self, settings: &mut RunSettings) {
         self.redact_optional(&mut settings.system_prompt);
         self.redact_optional(&mut settings.context);
-        settings.options.messages.iter_mut().for_each(|message| self.redact(&mut message.content));
+        self.redact_content(&mut settings.task_content);
+        settings.options.messages.iter_mut().for_each(|message| self.redact_content(&mut message.content));
         if let Some(schema) = &mut settings.options.expected_output_schema {
             self.redact_json(schema);
         }
+    }
+
+    /// Removes the secrets from the texts and file names of a content.
+    pub fn redact_content(&self, content: &mut MessageContent) {
+        content.change_texts(|text| self.redact(text));
     }
 
     fn artifact(&self, artifact: &mut Artifact) {
@@ -108,6 +114,7 @@ impl Redactor {
     fn contains_secret(&self, message: &Message) -> bool {
         let is_in = |text: &str| matches!(self.text(text), Cow::Owned(_));
         is_in(&message.content)
+            || message.content.files().filter_map(|file| file.filename.as_deref()).any(is_in)
             || is_in(&message.description)
             || message.reasoning.as_deref().is_some_and(is_in)
             || message.long_term_memory.as_deref().is_some_and(is_in)
@@ -116,7 +123,7 @@ impl Redactor {
 
     /// Removes the secrets from a message.
     pub fn redact_message(&self, message: &mut Message) {
-        self.redact(&mut message.content);
+        self.redact_content(&mut message.content);
         self.redact(&mut message.description);
         self.redact_optional(&mut message.reasoning);
         self.redact_optional(&mut message.long_term_memory);

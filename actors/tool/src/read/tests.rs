@@ -88,6 +88,22 @@ impl Add for String {
 }
 
 #[tokio::test]
+async fn image_is_passed_to_a_model_that_takes_it() {
+    let project = TestProject::new(&[("pics/a.png", "")]);
+    let png = b"\x89PNG\r\n\x1a\n\0rest";
+    project.write("pics/a.png", png);
+    project.write("a.pdf", b"%PDF-1.7\n\0");
+    let tool = ReadTool::new(Default::default());
+    let context = ToolContext { inputs: Arc::new([InputKind::Text, InputKind::Image]), ..project.context() };
+    let output = tool.call(context, json!({"path": "pics/a.png"})).await.unwrap();
+    assert_eq!(output.files, [ContentPart::inline("image/png", Some("a.png".into()), png.to_vec())]);
+    // The other calls are those of a model that takes text only.
+    let error = read(&project, json!({"path": "a.pdf"})).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::UnsupportedMedia);
+    assert!(error.message.contains("a PDF document"), "{error}");
+}
+
+#[tokio::test]
 async fn sparse_file_is_read_up_to_a_limit() {
     let project = TestProject::new(&[("sparse", "first\n")]);
     let file = std::fs::File::options().write(true).open(project.path().join("sparse")).unwrap();

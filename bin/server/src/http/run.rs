@@ -138,9 +138,11 @@ impl SettingReader<'_> {
 /// Translates the body of a start. In OpenAI's format, the last message is the prompt.
 fn run_request(mut request: StartBody) -> RunRequest {
     let has_prompt = request.messages.last().is_some_and(|message| message.role == Role::User);
-    if request.prompt.is_none() && has_prompt {
-        request.prompt = request.messages.pop().map(|message| message.content);
-    }
+    let message = match request.prompt {
+        Some(prompt) => Some(prompt.into()),
+        None if has_prompt => request.messages.pop().map(|message| message.content),
+        None => None,
+    };
     let mut reset = Vec::new();
     let mut settings = SettingReader { reset: &mut reset };
     let agent = AgentOptions {
@@ -163,7 +165,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
         timeout_ms: request.timeout_ms,
     };
     RunRequest {
-        message: request.prompt,
+        message,
         session: SessionSpec {
             session_id: request.session_id,
             name: request.name,

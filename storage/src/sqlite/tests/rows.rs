@@ -16,7 +16,7 @@ const TEXT: &str = "the text of a message";
 /// A message of trace `a` with its event.
 fn message(sequence: u64, role: Role) -> [Write; 2] {
     let parent = (sequence > 1).then(|| sequence - 1);
-    let message = Message::text(TraceId::new("a"), sequence, parent, role, TEXT.into(), Timestamp::default());
+    let message = Message::new(TraceId::new("a"), sequence, parent, role, TEXT, Timestamp::default());
     let added = MessageEvent::added(&message);
     [Write::Message(Arc::new(message)), event("a", added)]
 }
@@ -63,7 +63,7 @@ fn system_prompt_is_stored_once_per_session() {
     let mut store = open(&path);
     let prompt = |trace: &str, sequence, text: &str| {
         let message =
-            Message::text(TraceId::new(trace), sequence, None, Role::System, text.repeat(50), Timestamp::default());
+            Message::new(TraceId::new(trace), sequence, None, Role::System, text.repeat(50), Timestamp::default());
         Write::Message(Arc::new(message))
     };
     let (first, second) = (session("a"), session("b"));

@@ -9,7 +9,7 @@ use super::*;
 
 fn request(offered: &[&str], called: &[&str]) -> ModelRequest {
     let tool = |name: &&str| Arc::new(ToolSpec::read(name, "T", "T.", json!({"type": "object"})));
-    let mut asks = Message::text(TraceId::new("t"), 1, None, Role::Assistant, String::new(), Timestamp::from_millis(0));
+    let mut asks = Message::new(TraceId::new("t"), 1, None, Role::Assistant, String::new(), Timestamp::from_millis(0));
     asks.tool_calls = called.iter().map(|name| call(name)).collect();
     ModelRequest {
         system: Vec::new(),

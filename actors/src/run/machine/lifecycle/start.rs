@@ -9,8 +9,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role, RunEvent, RunStatus,
-    ToolCall, ToolEvent, Write,
+    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageContent, MessageEvent, Role,
+    RunEvent, RunStatus, ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
@@ -80,7 +80,10 @@ impl Transition<'_, '_> {
             for given in &spec.settings.options.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
-            let mut task = spec.task.clone();
+            let mut task = match spec.settings.task_content.is_blank() {
+                true => MessageContent::from(spec.task.as_str()),
+                false => spec.settings.task_content.clone(),
+            };
             if let Some(context) = &spec.settings.context {
                 task.push_str(&format!("\n\n## Context\n{context}"));
             }

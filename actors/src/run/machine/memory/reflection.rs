@@ -46,7 +46,7 @@ impl RunState {
             self.conversation.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
         if let Some(first) = messages.first_mut() {
             let text = conversation_text(past, &self.goals, room);
-            *first = Arc::new(Message { content: format!("{text}{}", first.content), ..Message::clone(first) });
+            Arc::make_mut(first).content.prepend(&text);
         }
         Some(messages)
     }

@@ -13,6 +13,8 @@ pub(in crate::run::machine) struct Conversation {
     pub(in crate::run::machine) head: Option<u64>,
     /// The main path without the system message.
     pub(in crate::run::machine) transcript: Vec<SizedMessage>,
+    /// Last message whose omitted files were reported.
+    pub(in crate::run::machine) files_omitted_to: u64,
     /// Text of the system message.
     pub(in crate::run::machine) system: Option<Arc<str>>,
     pub(in crate::run::machine) system_sequence: Option<u64>,

@@ -11,8 +11,9 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind, Message,
-    NewTrace, Role, Run, RunOptions, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId, TraceWrite, Write,
+    AgentCallMode, ChildMode, ContentPart, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId,
+    GoalKind, Message, NewTrace, Role, Run, RunOptions, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId,
+    TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -231,6 +232,10 @@ impl Transition<'_, '_> {
                 spec.catalog.skills.select(Some(skills), None)?;
             }
             check_initial_messages(&child.options.messages)?;
+            let parts = child.options.messages.iter().flat_map(|message| message.content.parts());
+            if parts.into_iter().any(|part| matches!(part, ContentPart::Inline(_))) {
+                return Err(validation_error("`messages` of a sub-agent may contain only text"));
+            }
         }
         let mut named = requests.iter().filter_map(|order| order.spec.preset.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
@@ -324,7 +329,7 @@ pub(crate) fn check_initial_messages(messages: &[GivenMessage]) -> Result<(), Er
             "`messages` must have the role user or assistant: put instructions into `context`",
         ));
     }
-    if messages.iter().any(|message| message.content.trim().is_empty()) {
+    if messages.iter().any(|message| message.content.is_blank()) {
         return Err(validation_error("`messages` must not contain empty messages: omit messages without content"));
     }
     match messages.first() {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, PermissionId, Role, RunSettings,
-    RunStatus, ToolCall, ToolEvent, ToolSpec,
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, MessageContent, PermissionId, Role,
+    RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
 use soong_tool::{ToolOutput, ToolResult, redacted, with_note};
 
@@ -188,8 +188,10 @@ impl Transition<'_, '_> {
         let note = self.state.spec.catalog.registry.coercion_note(&call.name, &call.arguments);
         let result = redacted(result, &self.state.spec.redactor);
         let mut memory = (None, false);
+        let mut files = Vec::new();
         let text = match result {
             Ok(output) => {
+                files = output.files;
                 let once = output.include_output_only_once;
                 let title = (once && !output.title.is_empty()).then(|| output.title.clone());
                 memory = (output.long_term_memory.or(title), once);
@@ -224,7 +226,9 @@ impl Transition<'_, '_> {
             Some(note) => with_note(text, &note),
             None => text,
         };
-        self.add_message(Role::Tool, text, |message| {
+        let mut content = MessageContent::from(text);
+        files.into_iter().for_each(|file| content.push(file));
+        self.add_message(Role::Tool, content, |message| {
             message.tool_call_id = Some(call.id.clone());
             message.duration_ms = Some(duration_ms);
             (message.long_term_memory, message.include_output_only_once) = memory;

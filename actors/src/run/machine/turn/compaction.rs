@@ -54,6 +54,7 @@ impl RunState {
                 self.phase = Phase::Compacting;
                 self.compaction.tokens_before = *estimated_tokens;
             }
+            ContextEvent::FilesOmitted { sequence, .. } => self.conversation.files_omitted_to = *sequence,
             ContextEvent::CompactionCompleted { .. } => {
                 self.compaction.completed += 1;
                 (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.retry_above_tokens) =
@@ -252,7 +253,7 @@ impl Transition<'_, '_> {
 
     fn summary(&self, content: String, covers: Covers) -> Message {
         let (trace, sequence) = (self.state.spec.identity.trace_id.clone(), self.state.conversation.last_sequence + 1);
-        let mut message = Message::text(trace, sequence, None, Role::User, content, self.context.now);
+        let mut message = Message::new(trace, sequence, None, Role::User, content, self.context.now);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);
         message.covers = Some(covers);
         message

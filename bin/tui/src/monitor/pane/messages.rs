@@ -55,6 +55,10 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
             let more = format::plural(more, "line", "lines");
             lines.push(StyledLine::of(TextStyle::Dim, format!("  ({more} more: Tab, Enter to show all)")));
         }
+        for file in message.content.files() {
+            let line = format!("  [{}]", text::safe_line(&file.description()));
+            lines.push(StyledLine::of(TextStyle::Dim, line));
+        }
         for call in &message.tool_calls {
             let line = format!("  -> {} {}", text::safe_line(&call.name), text::safe_line(&call.arguments));
             lines.push(StyledLine::of(if is_off { TextStyle::Dim } else { TextStyle::Yellow }, line));

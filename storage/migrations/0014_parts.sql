@@ -1,0 +1,3 @@
+-- Content of a message with images or files, as a JSON list of parts (protocol/src/content.rs); `content` is then empty.
+-- NULL: the content is only text.
+ALTER TABLE message ADD COLUMN parts TEXT;

@@ -1,0 +1,157 @@
+//! Images and files of messages: they reach the model, survive a restart, and are described where a model does not take
+//! them.
+
+use std::{io::Cursor, sync::Arc};
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, RunRequest,
+    artifact::ArtifactOwner,
+    model::ModelRequest,
+    protocol::{ContentPart, ContextEvent, Event, InputKind, Message, Role, SessionId, TraceId},
+    testing::{ScriptedModel, call, respond, text},
+};
+
+use crate::support::world::{TestRuntime, read_to_end, with_timeout};
+
+/// Returns a PNG image of this size.
+fn png(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    image::DynamicImage::new_rgb8(width, height)
+        .write_to(&mut Cursor::new(&mut bytes), image::ImageFormat::Png)
+        .unwrap();
+    bytes
+}
+
+fn attached(message: &str, width: u32, height: u32) -> RunRequest {
+    RunRequest::new(message).session("s").attach(ContentPart::inline(
+        "image/png",
+        Some("a.png".into()),
+        png(width, height),
+    ))
+}
+
+/// Returns a model that takes images, and answers with its number of messages.
+fn seeing() -> Arc<ScriptedModel> {
+    let model = respond(|request| text(format!("{} messages", request.messages.len())));
+    Arc::new(model.taking([InputKind::Text, InputKind::Image]).recording())
+}
+
+fn last(model: &ScriptedModel) -> ModelRequest {
+    model.requests().pop().unwrap()
+}
+
+/// Returns the last message with a role.
+fn last_with(request: &ModelRequest, role: Role) -> &Message {
+    request.messages.iter().rfind(|message| message.role == role).unwrap()
+}
+
+async fn omitted(world: &TestRuntime) -> Vec<Vec<String>> {
+    let events = read_to_end(world.runtime().traces().events(&TraceId::new("s"), 0)).await;
+    let files = events.iter().filter_map(|record| match &record.event {
+        Event::Context(ContextEvent::FilesOmitted { files, .. }) => Some(files.clone()),
+        _ => None,
+    });
+    files.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn image_reaches_the_model_also_after_a_restart() {
+    let model = seeing();
+    let mut world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(attached("What is it?", 8, 6)).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let request = last(&model);
+    let message = last_with(&request, Role::User);
+    let file = message.content.files().next().unwrap().clone();
+    assert_eq!(message.content.as_str(), "What is it?");
+    assert_eq!((file.width, file.height, file.filename.as_deref()), (Some(8), Some(6), Some("a.png")));
+    let sent = request.files[&file.artifact_id].clone();
+    assert_eq!(sent.len(), png(8, 6).len().div_ceil(3) * 4, "base64");
+    // It is an artifact without a name, so prompts do not list it.
+    assert!(!request.system.iter().any(|block| block.contains(file.artifact_id.as_str())), "{:?}", request.system);
+    let stored = world.runtime().traces().messages(&TraceId::new("s"), soong::MessagePath::Main).await.unwrap();
+    let shown = serde_json::to_value(&stored[1]).unwrap();
+    assert_eq!(shown["content"][0], json!({"type": "text", "text": "What is it?"}));
+    assert_eq!(shown["content"][1]["type"], "image");
+    assert_eq!(serde_json::to_value(&stored[2]).unwrap()["content"], Value::from("1 messages"));
+
+    let model = seeing();
+    world.reopen(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("And now?").session("s")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert_eq!(last(&model).files[&file.artifact_id], sent);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn model_without_images_rejects_a_new_one_before_any_request() {
+    let model = Arc::new(respond(|_| text("ok")).recording());
+    let world = TestRuntime::open(model.clone()).await;
+    let error = world.runtime().start(attached("What is it?", 8, 6)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::UnsupportedCapability, "{error}");
+    assert!(error.message.contains("model.input") && error.message.contains("image"), "{error}");
+    assert_eq!(model.calls(), 0);
+    let error = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::SessionNotFound, "nothing is stored");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_change_of_model_an_image_is_described() {
+    let seeing = seeing();
+    let blind = Arc::new(respond(|_| text("ok")).recording());
+    let second = blind.clone();
+    let world = TestRuntime::with(seeing, |builder| builder.model("blind", second)).await;
+    let run = world.runtime().start(attached("What is it?", 8, 6)).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert!(omitted(&world).await.is_empty());
+    for message in ["More.", "And more."] {
+        let run = world.runtime().start(RunRequest::new(message).session("s").model("blind")).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+    }
+    assert!(last(&blind).files.is_empty());
+    // Each run reports it once.
+    let description = format!("image a.png, image/png, 8x6, {} bytes", png(8, 6).len());
+    assert_eq!(omitted(&world).await, [vec![description.clone()], vec![description]]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn image_that_a_tool_reads_reaches_the_model() {
+    let model = respond(|request| match request.messages.iter().any(|message| message.role == Role::Tool) {
+        false => call("read", json!({"path": "a.png"})),
+        true => text("seen"),
+    });
+    let model = Arc::new(model.taking([InputKind::Text, InputKind::Image]).recording());
+    let world = TestRuntime::open(model.clone()).await;
+    std::fs::write(world.project().join("a.png"), png(3_000, 10)).unwrap();
+    let run = world.runtime().start(RunRequest::new("Look.").session("s")).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "seen");
+    let request = last(&model);
+    let result = last_with(&request, Role::Tool);
+    let file = result.content.files().next().unwrap();
+    assert_eq!((file.width, file.height), (Some(2_000), Some(7)), "it is scaled to the limit of the model");
+    assert_eq!(file.scaled_from, Some((3_000, 10)));
+    assert!(request.files.contains_key(&file.artifact_id));
+
+    // A deleted file is described to the model.
+    let owner = ArtifactOwner { session_id: SessionId::new("s"), uid: "local".into() };
+    world.runtime().artifacts().delete(&owner, file.artifact_id.as_str()).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("Again.").session("s")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert!(last(&model).files.is_empty());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_and_unreadable_files_are_rejected() {
+    let world = TestRuntime::open(seeing()).await;
+    let broken = RunRequest::new("x").session("s").attach(ContentPart::inline("image/png", None, *b"no image"));
+    let error = world.runtime().start(broken).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ValidationError, "{error}");
+    let text: ContentPart = serde_json::from_value(json!({"type": "file", "artifact_id": "none"})).unwrap();
+    let error = world.runtime().start(RunRequest::new("x").session("s").attach(text)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ArtifactNotFound, "{error}");
+    world.finish().await;
+}
