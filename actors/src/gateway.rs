@@ -92,7 +92,7 @@ impl Gateway {
         self.shared.give_up(failure);
     }
 
-    /// Returns what messages to the model may contain.
+    /// Returns the kinds of content that the model takes.
     pub(crate) fn inputs(&self) -> &[InputKind] {
         self.model.inputs()
     }

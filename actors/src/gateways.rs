@@ -103,7 +103,7 @@ impl ModelGateways {
         Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
     }
 
-    /// Returns what messages to the model of a profile may contain, in which sizes. Only text if the profile has no
+    /// Returns the kinds and sizes of the content that the model of a profile takes. Only text if the profile has no
     /// usable provider, which opening it reports.
     pub(crate) fn input_limits(&self, profile: &str, model: &str) -> InputLimits {
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());

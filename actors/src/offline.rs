@@ -162,7 +162,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
         ..Usage::default()
     };
     let finish_reason = if tool_calls.is_empty() { "stop" } else { "tool_calls" }.to_owned();
-    Completion { text: decided.text, reasoning: None, tool_calls, usage: Some(usage), finish_reason }
+    Completion { text: decided.text, tool_calls, usage: Some(usage), finish_reason, ..Completion::default() }
 }
 
 /// Splits a text into at most [`MAX_PIECES`] pieces for streaming.

@@ -199,7 +199,7 @@ impl ScriptedModel {
         self
     }
 
-    /// Sets what messages may contain. Default: only text.
+    /// Sets the kinds of content that messages may have. Default: only text.
     pub fn taking(mut self, inputs: impl IntoIterator<Item = InputKind>) -> Self {
         self.inputs = inputs.into_iter().collect();
         self

@@ -23,6 +23,9 @@ use std::{
 
 use serde_json::{Value, json};
 
+/// A PNG image of one pixel, in base64.
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+
 /// Duration of each step of `wait`.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -185,7 +188,7 @@ fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
             process::exit(9);
         }
         "picture" => json!({"content": [
-            {"type": "image", "data": "AAAAAAAA", "mimeType": "image/png"},
+            {"type": "image", "data": PNG, "mimeType": "image/png"},
             {"type": "resource", "resource": {"uri": "note://1", "text": "a note"}},
         ]}),
         "flood" => text("x".repeat(17 * 1_024 * 1_024)),

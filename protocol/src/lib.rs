@@ -23,6 +23,7 @@ mod message;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod permission;
+mod provider_data;
 mod question;
 mod run;
 mod session;
@@ -65,6 +66,7 @@ pub use goal::{
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
 pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionStatus, Scope};
+pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};
 pub use session::Session;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{GoalId, MessageContent, Timestamp, TraceId, Usd};
+use crate::{GoalId, MessageContent, ProviderData, Timestamp, TraceId, Usd};
 
 /// Maximum length of the description of a message, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 80;
@@ -116,9 +116,12 @@ pub struct Message {
     /// Whether the model receives `content` in one prompt only, and `long_term_memory` in later ones (ART-9).
     #[serde(default)]
     pub include_output_only_once: bool,
-    /// The model's reasoning, if the provider returned it. It is never sent back.
+    /// The model's reasoning, if the provider returned it. Sent back to the service that made it only.
     #[serde(default)]
     pub reasoning: Option<String>,
+    /// Data of an answer for the service that made it. Not shown to clients.
+    #[serde(skip)]
+    pub provider_data: Option<Box<ProviderData>>,
     /// Tool calls of an assistant message, in order.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
@@ -185,6 +188,7 @@ impl Message {
             long_term_memory: None,
             include_output_only_once: false,
             reasoning: None,
+            provider_data: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
             goal_id: None,
@@ -198,6 +202,14 @@ impl Message {
             finish_reason: None,
             created_at: at,
         }
+    }
+
+    /// Returns the data for the service that made the answer, if it describes exactly the text, the reasoning and the
+    /// calls of the message.
+    pub fn matching_provider_data(&self) -> Option<&ProviderData> {
+        let reasoning = self.reasoning.as_deref().map_or(0, str::len);
+        let described = (self.content.len(), reasoning, self.tool_calls.len());
+        self.provider_data.as_deref().filter(|data| data.described() == described)
     }
 
     /// Returns the id as clients see it: `{trace_id}-{sequence:04}`.

@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 use soong::{
     ErrorCode, RunRequest,
     artifact::ArtifactOwner,
-    model::ModelRequest,
-    protocol::{ContentPart, ContextEvent, Event, InputKind, Message, Role, SessionId, TraceId},
+    model::{Completion, ModelRequest},
+    protocol::{
+        ContentPart, ContextEvent, Event, InputKind, Message, ModelSource, ProviderData, ProviderItem, Role, SessionId,
+        TraceId,
+    },
     testing::{ScriptedModel, call, respond, text},
 };
 
@@ -141,6 +144,59 @@ async fn image_that_a_tool_reads_reaches_the_model() {
     let run = world.runtime().start(RunRequest::new("Again.").session("s")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     assert!(last(&model).files.is_empty());
+    world.finish().await;
+}
+
+/// Returns a model whose answers carry data for it.
+fn signing() -> Arc<ScriptedModel> {
+    let source = ModelSource {
+        dialect: "openai".into(),
+        base_url: "https://h/v1".into(),
+        api_key_env: "KEY".into(),
+        model: "scripted".into(),
+    };
+    let model = respond(move |_| {
+        let data = json!({"signature": "s"});
+        let items = vec![ProviderItem::Text { bytes: 3, data }];
+        let provider_data = Some(Box::new(ProviderData { source: source.clone(), items }));
+        Completion { provider_data, ..Completion::text("yes") }.into()
+    });
+    Arc::new(model.recording())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_of_an_answer_survives_a_restart_and_a_fork() {
+    let mut world = TestRuntime::open(signing()).await;
+    let run = world.runtime().start(RunRequest::new("One.").session("s")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let shown = world.runtime().traces().messages(&TraceId::new("s"), soong::MessagePath::Main).await.unwrap();
+    assert!(!serde_json::to_string(&shown).unwrap().contains("signature"), "clients do not see it");
+    let model = signing();
+    world.reopen(model.clone()).await;
+    let fork = soong::Fork { session_id: Some("copy".into()), ..soong::Fork::default() };
+    world.runtime().sessions().fork(&SessionId::new("s"), fork).await.unwrap();
+    for session in ["s", "copy"] {
+        let run = world.runtime().start(RunRequest::new("Two.").session(session)).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+        let request = last(&model);
+        let data = last_with(&request, Role::Assistant).provider_data.as_ref().unwrap();
+        assert_eq!(data.items, [ProviderItem::Text { bytes: 3, data: json!({"signature": "s"}) }], "{session}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fork_keeps_its_image_after_its_source_is_deleted() {
+    let model = seeing();
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(attached("What is it?", 8, 6)).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let fork = soong::Fork { session_id: Some("copy".into()), ..soong::Fork::default() };
+    world.runtime().sessions().fork(&SessionId::new("s"), fork).await.unwrap();
+    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
+    let run = world.runtime().start(RunRequest::new("And now?").session("copy")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert_eq!(last(&model).files.len(), 1);
     world.finish().await;
 }
 

@@ -17,7 +17,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
-use soong_protocol::{ArtifactId, Delta, ErrorCode, ErrorInfo, InputKind, Message, ToolCall, ToolSpec, Usage};
+use soong_protocol::{
+    ArtifactId, Delta, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,
+};
 pub use tokens::TokenDeviation;
 
 /// Provider-neutral request for a completion.
@@ -51,6 +53,11 @@ pub struct Completion {
     pub reasoning: Option<String>,
     /// The requested tool calls, in order, with unique ids.
     pub tool_calls: Vec<ToolCall>,
+    /// Data for the service that made the answer, which is returned in later requests.
+    pub provider_data: Option<Box<ProviderData>>,
+    /// Whether the service rejected the data that it had sent with earlier answers, so that the request was repeated
+    /// without them.
+    pub provider_data_rejected: bool,
     /// The usage, if the provider reports it.
     pub usage: Option<Usage>,
     /// Why the model stopped: `stop`, `tool_calls` or `length` if one of them applies, else the provider's own word.
@@ -152,7 +159,7 @@ pub trait Model: Send + Sync + 'static {
     /// Returns the name of the model, for display and price tables.
     fn name(&self) -> &str;
 
-    /// Returns what messages may contain. Default: only text.
+    /// Returns the kinds of content that messages may have. Default: only text.
     fn inputs(&self) -> &[InputKind] {
         &[InputKind::Text]
     }

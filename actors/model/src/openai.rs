@@ -17,6 +17,7 @@ mod headers;
 mod http;
 mod names;
 mod request;
+mod returned;
 mod wire;
 
 #[cfg(test)]
@@ -31,7 +32,7 @@ use std::{
 use futures::future::BoxFuture;
 use reqwest::{Response, header::HeaderValue};
 use serde_json::{Map, Value};
-use soong_protocol::{InputKind, ModelConfig};
+use soong_protocol::{InputKind, ModelConfig, ModelSource, ProviderData};
 use soong_text::{Environment, Redactor};
 
 pub use self::http::DEFAULT_BASE_URL;
@@ -45,7 +46,9 @@ use self::{
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
 
 /// Maximum number of dialect changes in one call: one per parameter that can differ.
-const MAX_DIALECT_CHANGES: usize = 3;
+const MAX_DIALECT_CHANGES: usize = 4;
+/// Name of the format of requests.
+const DIALECT: &str = "openai";
 /// Maximum number of bytes read from an error body.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
@@ -58,6 +61,8 @@ pub struct OpenAi {
     params: Map<String, Value>,
     limits: AnswerLimits,
     inputs: Vec<InputKind>,
+    /// The service, without a model.
+    source: ModelSource,
     http: HttpClient,
     origin: ServiceInfo,
     /// Dialects by model name: one service may serve different kinds of models.
@@ -111,6 +116,12 @@ impl OpenAi {
             params,
             limits: AnswerLimits::of(config),
             inputs: config.input.clone(),
+            source: ModelSource {
+                dialect: DIALECT.to_owned(),
+                base_url: http::without_user(&base_url),
+                api_key_env: config.api_key_env.clone(),
+                model: String::new(),
+            },
             origin: ServiceInfo {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
                 is_local: http::is_loopback(&base_url),
@@ -127,6 +138,7 @@ impl OpenAi {
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let known = self.dialect(model);
+        let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
         let names = ToolNames::of(request);
         let mut body = RequestBody {
             model,
@@ -135,6 +147,7 @@ impl OpenAi {
             request,
             params: &self.params,
             names: &names,
+            source: &source,
             dialect: known,
         };
         let mut changes = 0;
@@ -144,8 +157,12 @@ impl OpenAi {
                 if body.dialect != known {
                     self.remember_dialect(model, body.dialect);
                 }
-                let mut completion = answer::read(response, &self.origin, self.limits, deltas).await?;
+                let (mut completion, items) = answer::read(response, &self.origin, self.limits, deltas).await?;
                 names.restore(&mut completion.tool_calls);
+                completion.provider_data_rejected = body.dialect.no_provider_data && !known.no_provider_data;
+                if !items.is_empty() {
+                    completion.provider_data = Some(Box::new(ProviderData { source, items }));
+                }
                 return Ok(completion);
             }
             let status = response.status().as_u16();

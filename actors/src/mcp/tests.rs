@@ -3,7 +3,7 @@
 use reqwest::header::HeaderName;
 use rmcp::model::{CallToolResult, ServerResult};
 use serde_json::{Value, json};
-use soong_protocol::{Config, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
+use soong_protocol::{Config, ContentPart, ErrorCode, McpConfig, ToolEffect, ToolsConfig};
 use soong_text::Environment;
 
 use super::{

@@ -88,12 +88,14 @@ impl Progress {
     }
 }
 
-/// Maximum size of an output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Limits of an output that a model reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// In bytes.
+    /// Kinds of content. The model reads a description of other files.
+    pub kinds: Arc<[InputKind]>,
+    /// Maximum size, in bytes.
     pub bytes: usize,
-    /// In estimated tokens.
+    /// Maximum size, in estimated tokens.
     pub tokens: u64,
 }
 
@@ -118,8 +120,6 @@ pub struct ToolContext {
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
-    /// What messages to the model may contain. Other files that a tool returns are described to the model in text.
-    pub inputs: Arc<[InputKind]>,
     /// Maximum output that a model reads in full. A larger output is stored as an artifact, unless the tool pages its
     /// output.
     pub output_limit: OutputLimit,

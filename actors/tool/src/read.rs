@@ -122,7 +122,7 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
     let size = metadata.len();
     let head = file_head(&mut file).map_err(|error| io_error(&name, &error))?;
     if let Some(content_type) = media_type(&head)
-        && InputKind::of_content_type(content_type).is_some_and(|kind| context.inputs.contains(&kind))
+        && InputKind::of_content_type(content_type).is_some_and(|kind| context.output_limit.kinds.contains(&kind))
     {
         return read_media(place, file, content_type);
     }

@@ -56,8 +56,11 @@ impl TestProject {
             tool_call_id: "c".to_owned(),
             goal_id: None,
             project_dir: self.path().into(),
-            inputs: std::sync::Arc::new([InputKind::Text]),
-            output_limit: OutputLimit { bytes: self.output_limit_bytes, tokens: u64::MAX },
+            output_limit: OutputLimit {
+                kinds: std::sync::Arc::new([InputKind::Text]),
+                bytes: self.output_limit_bytes,
+                tokens: u64::MAX,
+            },
             cancel: self.cancel.clone(),
             granted_access: None,
             progress: Progress::default(),

@@ -188,7 +188,7 @@ impl Polled {
     }
 }
 
-/// What a poll found.
+/// Result of a poll.
 enum Page {
     /// The next events, possibly none.
     Events(Vec<StreamItem>),

@@ -40,7 +40,7 @@ fn content_type_of(path: &Path) -> &'static str {
 impl Attachments {
     /// Checks that the files exist and are not too large.
     ///
-    /// The path `-` stands for standard input, which is read to its end.
+    /// The path `-` means standard input, which is read to its end.
     pub(super) fn check(mut files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
         let stdin_folder = match files.iter().filter(|path| path.as_os_str() == "-").count() {
             0 => None,

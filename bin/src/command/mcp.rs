@@ -55,7 +55,7 @@ struct ServerTest {
     status: ServerStatus,
 }
 
-/// What a connection to a server showed.
+/// Result of a connection to a server.
 #[derive(Debug, Serialize)]
 struct ServerStatus {
     is_usable: bool,

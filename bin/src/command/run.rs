@@ -39,13 +39,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let cli::ConversationArgs { session, trace, resume, after } = &options.conversation;
-    let may_resume = trace.is_some() || after.is_some();
-    let reads_prompt = options.prompt.as_deref().map_or(!may_resume, |prompt| prompt == "-");
-    if reads_prompt && options.attach.iter().any(|path| path.as_os_str() == "-") {
-        let advice = "Give the prompt as an argument, or attach a file.";
-        return Err(Failure::usage("standard input cannot be both the prompt and an attachment", advice));
-    }
-    let prompt = prompt(options.prompt.as_deref(), may_resume)?;
+    let prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
@@ -281,7 +275,13 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the prompt from the command line or from standard input, or `None` to resume without one.
-fn prompt(given: Option<&str>, may_resume: bool) -> Result<Option<String>, Failure> {
+fn prompt(options: &cli::Run, may_resume: bool) -> Result<Option<String>, Failure> {
+    let given = options.prompt.as_deref();
+    let is_read = given.map_or(!may_resume, |prompt| prompt == "-");
+    if is_read && options.attach.iter().any(|path| path.as_os_str() == "-") {
+        let advice = "Give the prompt as an argument, or attach a file.";
+        return Err(Failure::usage("standard input cannot be both the prompt and an attachment", advice));
+    }
     let example = "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.";
     let text = match given {
         Some(text) if text != "-" => text.to_owned(),

@@ -54,7 +54,7 @@ pub struct ModelConfig {
     pub max_answer_bytes: usize,
     /// Maximum number of tool calls of one answer. Default: 256.
     pub max_tool_calls: usize,
-    /// What messages to the model may contain. Default: text and images.
+    /// Kinds of content that the model takes. Default: text and images.
     pub input: Vec<InputKind>,
     /// Maximum size of an image, in bytes. Larger images are scaled down. Default: 5000000.
     pub max_image_bytes: u64,

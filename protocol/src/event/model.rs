@@ -46,6 +46,12 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
+        /// The service rejected data that it had sent with earlier answers, such as signatures of its reasoning. The
+        /// request was repeated without them; later requests omit them too.
+        ProviderDataRejected = "provider_data_rejected" {
+            /// Name of the model.
+            model: String,
+        },
         /// The model answered.
         Completed = "model_completed" {
             /// Why the model stopped, as the provider reported it.

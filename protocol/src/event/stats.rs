@@ -13,7 +13,10 @@ impl Stats {
             // The call was not made, because the budget does not suffice.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
-            ModelEvent::ContextBuilt { .. } | ModelEvent::Started { .. } | ModelEvent::Waiting { .. } => return,
+            ModelEvent::ContextBuilt { .. }
+            | ModelEvent::Started { .. }
+            | ModelEvent::Waiting { .. }
+            | ModelEvent::ProviderDataRejected { .. } => return,
         };
         self.model_calls = self.model_calls.saturating_add(1);
         if let Some(usage) = usage {

@@ -1,7 +1,8 @@
 //! Messages and their tree (MSG-1).
 
 use soong_protocol::{
-    ArtifactId, ContentPart, Covers, GoalTree, Message, MessageContent, MessageEvent, PartFile, Role, ToolCall, Usd,
+    ArtifactId, ContentPart, Covers, GoalTree, Message, MessageContent, MessageEvent, ModelSource, PartFile,
+    ProviderData, ProviderItem, Role, ToolCall, Usd,
 };
 
 use super::world::{
@@ -50,6 +51,18 @@ pub(super) fn messages_round_trip(mut world: TestStore) {
     second.content = "数 🦀 \u{0} end".into();
     second.reasoning = Some("because".into());
     second.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{not json".into() }];
+    second.provider_data = Some(Box::new(ProviderData {
+        source: ModelSource {
+            dialect: "openai".into(),
+            base_url: "https://h/v1".into(),
+            api_key_env: "KEY".into(),
+            model: "m".into(),
+        },
+        items: vec![
+            ProviderItem::Opaque(serde_json::json!({"encrypted": "x"})),
+            ProviderItem::Text { bytes: 9, data: serde_json::Value::Null },
+        ],
+    }));
     second.goal_id = Some(goal_id("3"));
     second.prompt_tokens = Some(100);
     second.completion_tokens = Some(7);

@@ -13,8 +13,8 @@ use crate::store::MessagePath;
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
         description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch,
-        prompt_key, parts)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
+        prompt_key, parts, provider_data)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)";
 
 /// Inserts a message of the trace with that key. `lsn` is that of the event that follows it. `prompt_key` is the key of
 /// the prompt with its content; `None` if the content is stored in the row.
@@ -50,6 +50,7 @@ pub(super) fn insert(
         message.side_branch,
         prompt_key,
         (!parts.is_empty()).then(|| json(&parts)),
+        message.provider_data.as_ref().map(json),
     ])?;
     Ok(())
 }
@@ -60,7 +61,7 @@ macro_rules! select {
             "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
                     duration_ms, created_at, tool_call_id, finish_reason, description,
                     coalesce(prompt.content, message.content), reasoning, tool_calls, long_term_memory, output_once,
-                    side_branch, parts
+                    side_branch, parts, provider_data
              FROM message LEFT JOIN prompt USING (prompt_key) WHERE trace_key = ?1 AND ",
             $tail
         )
@@ -91,10 +92,12 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         long_term_memory: columns.next()?,
         include_output_only_once: columns.next()?,
         side_branch: columns.next()?,
+        provider_data: None,
     };
     if let Some(parts) = columns.maybe_json::<Vec<ContentPart>>()? {
         message.content = MessageContent::from_parts(parts);
     }
+    message.provider_data = columns.maybe_json()?;
     Ok(message)
 }
 

@@ -7,6 +7,7 @@
 use std::{str::Utf8Error, time::Duration};
 
 use reqwest::Response;
+use soong_protocol::ProviderItem;
 
 use super::{
     assemble::Assembler,
@@ -24,13 +25,13 @@ const END_GRACE: Duration = Duration::from_millis(100);
 /// Maximum number of bytes of an invalid answer that an error quotes.
 const QUOTED_BYTES: usize = 1024;
 
-/// Reads the answer to its end.
+/// Reads the answer to its end. Also returns its parts for the service.
 pub(super) async fn read(
     mut response: Response,
     origin: &ServiceInfo,
     limits: AnswerLimits,
     deltas: &mut dyn DeltaSink,
-) -> Result<Completion, ModelError> {
+) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
     let mut reader = AnswerReader::new(origin, limits);
     loop {
         let piece = match reader.read_timeout() {
@@ -124,7 +125,7 @@ impl<'a> AnswerReader<'a> {
         self.limits.check(held)
     }
 
-    fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+    fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
         let origin = self.origin;
         match self.form {
             BodyKind::Unknown => return Err(origin.invalid_response("is empty", b"")),

@@ -7,14 +7,17 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
-use soong_protocol::{Delta, ToolCall, Usage};
+use serde_json::{Value, value::RawValue};
+use soong_protocol::{Delta, ProviderItem, ToolCall, Usage};
 
 use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece};
 use crate::{
     Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
 };
+
+/// Data of reasoning that is not sent back, because the service sent it under another name than `reasoning_content`.
+pub(super) const NOT_RETURNED: &str = "not_returned";
 
 /// An answer in progress.
 #[derive(Debug)]
@@ -24,6 +27,10 @@ pub(super) struct Assembler {
     size: AnswerSize,
     text: String,
     reasoning: String,
+    /// Whether the service names the reasoning `reasoning_content`, and so expects it to be returned.
+    returns_reasoning: bool,
+    /// The service's data about the answer.
+    extra: Value,
     calls: Vec<PartialCall>,
     usage: Option<Usage>,
     finish_reason: Option<String>,
@@ -36,6 +43,8 @@ struct PartialCall {
     id: String,
     name: String,
     arguments: String,
+    /// The service's data about the call.
+    extra: Value,
 }
 
 impl Assembler {
@@ -45,6 +54,8 @@ impl Assembler {
             size: AnswerSize::default(),
             text: String::new(),
             reasoning: String::new(),
+            returns_reasoning: false,
+            extra: Value::Null,
             calls: Vec::new(),
             usage: None,
             finish_reason: None,
@@ -85,6 +96,10 @@ impl Assembler {
     }
 
     fn piece(&mut self, piece: MessagePiece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+        self.returns_reasoning |= !piece.reasoning_content.0.is_empty();
+        if let Some(extra) = piece.extra_content {
+            self.extra = self.opaque(extra);
+        }
         // Some servers send the same text under both names.
         let LenientText(reasoning) =
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
@@ -113,6 +128,7 @@ impl Assembler {
     fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) -> Result<(), ModelError> {
         let index = piece.index.map(|index| index.0);
         let LenientText(id) = piece.id;
+        let extra = piece.extra_content.map(|extra| self.opaque(extra));
         let FunctionPiece { name: LenientText(name), arguments } = piece.function.unwrap_or_default();
         let (arguments, is_object) = arguments_of(arguments);
         let position = match index {
@@ -130,6 +146,9 @@ impl Assembler {
             }
         };
         self.size.text_bytes += id.len() + name.len();
+        if let Some(extra) = extra {
+            call.extra = extra;
+        }
         if call.id.is_empty() {
             call.id = id.into_owned();
         }
@@ -147,6 +166,12 @@ impl Assembler {
         self.limits.check(self.size)
     }
 
+    /// Reads data of the service, which counts like text.
+    fn opaque(&mut self, data: &RawValue) -> Value {
+        self.size.text_bytes += data.get().len();
+        serde_json::from_str(data.get()).unwrap_or_default()
+    }
+
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
@@ -161,8 +186,9 @@ impl Assembler {
         self.size
     }
 
-    /// Returns the completion, or a description of what is wrong with it.
-    pub(super) fn finish(mut self) -> Result<Completion, &'static str> {
+    /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
+    /// parts if the service expects nothing to be returned.
+    pub(super) fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err("a tool call without a name");
@@ -171,13 +197,28 @@ impl Assembler {
             Some("error") => return Err("the finish reason `error`"),
             reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
         };
-        Ok(Completion {
+        let items = self.provider_items();
+        let completion = Completion {
             text: self.text,
             reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
             tool_calls: with_unique_ids(self.calls),
             usage: self.usage,
             finish_reason,
-        })
+            ..Completion::default()
+        };
+        Ok((completion, items))
+    }
+
+    fn provider_items(&self) -> Vec<ProviderItem> {
+        let has_extra = !self.extra.is_null() || self.calls.iter().any(|call| !call.extra.is_null());
+        if !self.returns_reasoning && !has_extra {
+            return Vec::new();
+        }
+        let of_reasoning = if self.returns_reasoning { Value::Null } else { NOT_RETURNED.into() };
+        let reasoning = ProviderItem::Reasoning { bytes: self.reasoning.len(), data: of_reasoning };
+        let text = ProviderItem::Text { bytes: self.text.len(), data: self.extra.clone() };
+        let calls = self.calls.iter().map(|call| ProviderItem::Call { data: call.extra.clone() });
+        [reasoning, text].into_iter().chain(calls).collect()
     }
 }
 

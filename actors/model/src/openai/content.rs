@@ -118,7 +118,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns the text that stands for a file that the model does not receive.
+/// Returns the text that replaces a file that the model does not receive.
 fn placeholder(file: &PartFile) -> String {
     format!("[{}; not shown]", file.description())
 }

@@ -118,6 +118,14 @@ impl ErrorBody {
             .any(|pattern| message.contains(pattern))
     }
 
+    /// Returns whether data was rejected that the service sent with earlier answers.
+    fn is_about_provider_data(&self) -> bool {
+        let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
+        ["reasoning_content", "thought_signature", "thought signature", "extra_content"]
+            .iter()
+            .any(|name| text.contains(name))
+    }
+
     /// Returns whether a parameter itself was rejected, not only its value.
     fn rejects_parameter(&self, parameter: &str) -> bool {
         const WORDS: [&str; 11] = [
@@ -147,6 +155,8 @@ impl ErrorBody {
             Some(Dialect { uses_max_completion_tokens: !dialect.uses_max_completion_tokens, ..dialect })
         } else if has_temperature && !dialect.no_temperature && self.rejects_parameter("temperature") {
             Some(Dialect { no_temperature: true, ..dialect })
+        } else if !dialect.no_provider_data && self.is_about_provider_data() {
+            Some(Dialect { no_provider_data: true, ..dialect })
         } else if !dialect.no_stream_options && self.rejects_parameter("stream_options") {
             Some(Dialect { no_stream_options: true, ..dialect })
         } else {

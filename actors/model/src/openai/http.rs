@@ -112,6 +112,12 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     }
 }
 
+/// Returns the address without user, password and query.
+pub(super) fn without_user(base_url: &Url) -> String {
+    let port = base_url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", base_url.scheme(), base_url.host_str().unwrap_or_default(), base_url.path())
+}
+
 /// Returns the address without its query, and all query parameters. `more` overrides the parameters of the address.
 fn split_query(base_url: &Url, more: &BTreeMap<String, String>) -> (Url, Vec<(String, String)>) {
     let own = base_url.query_pairs().filter(|(name, _)| !more.contains_key(name.as_ref()));

@@ -11,9 +11,13 @@ use serde::{
     ser::{SerializeMap, SerializeSeq},
 };
 use serde_json::{Map, Value};
-use soong_protocol::{Message, PartFile, Role, ToolCall, ToolSpec};
+use soong_protocol::{Message, ModelSource, PartFile, Role, ToolCall, ToolSpec};
 
-use super::{content::Content, names::ToolNames};
+use super::{
+    content::Content,
+    names::ToolNames,
+    returned::{MessageData, ReturnedData},
+};
 use crate::ModelRequest;
 
 /// Parameters that a model rejects or expects under another name.
@@ -25,6 +29,8 @@ pub(super) struct Dialect {
     pub(super) no_temperature: bool,
     /// `stream_options` is omitted, so no usage is reported.
     pub(super) no_stream_options: bool,
+    /// Data of earlier answers is omitted.
+    pub(super) no_provider_data: bool,
 }
 
 impl Dialect {
@@ -44,6 +50,8 @@ pub(super) struct RequestBody<'a> {
     /// Parameters of the profile. Those of the request override them.
     pub(super) params: &'a Map<String, Value>,
     pub(super) names: &'a ToolNames,
+    /// The service and the model.
+    pub(super) source: &'a ModelSource,
     pub(super) dialect: Dialect,
 }
 
@@ -51,7 +59,7 @@ impl Serialize for RequestBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut form = serializer.serialize_map(None)?;
         form.serialize_entry("model", self.model)?;
-        form.serialize_entry("messages", &Messages(self.request, self.names))?;
+        form.serialize_entry("messages", &Messages(*self))?;
         if !self.request.tools.is_empty() {
             form.serialize_entry("tools", &Tools(self.request, self.names))?;
         }
@@ -76,21 +84,23 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-struct Messages<'a>(&'a ModelRequest, &'a ToolNames);
+struct Messages<'a>(RequestBody<'a>);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        if self.0.system.iter().any(|block| !block.is_empty()) {
-            list.serialize_element(&System { role: "system", content: Blocks(self.0) })?;
+        let request = self.0.request;
+        if request.system.iter().any(|block| !block.is_empty()) {
+            list.serialize_element(&System { role: "system", content: Blocks(request) })?;
         }
-        let Self(request, names) = *self;
+        let source = Some(self.0.source).filter(|_| !self.0.dialect.no_provider_data);
+        let returned = ReturnedData::of(source, &request.messages);
         let mut tool_files = Vec::new();
         for message in &request.messages {
             if message.role != Role::Tool {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
-            list.serialize_element(&OutgoingMessage { message, names, request })?;
+            list.serialize_element(&OutgoingMessage { message, body: &self.0, data: returned.data(message) })?;
             if message.role == Role::Tool {
                 tool_files.extend(message.content.files());
             }
@@ -145,8 +155,8 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
-    names: &'a ToolNames,
-    request: &'a ModelRequest,
+    body: &'a RequestBody<'a>,
+    data: MessageData<'a>,
 }
 
 impl Serialize for OutgoingMessage<'_> {
@@ -155,21 +165,55 @@ impl Serialize for OutgoingMessage<'_> {
         struct Form<'a> {
             role: &'static str,
             content: Option<Content<'a>>,
-            #[serde(skip_serializing_if = "<[ToolCall]>::is_empty")]
-            tool_calls: &'a [ToolCall],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            reasoning_content: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            extra_content: Option<&'a Value>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            tool_calls: Vec<OutgoingCall<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, names, request } = *self;
+        let Self { message, body, data } = self;
+        let calls = body.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, request)),
-            tool_calls: &names.outgoing_calls(&message.tool_calls),
+            content: (!only_calls).then(|| Content::of(message, body.request)),
+            reasoning_content: data.reasoning,
+            extra_content: data.extra,
+            tool_calls: calls
+                .iter()
+                .enumerate()
+                .map(|(place, call)| OutgoingCall::of(call, data.call(place)))
+                .collect(),
             tool_call_id: message.tool_call_id.as_deref(),
         }
         .serialize(serializer)
+    }
+}
+
+/// A tool call with the data of the service about it.
+#[derive(Serialize)]
+struct OutgoingCall<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: OutgoingFunction<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<&'a Value>,
+}
+
+#[derive(Serialize)]
+struct OutgoingFunction<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+impl<'a> OutgoingCall<'a> {
+    fn of(call: &'a ToolCall, extra_content: Option<&'a Value>) -> Self {
+        let function = OutgoingFunction { name: &call.name, arguments: &call.arguments };
+        Self { id: &call.id, r#type: "function", function, extra_content }
     }
 }
 

@@ -6,6 +6,7 @@ mod scripted;
 mod failures;
 mod odd_answers;
 mod profiles;
+mod returned;
 
 use std::{sync::Arc, time::Duration};
 
@@ -243,7 +244,7 @@ async fn retries_end_if_service_rejects_every_variant() {
     let server = ScriptedServer::start(move |_| Reply::status(400, told));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Rejected);
-    assert_eq!(server.requests().len(), 4);
+    assert_eq!(server.requests().len(), 1 + super::MAX_DIALECT_CHANGES);
 }
 
 #[tokio::test]

@@ -50,6 +50,9 @@ pub(super) struct MessagePiece<'a> {
     pub(super) reasoning_content: LenientText<'a>,
     #[serde(borrow)]
     pub(super) reasoning: LenientText<'a>,
+    /// Gemini's data about the answer.
+    #[serde(borrow)]
+    pub(super) extra_content: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) tool_calls: Option<Vec<CallPiece<'a>>>,
     /// The predecessor of `tool_calls`.
@@ -65,6 +68,9 @@ pub(super) struct CallPiece<'a> {
     pub(super) id: LenientText<'a>,
     #[serde(borrow)]
     pub(super) function: Option<FunctionPiece<'a>>,
+    /// Gemini's data about the call.
+    #[serde(borrow)]
+    pub(super) extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]

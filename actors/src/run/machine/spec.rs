@@ -155,7 +155,7 @@ pub(crate) struct ModelSpec {
     pub(crate) counter: TokenCounter,
     /// `None`: the prices are unknown.
     pub(crate) prices: Option<Prices>,
-    /// What messages may contain, in which sizes.
+    /// Kinds and sizes of the images and files that it takes.
     pub(crate) input: InputLimits,
 }
 

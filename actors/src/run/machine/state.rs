@@ -198,7 +198,7 @@ impl RunState {
                     error: Some(error.clone()),
                 });
             }
-            ModelEvent::Waiting { .. } => {}
+            ModelEvent::Waiting { .. } | ModelEvent::ProviderDataRejected { .. } => {}
         }
     }
 

@@ -234,6 +234,9 @@ impl Transition<'_, '_> {
             ..Usage::default()
         });
         let cost = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
+        if completion.provider_data_rejected {
+            self.emit(ModelEvent::ProviderDataRejected { model: self.state.spec.model.name.clone() });
+        }
         self.emit(ModelEvent::Completed {
             finish_reason: completion.finish_reason.clone(),
             tool_calls: to_u64(completion.tool_calls.len()),
@@ -257,6 +260,7 @@ impl Transition<'_, '_> {
         }
         self.add_message(Role::Assistant, completion.text, |message| {
             message.reasoning = completion.reasoning;
+            message.provider_data = completion.provider_data;
             if with_calls && message.content.is_empty() {
                 let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
                 message.description = preview(&format!("calls {}", names.join(", ")));

@@ -96,8 +96,8 @@ impl ToolRunner {
             tool_call_id: job.id.clone(),
             goal_id: job.goal_id.clone(),
             project_dir,
-            inputs: Arc::clone(&spec.model.input.kinds),
             output_limit: OutputLimit {
+                kinds: Arc::clone(&spec.model.input.kinds),
                 bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
                 tokens: artifacts.max_inline_tokens,
             },

@@ -123,6 +123,10 @@ impl Redactor {
 
     /// Removes the secrets from a message.
     pub fn redact_message(&self, message: &mut Message) {
+        // A service rejects data that does not belong to the text.
+        if message.provider_data.is_some() && self.contains_secret(message) {
+            message.provider_data = None;
+        }
         self.redact_content(&mut message.content);
         self.redact(&mut message.description);
         self.redact_optional(&mut message.reasoning);

@@ -92,9 +92,10 @@ async fn image_is_passed_to_a_model_that_takes_it() {
     let project = TestProject::new(&[("pics/a.png", "")]);
     let png = b"\x89PNG\r\n\x1a\n\0rest";
     project.write("pics/a.png", png);
-    project.write("a.pdf", b"%PDF-1.7\n\0");
+    project.write("a.pdf", b"%PDF-\0");
     let tool = ReadTool::new(Default::default());
-    let context = ToolContext { inputs: Arc::new([InputKind::Text, InputKind::Image]), ..project.context() };
+    let mut context = project.context();
+    context.output_limit.kinds = Arc::new([InputKind::Text, InputKind::Image]);
     let output = tool.call(context, json!({"path": "pics/a.png"})).await.unwrap();
     assert_eq!(output.files, [ContentPart::inline("image/png", Some("a.png".into()), png.to_vec())]);
     // The other calls are those of a model that takes text only.

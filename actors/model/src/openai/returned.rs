@@ -1,0 +1,107 @@
+//! Data of earlier answers that a service expects back: the reasoning, and Gemini's thought signatures.
+//!
+//! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject a conversation with tool
+//! calls that lack it, so calls of other models get the substitute that these services accept.
+//!
+//! Elsewhere: collecting the data (`assemble.rs`), repeating a request without it (`failure.rs`).
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Value, json};
+use soong_protocol::{Message, ModelSource, ProviderData, ProviderItem, Role};
+
+use super::assemble::NOT_RETURNED;
+
+/// Signature that Gemini accepts for a call of another model.
+static OTHER_MODELS_SIGNATURE: LazyLock<Value> =
+    LazyLock::new(|| json!({"google": {"thought_signature": "skip_thought_signature_validator"}}));
+/// Reasoning that DeepSeek accepts for an answer of another model.
+const OTHER_MODELS_REASONING: &str = "(not recorded)";
+
+/// Rules for the data that one request returns.
+pub(super) struct ReturnedData<'a> {
+    /// The service and the model; `None` if it rejects data.
+    source: Option<&'a ModelSource>,
+    needs_signatures: bool,
+    needs_reasoning: bool,
+}
+
+/// Data that is returned with a message.
+#[derive(Default)]
+pub(super) struct MessageData<'a> {
+    pub(super) reasoning: Option<&'a str>,
+    pub(super) extra: Option<&'a Value>,
+    /// Data of each call, in order; empty if there is none.
+    calls: Vec<Option<&'a Value>>,
+}
+
+impl<'a> MessageData<'a> {
+    pub(super) fn call(&self, place: usize) -> Option<&'a Value> {
+        self.calls.get(place).copied().flatten()
+    }
+}
+
+impl<'a> ReturnedData<'a> {
+    /// `source` is the service and the model of the request; `None` if it rejects data.
+    pub(super) fn of(source: Option<&'a ModelSource>, messages: &[Arc<Message>]) -> Self {
+        let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
+        let model = source.filter(|_| has_calls).map(|source| source.model.to_ascii_lowercase()).unwrap_or_default();
+        Self { source, needs_signatures: is_gemini_3(&model), needs_reasoning: model.contains("deepseek") }
+    }
+
+    /// Returns the data that is sent with a message.
+    pub(super) fn data(&self, message: &'a Message) -> MessageData<'a> {
+        let Some(source) = self.source.filter(|_| message.role == Role::Assistant) else {
+            return MessageData::default();
+        };
+        let own = message.matching_provider_data().filter(|data| data.source == *source);
+        let mut data = own.map_or_else(MessageData::default, |own| of_items(own, message));
+        if self.needs_reasoning && data.reasoning.is_none() {
+            data.reasoning = Some(OTHER_MODELS_REASONING);
+        }
+        if self.needs_signatures && own.is_none() && !message.tool_calls.is_empty() {
+            data.calls = vec![Some(&*OTHER_MODELS_SIGNATURE)];
+        }
+        data
+    }
+}
+
+fn of_items<'a>(own: &'a ProviderData, message: &'a Message) -> MessageData<'a> {
+    let mut data = MessageData::default();
+    for item in &own.items {
+        match item {
+            ProviderItem::Reasoning { data: how, .. } if *how != NOT_RETURNED => {
+                data.reasoning = message.reasoning.as_deref();
+            }
+            ProviderItem::Text { data: extra, .. } => data.extra = Some(extra).filter(|extra| !extra.is_null()),
+            ProviderItem::Call { data: extra } => data.calls.push(Some(extra).filter(|extra| !extra.is_null())),
+            ProviderItem::Reasoning { .. } | ProviderItem::Opaque(_) => {}
+        }
+    }
+    data
+}
+
+/// Returns whether a model name, in lower case, is one of Gemini 3 or later.
+fn is_gemini_3(model: &str) -> bool {
+    let version = model.split_once("gemini-").map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
+    version.and_then(|version: String| version.parse::<u32>().ok()).is_some_and(|version| version >= 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gemini_3_is_recognized_by_its_name() {
+        for (model, expected) in [
+            ("gemini-3-pro-preview", true),
+            ("google/gemini-3.5-flash", true),
+            ("gemini-10-pro", true),
+            ("gemini-2.5-pro", false),
+            ("gemini-pro", false),
+            ("gpt-5", false),
+        ] {
+            assert_eq!(is_gemini_3(model), expected, "{model}");
+        }
+    }
+}
