@@ -47,14 +47,14 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     let has_text =
         result.content.iter().any(|block| matches!(block, ContentBlock::Text(text) if !text.text.is_empty()));
     let mut files = Vec::new();
-    let texts = result.content.into_iter().map(|block| match file_of(block) {
-        Ok(file) => {
-            files.push(file);
-            String::new()
+    let mut parts: Vec<String> = Vec::new();
+    for block in result.content {
+        match file_of(&block) {
+            Some(file) => files.push(file),
+            None => parts.push(text_of(block)),
         }
-        Err(block) => text_of(block),
-    });
-    let mut parts: Vec<String> = texts.filter(|part| !part.is_empty()).collect();
+    }
+    parts.retain(|part| !part.is_empty());
     if let Some(value) = result.structured_content.filter(|_| !has_text) {
         let json = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
         parts.insert(0, json);
@@ -72,14 +72,15 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     Ok(ToolOutput { files, ..ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)) })
 }
 
-/// Returns the image or file of a block, or the block if models do not take its content type or it is not valid.
-fn file_of(block: ContentBlock) -> Result<ContentPart, ContentBlock> {
+/// Returns the image or file of a block. `None` if it has none, if no model takes its content type, or if it is not valid
+/// base64.
+fn file_of(block: &ContentBlock) -> Option<ContentPart> {
     let decoded = |content_type: &str, data: &str, filename: Option<String>| {
         InputKind::of_content_type(content_type)?;
         let bytes = BASE64_STANDARD.decode(data.trim_ascii()).ok()?;
         Some(ContentPart::inline(content_type, filename, bytes))
     };
-    let file = match &block {
+    match block {
         ContentBlock::Image(image) => decoded(&image.mime_type, &image.data, None),
         ContentBlock::Audio(audio) => decoded(&audio.mime_type, &audio.data, None),
         ContentBlock::Resource(embedded) => match &embedded.resource {
@@ -90,8 +91,7 @@ fn file_of(block: ContentBlock) -> Result<ContentPart, ContentBlock> {
             _ => None,
         },
         _ => None,
-    };
-    file.ok_or(block)
+    }
 }
 
 fn text_of(block: ContentBlock) -> String {

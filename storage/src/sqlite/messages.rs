@@ -49,7 +49,7 @@ pub(super) fn insert(
         clamp_to_i64(lsn),
         message.side_branch,
         prompt_key,
-        (!parts.is_empty()).then(|| json(&parts)),
+        (!parts.is_empty()).then(|| json(parts)),
         message.provider_data.as_ref().map(json),
     ])?;
     Ok(())
