@@ -58,6 +58,27 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
 }
 
 #[test]
+fn path_of_an_image_in_chat_is_attached() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let image = image::DynamicImage::new_rgb8(2, 2);
+    image.save(world.project().join("my plan.png")).unwrap();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("What is ./my\\ plan.png ?\r");
+    let asked = service.next();
+    let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
+    assert_eq!(content[0]["text"], "What is ./my\\ plan.png ?");
+    assert!(content[1]["image_url"]["url"].as_str().unwrap().starts_with("data:image/png;base64,"), "{content}");
+    asked.answer("A plan.");
+    seat.wait_for_text("A plan.");
+    let rows = seat.wait_for_text("completed: ");
+    assert!(has(&rows, "attached my plan.png"), "{rows:#?}");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
 fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{artifact, begin, fails, lived_in, write};
-use crate::{process::TestHome, service::ManualModelService};
+use crate::{
+    process::{KillOnDrop, TestHome},
+    service::ManualModelService,
+};
 
 #[test]
 fn attached_file_is_listed_to_the_model_as_an_upload() {
@@ -33,6 +36,43 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
     let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
     assert_eq!(sessions[0]["name"], "Read them", "it is named after its first task");
+}
+
+#[test]
+fn attached_image_reaches_the_model_and_a_document_is_rejected() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    image::DynamicImage::new_rgb8(2, 2).save(world.project().join("a.png")).unwrap();
+    let run = begin(&world, &service, &["run", "--attach", "a.png", "--attach", "README.md", "What is it?"]);
+    let asked = service.next();
+    let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
+    assert_eq!(content[0], json!({"type": "text", "text": "What is it?"}));
+    assert!(content[1]["image_url"]["url"].as_str().unwrap().starts_with("data:image/png;base64,"), "{content}");
+    assert_eq!(content.as_array().unwrap().len(), 2, "a text file is an artifact only");
+    asked.answer("A square.");
+    run.finish().expect_code(0);
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    let shown = world.run(&["traces", "messages", sessions[0]["session_id"].as_str().unwrap()]).expect_code(0);
+    assert!(shown.out.contains("[image a.png, image/png, 2x2, "), "{}", shown.out);
+
+    write(&world, "a.pdf", "%PDF-");
+    let mut command = world.command(&["run", "--attach", "a.pdf", "What is it?"]);
+    let refused = KillOnDrop { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }.finish();
+    refused.expect_code(1).expect_stderr(&["does not take input of type pdf", "model.input", "unsupported_capability"]);
+}
+
+#[test]
+fn standard_input_is_attached() {
+    let world = TestHome::new();
+    let mut png = Vec::new();
+    let image = image::DynamicImage::new_rgb8(2, 2);
+    image.write_to(&mut std::io::Cursor::new(&mut png), image::ImageFormat::Png).unwrap();
+    let args = ["run", "--model", "offline", "--session", "s", "--attach", "-", "What is it?"];
+    world.run_with_input(&args, &png).expect_code(0).expect_stderr(&["attached stdin.png"]);
+    let shown = world.run(&["traces", "messages", "s"]).expect_code(0);
+    assert!(shown.out.contains("[image stdin.png, image/png, 2x2, "), "{}", shown.out);
+    let both = ["run", "--model", "offline", "--attach", "-"];
+    world.run_with_input(&both, b"x").expect_code(2).expect_stderr(&["both the prompt and an attachment"]);
 }
 
 #[test]
