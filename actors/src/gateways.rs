@@ -10,7 +10,7 @@ use std::{
 use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_model::Model;
-use soong_protocol::{Config, ErrorInfo, InputKind, Provider};
+use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, Provider};
 use tokio::sync::oneshot;
 
 use crate::{actor_base::closing, gateway::Gateway, message_files::InputLimits};
@@ -103,14 +103,20 @@ impl ModelGateways {
         Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
     }
 
-    /// Returns the kinds and sizes of the content that the model of a profile takes. Only text if the profile has no
-    /// usable provider, which opening it reports.
-    pub(crate) fn input_limits(&self, profile: &str, model: &str) -> InputLimits {
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+    /// Returns the kinds and sizes of the content that the model of a profile with these settings takes. Only text if the
+    /// profile has no usable provider, which opening it reports.
+    pub(crate) fn input_limits(&self, profile: &str, model: &str, settings: &ModelConfig) -> InputLimits {
         match self.gateway(profile) {
-            Ok(gateway) => InputLimits::of(model, &settings, gateway.inputs()),
-            Err(_) => InputLimits::of(model, &settings, &[InputKind::Text]),
+            Ok(gateway) => InputLimits::of(model, settings, gateway.inputs()),
+            Err(_) => InputLimits::of(model, settings, &[InputKind::Text]),
         }
+    }
+
+    /// Returns the kinds and sizes of the content that a model takes, which is given as a profile or a model name.
+    pub(crate) fn input_limits_of(&self, name: &str) -> InputLimits {
+        let (profile, model) = self.split_model(name);
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        self.input_limits(profile, &self.model_name(profile, model), &settings)
     }
 
     /// Returns the gateway of a profile, if it has been used.

@@ -1,7 +1,7 @@
 //! Images and files of messages: stored as artifacts without a name, and loaded for model calls.
 //!
-//! A part of a message refers to the version of an artifact by number, so its bytes never change. A file that is new
-//! must fit the model that receives it first: images are scaled down, other files are rejected if they are too large.
+//! Such an artifact has one version, so its bytes never change. A file that is new must first fit the model that receives
+//! it: images are scaled down, other files are rejected if they are too large.
 //!
 //! Elsewhere: the parts (`soong_protocol::ContentPart`), and how a provider sends them (`soong_model`).
 
@@ -11,14 +11,20 @@ use std::{collections::HashMap, sync::Arc};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use futures::{StreamExt, stream::BoxStream};
 use soong_protocol::{
     ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, InlineFile, InputKind, Message, MessageContent,
     ModelConfig, PartFile, Provenance,
 };
+use soong_text::{shorten, strip_invisible};
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
 
 use crate::artifact::ArtifactHandle;
+
+/// Maximum length of a file name, in characters.
+const MAX_NAME_CHARS: usize = 120;
+/// Factor by which an image may exceed the limit in bytes. Larger ones are not scaled but rejected.
+const MAX_IMAGE_EXCESS: u64 = 8;
 
 /// Kinds and sizes of the images and files that a model takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +82,35 @@ impl InputLimits {
         );
         Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
     }
+
+    /// Fails with `payload_too_large` if a file is too large to be read. Images may be larger than their limit, because
+    /// they are scaled down.
+    fn check_readable(&self, label: &str, content_type: &str, size: u64) -> Result<(), ErrorInfo> {
+        match InputKind::of_content_type(content_type) {
+            Some(InputKind::Image) => {
+                check_size(label, size, self.image_bytes.saturating_mul(MAX_IMAGE_EXCESS), "model.max_image_bytes")
+            }
+            _ => check_size(label, size, self.file_bytes, "model.max_file_bytes"),
+        }
+    }
+}
+
+/// Content whose files fit a model. They are not stored yet.
+pub(crate) struct FittedContent(Vec<FittedPart>);
+
+enum FittedPart {
+    /// A text, or a file that is stored.
+    Ready(ContentPart),
+    New(Fitted),
+}
+
+/// A file that fits the limits.
+struct Fitted {
+    file: InlineFile,
+    /// Width and height of an image.
+    pixels: Option<(u32, u32)>,
+    /// Width and height of an image before it was scaled.
+    scaled_from: Option<(u32, u32)>,
 }
 
 /// Stores and loads the images and files of messages of a session.
@@ -85,131 +120,140 @@ pub(crate) struct MessageFiles<'a> {
 }
 
 impl MessageFiles<'_> {
-    /// Replaces the files of a content by stored ones that fit the limits. The kinds must have been checked.
-    pub(crate) async fn store_content(
-        &self,
-        content: &mut MessageContent,
-        limits: &InputLimits,
-        provenance: &Provenance,
-    ) -> Result<(), ErrorInfo> {
+    /// Makes the files of a content fit the limits. Stores nothing. The kinds of files whose content type is given must
+    /// have been checked.
+    pub(crate) async fn fit(&self, content: MessageContent, limits: &InputLimits) -> Result<FittedContent, ErrorInfo> {
+        let mut fitted = Vec::new();
         if content.parts().is_empty() {
-            return Ok(());
+            return Ok(FittedContent(vec![FittedPart::Ready(ContentPart::text(content.into_text()))]));
         }
-        let mut stored = Vec::with_capacity(content.parts().len());
-        for part in std::mem::take(content).into_parts() {
-            stored.push(match part {
-                ContentPart::Inline(file) => self.store(file, limits, provenance).await?,
-                ContentPart::Image(file) | ContentPart::File(file) => {
-                    self.check_stored(file, limits, provenance).await?
-                }
-                text @ ContentPart::Text { .. } => text,
+        for part in content.into_parts() {
+            fitted.push(match part {
+                ContentPart::Inline(file) => FittedPart::New(fit(file, limits).await?),
+                ContentPart::Image(file) | ContentPart::File(file) => self.fit_stored(file, limits).await?,
+                text @ ContentPart::Text { .. } => FittedPart::Ready(text),
             });
         }
-        *content = MessageContent::from_parts(stored);
-        Ok(())
-    }
-
-    async fn store(
-        &self,
-        file: InlineFile,
-        limits: &InputLimits,
-        provenance: &Provenance,
-    ) -> Result<ContentPart, ErrorInfo> {
-        let label = file.filename.clone().unwrap_or_else(|| file.content_type.clone());
-        self.save(fit(file, &label, limits).await?, provenance).await
-    }
-
-    async fn save(&self, mut fitted: Fitted, provenance: &Provenance) -> Result<ContentPart, ErrorInfo> {
-        let InlineFile { content_type, filename, bytes } = &mut fitted.file;
-        let save = Save {
-            key: None,
-            title: filename.clone().unwrap_or_else(|| "input".to_owned()),
-            source: ArtifactSource::UserUpload,
-            provenance: provenance.clone(),
-            ..Save::new("", content_type.as_str(), Bytes::from(std::mem::take(bytes)))
-        };
-        let artifact = self.artifacts.save(&self.owner, save).await?;
-        Ok(ContentPart::of_file(fitted.part(artifact.artifact_id)))
+        Ok(FittedContent(fitted))
     }
 
     /// Returns the part of an artifact of the session. An artifact with a name may change, so its current version is
     /// copied.
-    async fn check_stored(
-        &self,
-        file: PartFile,
-        limits: &InputLimits,
-        provenance: &Provenance,
-    ) -> Result<ContentPart, ErrorInfo> {
+    async fn fit_stored(&self, file: PartFile, limits: &InputLimits) -> Result<FittedPart, ErrorInfo> {
         let loaded = self.artifacts.reader().find(&self.owner, file.artifact_id.as_str(), None).await?;
         limits.check_kind(&loaded.content_type)?;
-        let label = loaded.artifact.label().to_owned();
-        // A larger image is not read only to be rejected.
-        check_size(&label, loaded.size, limits.file_bytes.max(4 * limits.image_bytes), "model.max_file_bytes")?;
+        limits.check_readable(loaded.artifact.label(), &loaded.content_type, loaded.size)?;
         let (artifact, content_type) = (loaded.artifact, loaded.content_type);
         let filename = file.filename.or_else(|| Some(artifact.filename.clone()));
         let bytes = read_all(loaded.body).await?.into();
-        let fitted = fit(InlineFile { content_type, filename, bytes }, &label, limits).await?;
-        if artifact.name.is_some() || fitted.scaled_from.is_some() {
-            return self.save(fitted, provenance).await;
-        }
-        Ok(ContentPart::of_file(fitted.part(artifact.artifact_id)))
+        let fitted = fit(InlineFile { content_type, filename, bytes }, limits).await?;
+        Ok(match artifact.name.is_some() || fitted.scaled_from.is_some() {
+            true => FittedPart::New(fitted),
+            false => FittedPart::Ready(fitted.part(artifact.artifact_id)),
+        })
     }
 
-    /// Returns the bytes of the files of messages in base64, by artifact. Files that the model does not take, and
-    /// files that were deleted, are left out.
-    pub(crate) async fn load(
+    /// Stores the files of a content, and returns it. The ids of the new artifacts are added to `stored`.
+    pub(crate) async fn save(
         &self,
-        messages: &[Arc<Message>],
-        kinds: &[InputKind],
-    ) -> Result<HashMap<ArtifactId, Arc<str>>, ErrorInfo> {
+        content: FittedContent,
+        source: ArtifactSource,
+        provenance: &Provenance,
+        stored: &mut Vec<ArtifactId>,
+    ) -> Result<MessageContent, ErrorInfo> {
+        let mut parts = Vec::with_capacity(content.0.len());
+        for part in content.0 {
+            parts.push(match part {
+                FittedPart::Ready(part) => part,
+                FittedPart::New(fitted) => {
+                    let InlineFile { content_type, filename, bytes } = &fitted.file;
+                    let save = Save {
+                        key: None,
+                        title: filename.clone().unwrap_or_else(|| "file of a message".to_owned()),
+                        source,
+                        provenance: provenance.clone(),
+                        ..Save::new("", content_type.as_str(), Bytes::copy_from_slice(bytes))
+                    };
+                    let artifact = self.artifacts.save(&self.owner, save).await?;
+                    stored.push(artifact.artifact_id.clone());
+                    fitted.part(artifact.artifact_id)
+                }
+            });
+        }
+        Ok(MessageContent::from_parts(parts))
+    }
+
+    /// Deletes artifacts of a request that was rejected after they were stored. A failure leaves them to the deletion of
+    /// the session.
+    pub(crate) async fn discard(&self, stored: &[ArtifactId]) {
+        for id in stored {
+            if let Err(error) = self.artifacts.delete(&self.owner, id.as_str()).await {
+                tracing::warn!(artifact = %id, %error, "a file of a rejected request could not be deleted");
+            }
+        }
+    }
+
+    /// Returns the bytes of the files of messages in base64, by artifact. Files that the model does not take, that were
+    /// deleted or that cannot be read are left out.
+    pub(crate) async fn load(&self, messages: &[Arc<Message>], kinds: &[InputKind]) -> HashMap<ArtifactId, Arc<str>> {
         let mut loaded = HashMap::new();
         for file in messages.iter().flat_map(|message| message.content.files()) {
             let is_taken = file.kind().is_some_and(|kind| kinds.contains(&kind));
             if !is_taken || loaded.contains_key(&file.artifact_id) {
                 continue;
             }
-            let Some(found) = self.artifacts.load(&self.owner, file.artifact_id.as_str(), None).await? else {
-                continue;
-            };
-            let bytes = read_all(found.body).await?;
-            loaded.insert(file.artifact_id.clone(), BASE64_STANDARD.encode(bytes).into());
+            match self.read(&file.artifact_id).await {
+                Ok(Some(data)) => drop(loaded.insert(file.artifact_id.clone(), data)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(artifact = %file.artifact_id, %error, "a file of a message could not be read");
+                }
+            }
         }
-        Ok(loaded)
+        loaded
     }
-}
 
-/// A file that fits the limits.
-struct Fitted {
-    file: InlineFile,
-    /// Number of its bytes, which are moved out when they are stored.
-    size: u64,
-    /// Width and height of an image.
-    pixels: Option<(u32, u32)>,
-    /// Width and height of an image before it was scaled.
-    scaled_from: Option<(u32, u32)>,
+    async fn read(&self, id: &ArtifactId) -> Result<Option<Arc<str>>, ErrorInfo> {
+        match self.artifacts.load(&self.owner, id.as_str(), None).await? {
+            Some(found) => Ok(Some(BASE64_STANDARD.encode(read_all(found.body).await?).into())),
+            None => Ok(None),
+        }
+    }
 }
 
 impl Fitted {
     /// Returns the part of the file, whose bytes are stored as this artifact.
-    fn part(&self, artifact_id: ArtifactId) -> PartFile {
-        PartFile {
+    fn part(&self, artifact_id: ArtifactId) -> ContentPart {
+        ContentPart::of_file(PartFile {
             artifact_id,
             content_type: self.file.content_type.clone(),
-            size: self.size,
+            size: self.file.bytes.len() as u64,
             filename: self.file.filename.clone(),
             width: self.pixels.map(|(width, _)| width),
             height: self.pixels.map(|(_, height)| height),
             scaled_from: self.scaled_from,
-        }
+        })
     }
 }
 
-async fn fit(file: InlineFile, label: &str, limits: &InputLimits) -> Result<Fitted, ErrorInfo> {
-    if InputKind::of_content_type(&file.content_type) == Some(InputKind::Image) {
-        return image::fit(file, label, limits).await;
+async fn fit(mut file: InlineFile, limits: &InputLimits) -> Result<Fitted, ErrorInfo> {
+    file.content_type = essence(&file.content_type);
+    let name = file.filename.take().map(|name| shorten(strip_invisible(&name).trim(), MAX_NAME_CHARS).to_string());
+    file.filename = name.map(|name| name.replace('\n', " ")).filter(|name| !name.is_empty());
+    let label = file.filename.clone().unwrap_or_else(|| file.content_type.clone());
+    limits.check_readable(&label, &file.content_type, file.bytes.len() as u64)?;
+    match InputKind::of_content_type(&file.content_type) {
+        Some(InputKind::Image) => image::fit(file, label, limits).await,
+        _ => Ok(Fitted { file, pixels: None, scaled_from: None }),
     }
-    check_size(label, file.bytes.len() as u64, limits.file_bytes, "model.max_file_bytes")?;
-    Ok(Fitted { size: file.bytes.len() as u64, file, pixels: None, scaled_from: None })
+}
+
+/// Returns a content type in lower case, without parameters, and with its usual name.
+fn essence(content_type: &str) -> String {
+    match content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+        "image/jpg" => "image/jpeg".to_owned(),
+        essence => essence.to_owned(),
+    }
 }
 
 fn check_size(label: &str, size: u64, limit: u64, setting: &str) -> Result<(), ErrorInfo> {
@@ -220,7 +264,7 @@ fn check_size(label: &str, size: u64, limit: u64, setting: &str) -> Result<(), E
     Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
 }
 
-async fn read_all(mut body: futures::stream::BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<Bytes, ErrorInfo> {
+async fn read_all(mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<Bytes, ErrorInfo> {
     let mut bytes = BytesMut::new();
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece?);

@@ -313,7 +313,7 @@ impl Splice {
     }
 }
 
-/// MessageContent of a document after a write, for watchers of the event stream (ART-10).
+/// Content of a document after a write, for watchers of the event stream (ART-10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactSnapshot {
     /// The artifact.

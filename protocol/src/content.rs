@@ -1,4 +1,4 @@
-//! MessageContent of a message: text, or a list of parts with images and files.
+//! Content of a message: text, or a list of parts with images and files.
 //!
 //! The bytes of images and files are artifacts of the session. A part describes the artifact well enough to stand in
 //! for it when the artifact was deleted or a model does not take its kind.
@@ -14,7 +14,6 @@ use crate::ArtifactId;
 
 /// Kind of content that a model may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     /// Text. Every model takes it.
@@ -32,7 +31,7 @@ impl InputKind {
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
-            "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Some(Self::Image),
+            "image/png" | "image/jpeg" | "image/jpg" | "image/gif" | "image/webp" => Some(Self::Image),
             "application/pdf" => Some(Self::Pdf),
             "audio/wav" | "audio/x-wav" | "audio/mpeg" | "audio/mp3" => Some(Self::Audio),
             _ => None,
@@ -58,9 +57,9 @@ pub fn media_type(head: &[u8]) -> Option<&'static str> {
         _ if riff == Some(b"WAVE") => Some("audio/wav"),
         [b'\x89', b'P', b'N', b'G', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        _ if head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a") => Some("image/gif"),
         [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
-        [b'I', b'D', b'3', ..] => Some("audio/mpeg"),
+        [b'I', b'D', b'3', ..] if head.contains(&0) => Some("audio/mpeg"),
         _ => None,
     }
 }
@@ -71,7 +70,7 @@ impl std::fmt::Display for InputKind {
     }
 }
 
-/// ContentPart of the content of a message. Its JSON forms are in the submodule `json`.
+/// A part of the content of a message. Its JSON forms are in the submodule `json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentPart {
     /// Text.
@@ -90,7 +89,6 @@ pub enum ContentPart {
 
 /// The stored bytes of a part. A request needs to contain only `artifact_id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PartFile {
     /// Artifact of the session with the bytes. In a message, it has no name and one version.
     pub artifact_id: ArtifactId,
@@ -186,7 +184,7 @@ impl PartFile {
     }
 }
 
-/// MessageContent of a message. Dereferences to its text.
+/// Content of a message. Dereferences to its text.
 ///
 /// The JSON form is a string if the content is only text, else a list of parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -218,7 +216,7 @@ impl MessageContent {
         *self = Self::from_parts(std::mem::take(&mut self.parts));
     }
 
-    /// Returns all parts in order, text included. Empty if the content is only text.
+    /// Returns the parts in order, text included; none for plain text.
     pub fn parts(&self) -> &[ContentPart] {
         &self.parts
     }
@@ -228,7 +226,7 @@ impl MessageContent {
         self.parts.iter().filter_map(ContentPart::file)
     }
 
-    /// Returns all parts in order, text included. Empty if the content is only text.
+    /// Returns the parts in order, text included; none for plain text.
     pub fn into_parts(self) -> Vec<ContentPart> {
         self.parts
     }

@@ -12,8 +12,8 @@ use utoipa::{
 };
 
 use crate::{
-    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, PartFile, Role, RunId,
-    SessionId, Timestamp, ToolCall, TraceId, Usd,
+    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, Role, RunId, SessionId,
+    Timestamp, ToolCall, TraceId, Usd,
 };
 
 /// Implements the schema traits for a record by delegating to the type of its serialized form.
@@ -39,7 +39,7 @@ macro_rules! written_as {
 
 written_as! { MessageContent = MessageContentForm, ContentPart = ContentPartForm, ToolCall = CallForm, Message = MessageForm, EventRecord = EventForm }
 
-/// MessageContent of a message: a string if it is only text, else a list of parts.
+/// Content of a message: a string if it is only text, else a list of parts.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -50,42 +50,18 @@ enum MessageContentForm {
     Parts(Vec<ContentPart>),
 }
 
-/// ContentPart of the content of a message.
+/// A part of the content of a message: a text, an image, or a file.
 ///
-/// Requests may also give the bytes of images and files, in the forms of OpenAI's APIs: `image_url`, `file` with
-/// `file_data` and `input_audio`, or `input_text`, `input_image` and `input_file`. An address is a `data:` URL. The bytes
-/// are stored as an artifact of the session.
+/// The bytes of an image or file are an artifact of the session. Requests may give them instead, in the forms of OpenAI's
+/// APIs (`image_url`, `file`, `input_audio`; also the types `input_text`, `input_image` and `input_file`): they are stored
+/// as an artifact.
 #[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case", tag = "type")]
-#[expect(dead_code, reason = "only its schema is used")]
-enum ContentPartForm {
-    /// Text.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// An image.
-    Image(PartFile),
-    /// A PDF document or audio.
-    File(FileForm),
-    /// An image as a `data:` URL. Only in requests.
-    ImageUrl {
-        /// The image.
-        #[schema(inline)]
-        image_url: UrlForm,
-    },
-    /// Audio. Only in requests.
-    InputAudio {
-        /// The audio.
-        #[schema(inline)]
-        input_audio: AudioForm,
-    },
-}
-
-/// A stored file or, in requests, its bytes.
-#[derive(Serialize, ToSchema)]
-struct FileForm {
-    /// Artifact of the session with the bytes.
+struct ContentPartForm {
+    /// `text`, `image` or `file`; in requests also `image_url` or `input_audio`.
+    r#type: String,
+    /// The text of a part of type `text`.
+    text: Option<String>,
+    /// Artifact of the session with the bytes of an image or file.
     artifact_id: Option<ArtifactId>,
     /// MIME type of the bytes.
     content_type: Option<String>,
@@ -93,9 +69,21 @@ struct FileForm {
     size: Option<u64>,
     /// Name of the file that was given.
     filename: Option<String>,
-    /// Bytes of a file that is not stored yet. Only in requests.
+    /// Width of an image, in pixels.
+    width: Option<u32>,
+    /// Height of an image, in pixels.
+    height: Option<u32>,
+    /// Width and height of an image before it was scaled down for the model.
+    scaled_from: Option<Vec<u32>>,
+    /// The bytes of an image. Only in requests.
+    #[schema(inline)]
+    image_url: Option<UrlForm>,
+    /// The bytes of a file. Only in requests.
     #[schema(inline)]
     file: Option<FileDataForm>,
+    /// The bytes of audio. Only in requests.
+    #[schema(inline)]
+    input_audio: Option<AudioForm>,
 }
 
 /// Bytes of a file.

@@ -113,7 +113,7 @@ pub enum EndReason {
 pub struct GivenMessage {
     /// `user` or `assistant` for history, `tool` for a tool result.
     pub role: Role,
-    /// MessageContent of the message. Its images and files are artifacts of the session.
+    /// Content of the message. Its images and files are artifacts of the session.
     pub content: MessageContent,
     /// For a tool result, the id of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]

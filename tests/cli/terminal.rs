@@ -74,6 +74,15 @@ fn path_of_an_image_in_chat_is_attached() {
     seat.wait_for_text("A plan.");
     let rows = seat.wait_for_text("completed: ");
     assert!(has(&rows, "attached my plan.png"), "{rows:#?}");
+
+    // A document that the model does not take may be meant for the tools.
+    std::fs::write(world.project().join("a.pdf"), "%PDF-").unwrap();
+    seat.type_keys("Convert ./a.pdf\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Convert ./a.pdf");
+    asked.answer("Converted.");
+    seat.wait_for_text("does not take input of type pdf");
+    seat.wait_for_text("Converted.");
     seat.type_keys("\u{4}");
     assert_eq!(seat.wait_for_exit().0, Some(0));
 }

@@ -12,7 +12,7 @@ use soong::{
         ContentPart, ContextEvent, Event, InputKind, Message, ModelSource, ProviderData, ProviderItem, Role, SessionId,
         TraceId,
     },
-    testing::{ScriptedModel, call, respond, text},
+    testing::{ScriptedModel, call, hang, respond, text},
 };
 
 use crate::support::world::{TestRuntime, read_to_end, with_timeout};
@@ -147,6 +147,70 @@ async fn image_that_a_tool_reads_reaches_the_model() {
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn file_of_a_request_that_is_rejected_later_is_deleted() {
+    let model = respond(|request| match request.messages.len() {
+        1 => hang("thinking"),
+        _ => text("ok"),
+    });
+    let model = Arc::new(model.taking([InputKind::Text, InputKind::Image]));
+    let world = TestRuntime::open(model).await;
+    let run = world.runtime().start(RunRequest::new("Wait.").session("s")).await.unwrap();
+    let error = world.runtime().start(attached("And this?", 2, 2).reject_if_busy()).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::SessionActive, "{error}");
+    let owner = ArtifactOwner { session_id: SessionId::new("s"), uid: "local".into() };
+    assert!(world.runtime().artifacts().list(&owner).await.unwrap().is_empty());
+    run.cancel().await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn model_cannot_give_an_artifact_as_a_file_to_a_sub_agent() {
+    let image = json!({"type": "image", "artifact_id": "notes.md", "content_type": "image/png"});
+    let messages = json!([{"role": "user", "content": [image]}]);
+    let model = respond(move |request| match request.messages.len() {
+        1 => call("agent", json!({"task": "Look.", "messages": messages})),
+        _ => text(last_with(request, Role::Tool).content.to_string()),
+    });
+    let world = TestRuntime::open(Arc::new(model)).await;
+    let run = world.runtime().start("Delegate it.").await.unwrap();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
+    assert!(output.contains("only text"), "{output}");
+    world.finish().await;
+}
+
+/// Returns a JPEG image of this size whose EXIF data says that it must be turned by 90 degrees.
+fn turned_jpeg(width: u32, height: u32) -> Vec<u8> {
+    let mut jpeg = Vec::new();
+    let image = image::DynamicImage::new_rgb8(width, height);
+    image.write_to(&mut Cursor::new(&mut jpeg), image::ImageFormat::Jpeg).unwrap();
+    // One entry: tag 0x0112 (orientation), type SHORT, one value, 6.
+    let exif = [
+        &b"Exif\0\0MM\0*"[..],
+        &8_u32.to_be_bytes(),
+        &1_u16.to_be_bytes(),
+        &[0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0],
+        &0_u32.to_be_bytes(),
+    ]
+    .concat();
+    let length = u16::try_from(exif.len() + 2).unwrap().to_be_bytes();
+    [&jpeg[..2], &[0xff, 0xe1], &length, &exif, &jpeg[2..]].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scaled_photo_is_turned_as_its_exif_data_says() {
+    let model = seeing();
+    let world = TestRuntime::open(model.clone()).await;
+    let photo = ContentPart::inline("IMAGE/JPG; q=1", Some("a\nb.jpg".into()), turned_jpeg(3_000, 1_000));
+    let run = world.runtime().start(RunRequest::new("Look.").session("s").attach(photo)).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let request = last(&model);
+    let file = last_with(&request, Role::User).content.files().next().unwrap();
+    assert_eq!((file.width, file.height, file.scaled_from), (Some(667), Some(2_000), Some((1_000, 3_000))));
+    assert_eq!((file.content_type.as_str(), file.filename.as_deref()), ("image/jpeg", Some("a b.jpg")));
+    world.finish().await;
+}
+
 /// Returns a model whose answers carry data for it.
 fn signing() -> Arc<ScriptedModel> {
     let source = ModelSource {
@@ -209,5 +273,9 @@ async fn invalid_and_unreadable_files_are_rejected() {
     let text: ContentPart = serde_json::from_value(json!({"type": "file", "artifact_id": "none"})).unwrap();
     let error = world.runtime().start(RunRequest::new("x").session("s").attach(text)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ArtifactNotFound, "{error}");
+    let second = attached("x", 2, 2).attach(ContentPart::inline("image/png", None, *b"no image"));
+    assert_eq!(world.runtime().start(second).await.unwrap_err().code, ErrorCode::ValidationError);
+    let error = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::SessionNotFound, "nothing is stored");
     world.finish().await;
 }

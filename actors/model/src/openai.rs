@@ -138,7 +138,6 @@ impl OpenAi {
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let known = self.dialect(model);
-        let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
         let names = ToolNames::of(request);
         let mut body = RequestBody {
             model,
@@ -147,20 +146,25 @@ impl OpenAi {
             request,
             params: &self.params,
             names: &names,
-            source: &source,
+            source: &self.source,
             dialect: known,
         };
         let mut changes = 0;
         loop {
             let response = self.http.send(body, &self.origin).await?;
             if response.status().is_success() {
-                if body.dialect != known {
-                    self.remember_dialect(model, body.dialect);
+                // Without calls, a service may reject data that it requires with calls.
+                let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
+                let no_provider_data = body.dialect.no_provider_data && (has_calls || known.no_provider_data);
+                let learned = Dialect { no_provider_data, ..body.dialect };
+                if learned != known {
+                    self.remember_dialect(model, learned);
                 }
                 let (mut completion, items) = answer::read(response, &self.origin, self.limits, deltas).await?;
                 names.restore(&mut completion.tool_calls);
                 completion.provider_data_rejected = body.dialect.no_provider_data && !known.no_provider_data;
                 if !items.is_empty() {
+                    let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
                     completion.provider_data = Some(Box::new(ProviderData { source, items }));
                 }
                 return Ok(completion);

@@ -27,6 +27,8 @@ const IMAGE_TOKENS: u64 = 1_600;
 const PIXELS_PER_TOKEN: u64 = 750;
 /// Bytes of a PDF document per token: a page of about 80 kB has about 2000 tokens.
 const PDF_BYTES_PER_TOKEN: u64 = 40;
+/// Maximum estimate of a PDF document, of about 25 pages. Scanned pages have many bytes but no more tokens.
+const MAX_PDF_TOKENS: u64 = 50_000;
 /// Bytes of audio per token: 16 kB of MP3, which is a second, have about 25 tokens.
 const AUDIO_BYTES_PER_TOKEN: u64 = 640;
 
@@ -38,7 +40,7 @@ fn file_tokens(file: &PartFile) -> u64 {
         }
         (Some(InputKind::Image), None) => IMAGE_TOKENS,
         (Some(InputKind::Audio), _) => file.size.div_ceil(AUDIO_BYTES_PER_TOKEN),
-        _ => file.size.div_ceil(PDF_BYTES_PER_TOKEN),
+        _ => file.size.div_ceil(PDF_BYTES_PER_TOKEN).min(MAX_PDF_TOKENS),
     }
 }
 
@@ -74,13 +76,20 @@ impl TokenCounter {
         }
     }
 
-    /// Counts the tokens of a message, including its overhead. Reasoning is not counted, because it is never sent.
+    /// Counts the tokens of a message, including its overhead. Images and files are estimated. Reasoning counts only if a
+    /// service expects it back.
     pub fn count(self, message: &Message) -> u64 {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
         };
         let files = message.content.files().map(file_tokens).sum::<u64>();
-        MESSAGE_TOKENS + self.count_text(&message.content) + files + message.tool_calls.iter().map(call).sum::<u64>()
+        let returned = message.reasoning.as_deref().filter(|_| message.provider_data.is_some());
+        let returned = returned.map_or(0, |reasoning| self.count_text(reasoning));
+        MESSAGE_TOKENS
+            + self.count_text(&message.content)
+            + files
+            + returned
+            + message.tool_calls.iter().map(call).sum::<u64>()
     }
 
     /// Counts the tokens of a text.

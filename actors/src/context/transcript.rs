@@ -3,9 +3,9 @@
 //! Each message has a heading at the beginning of a line. Its text follows, indented, so that no text can be mistaken
 //! for a heading. Long texts are truncated in the middle with a note; texts of users are truncated least.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
-use soong_protocol::Role;
+use soong_protocol::{MessageContent, Role};
 
 use super::{
     SizedMessage,
@@ -68,7 +68,7 @@ impl<'a> Transcript<'a> {
         let message = self.entries[place].message.as_ref();
         let number = message.sequence;
         let goal = message.goal_id.as_ref().map(|goal| format!(" (goal id {goal})")).unwrap_or_default();
-        let content = &message.content;
+        let content = &with_files(&message.content);
         let mut text = match (self.kind(place), message.role) {
             (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indent(without_goals(content))),
             (_, Role::User | Role::System) => format_message(number, message.role.as_str(), content, MAX_USER_CHARS),
@@ -85,6 +85,12 @@ impl<'a> Transcript<'a> {
         }
         text
     }
+}
+
+/// Returns the text of a content, followed by the descriptions of its images and files.
+fn with_files(content: &MessageContent) -> Cow<'_, str> {
+    let files: String = content.files().map(|file| format!("\n[{}]", file.description())).collect();
+    if files.is_empty() { content.as_str().into() } else { format!("{content}{files}").into() }
 }
 
 fn format_message(number: u64, who: &str, text: &str, max_chars: usize) -> String {

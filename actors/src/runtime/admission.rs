@@ -55,7 +55,17 @@ impl Runtime {
             () = services.resolver.mcp.wait_started() => {}
             () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
-        self.store_input_files(&mut start).await?;
+        let files = self.store_input_files(&mut start).await?;
+        let started = self.start_prepared(start).await;
+        if started.is_err() {
+            self.discard_input_files(files).await;
+        }
+        started
+    }
+
+    /// Starts a run whose files are stored.
+    async fn start_prepared(&self, start: RunRequest) -> Result<RunHandle, ErrorInfo> {
+        let services = &self.inner.services;
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.history != SessionHistory::None
             || matches!(request.rows.first(), Some(Write::Trace(TraceWrite::FirstTask(_))));

@@ -75,8 +75,7 @@ impl ReadTool {
             "required": ["path"],
             "additionalProperties": false,
         });
-        let description =
-            "Reads a file of the project: text with line numbers, images, PDF. The last line says how to read on.";
+        let description = "Reads a file of the project: text with line numbers; images and PDF if you can see them. The last line says how to read on.";
         let spec = ToolSpec::read("read", "Read a file", description, parameters);
         Self { spec: ToolSpec { paged: true, ..spec }, roots }
     }

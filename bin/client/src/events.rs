@@ -174,7 +174,10 @@ impl Polled {
                         ErrorInfo::new(ErrorCode::Closing, "the run is interrupted: no process executes it")
                     }
                     // The server may be restarting, or the network may be down for a moment.
-                    Err(error) if error.code == ErrorCode::Closing && reached.elapsed() < IDLE_TIMEOUT => {
+                    Err(error)
+                        if matches!(error.code, ErrorCode::Closing | ErrorCode::HomeLocked)
+                            && reached.elapsed() < IDLE_TIMEOUT =>
+                    {
                         tokio::time::sleep(POLL_INTERVAL).await;
                         continue;
                     }

@@ -101,7 +101,15 @@ impl Attachments {
                 })
             })
             .collect();
-        let Some(prompt) = request.prompt.take_if(|_| !parts.is_empty()) else { return };
+        if parts.is_empty() {
+            return;
+        }
+        let Some(prompt) = request.prompt.take() else {
+            print::error_line(
+                "note: a run without a message does not show its model the attached images and documents",
+            );
+            return;
+        };
         let mut content = MessageContent::from(prompt);
         parts.into_iter().for_each(|part| content.push(part));
         request.messages.push(GivenMessage { role: Role::User, content, tool_call_id: None });

@@ -1,8 +1,11 @@
 //! `soong chat`: a conversation in one session, one run per message.
 
-use soong::protocol::{
-    ArtifactsConfig, RunMode,
-    api::{ForkBody, StartBody},
+use soong::{
+    ErrorCode,
+    protocol::{
+        ArtifactsConfig, RunMode,
+        api::{ForkBody, StartBody},
+    },
 };
 use soong_client::{Client, Discovery};
 use soong_tui::{terminal::TextStyle, text};
@@ -190,9 +193,21 @@ impl Conversation<'_> {
             _ => Vec::new(),
         };
         let attached = Attachments::check(files, &self.limits)?;
-        let request = StartBody { prompt, ..self.next_request.clone() };
-        let request = attach(self.context, place, attached, request).await?;
-        let done = place.run(request, RunDisplay::Chat).await?;
+        let plain = StartBody { prompt, ..self.next_request.clone() };
+        let request = attach(self.context, place, attached, plain.clone()).await?;
+        let session_id = request.session_id.clone();
+        let has_parts = request.prompt != plain.prompt;
+        let done = match place.run(request, RunDisplay::Chat).await {
+            // The user may have named a file only for the tools.
+            Err(failure) if has_parts && is_unsupported(&failure) => {
+                print::error_line(&format!(
+                    "note: {}; the message is sent without them",
+                    text::safe_line(&failure.what)
+                ));
+                place.run(StartBody { session_id, ..plain }, RunDisplay::Chat).await?
+            }
+            done => done?,
+        };
         self.next_request.session_id = Some(done.session.to_string());
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);
@@ -238,6 +253,11 @@ impl Conversation<'_> {
     fn print_dim(&self, line: &str) -> Result<(), Failure> {
         print::line(&self.context.terminal.stdout.paint(TextStyle::Dim, line))
     }
+}
+
+/// Returns whether a run was rejected because its model does not take what was attached.
+fn is_unsupported(failure: &Failure) -> bool {
+    failure.what.ends_with(&format!("({})", ErrorCode::UnsupportedCapability))
 }
 
 /// Applies a command that only changes the next request or prints text. Other input is ignored.

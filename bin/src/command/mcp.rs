@@ -109,12 +109,9 @@ fn list(context: &Context<'_>, config: &Config, no_start: bool) -> Result<Exit, 
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     print::table(&["SERVER", "STATUS", "VARIABLES", "DISABLED TOOLS", "COMMAND OR URL"], &rows)?;
-    for ServerRow { name, status, .. } in &shown {
-        let Some(status) = status else { continue };
-        if let Some(error) = &status.error {
-            print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
-            print::line(&format!("  {}", status.advice.unwrap_or_default()))?;
-        }
+    let tested = shown.iter().filter_map(|row| Some((&row.name, row.status.as_ref()?)));
+    for (name, status) in tested {
+        print_failure(name, status)?;
         for why in &status.left_out {
             print::line(&format!("{name}: skipped: {}", text::safe_line(why)))?;
         }
@@ -242,10 +239,17 @@ fn without_secrets(text: &str) -> String {
     secret::redacted(text).into_owned()
 }
 
+/// Prints why a server does not work, with advice. Prints nothing if it works.
+fn print_failure(name: &str, status: &ServerStatus) -> Result<(), Failure> {
+    let Some(error) = &status.error else { return Ok(()) };
+    print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
+    print::line(&format!("  {}", status.advice.unwrap_or_default()))
+}
+
 fn print_test(ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
-    if let Some(error) = &status.error {
-        print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
-        return print::line(&format!("  {}\n", status.advice.unwrap_or_default()));
+    if status.error.is_some() {
+        print_failure(name, status)?;
+        return print::line("");
     }
     let tools = format::plural(status.tools.len(), "tool", "tools");
     print::line(&format!("{name}: {tools}, took {}", format::duration(status.took_ms.unwrap_or_default())))?;

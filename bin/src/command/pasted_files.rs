@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use percent_encoding::percent_decode_str;
 use soong::protocol::InputKind;
 
 use crate::file;
@@ -11,7 +12,9 @@ use crate::file;
 pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for word in words(line) {
-        let word = word.strip_prefix("file://").unwrap_or(&word);
+        let decoded =
+            word.strip_prefix("file://").map(|path| percent_decode_str(path).decode_utf8_lossy().into_owned());
+        let word = decoded.as_deref().unwrap_or(&word);
         let path = match (word.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
             _ if ["/", "./", "../"].iter().any(|start| word.starts_with(start)) => PathBuf::from(word),
@@ -25,22 +28,30 @@ pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
     files
 }
 
-/// Splits a line at spaces that are neither quoted nor escaped.
+/// Splits a line at spaces that are neither quoted nor escaped. A quote starts only at the beginning of a word, and only
+/// if it ends: an apostrophe is text.
 fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quote = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        let word = words.last_mut();
-        match (c, quote, word) {
-            ('\\', None, Some(word)) => word.extend(chars.next()),
-            ('\'' | '"', None, _) => quote = Some(c),
-            (_, Some(end), _) if c == end => quote = None,
-            (_, None, _) if c.is_whitespace() => words.push(String::new()),
-            (_, _, Some(word)) => word.push(c),
-            (_, _, None) => {}
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let tail = &rest[c.len_utf8()..];
+        let quoted = tail.split_once(c).filter(|_| word.is_empty() && matches!(c, '\'' | '"'));
+        rest = tail;
+        if let Some((text, after)) = quoted {
+            word.push_str(text);
+            rest = after;
+        } else if c == '\\' {
+            let mut chars = rest.chars();
+            word.extend(chars.next());
+            rest = chars.as_str();
+        } else if c.is_whitespace() {
+            words.push(std::mem::take(&mut word));
+        } else {
+            word.push(c);
         }
     }
+    words.push(word);
     words
 }
 
@@ -63,6 +74,9 @@ mod tests {
             (format!("compare '{root}/my plan.pdf' and \"{root}/a.png\""), vec!["my plan.pdf", "a.png"]),
             (format!("{root}/a.png {root}/a.png"), vec!["a.png"]),
             (format!("file://{root}/a.png"), vec!["a.png"]),
+            (format!("file://{root}/my%20plan.pdf"), vec!["my plan.pdf"]),
+            (format!("what's wrong in {root}/a.png"), vec!["a.png"]),
+            (format!("it's {root}/a.png and that's all"), vec!["a.png"]),
             ("~/a.png".to_owned(), vec!["a.png"]),
             (format!("{root}/notes.md {root}/none.png a.png"), vec![]),
         ] {

@@ -134,6 +134,9 @@ impl ModelConfig {
         if !self.header_env.values().all(|name| is_variable_name(name)) {
             return Err("header_env must contain names of environment variables, never the values themselves");
         }
+        if self.max_image_bytes == 0 || self.max_image_side == 0 || self.max_file_bytes == 0 {
+            return Err("max_image_bytes, max_image_side and max_file_bytes must be at least 1");
+        }
         if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
             return Err(why);
         }

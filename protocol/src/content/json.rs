@@ -73,7 +73,7 @@ struct AnyForm {
 
 /// The address of an image: an object in chat completions, a string in Responses.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "image_url: expected {\"url\": \"data:…\"} or a string")]
 enum ImageUrl {
     Object { url: String },
     Text(String),

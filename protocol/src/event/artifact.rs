@@ -32,7 +32,7 @@ events! {
             /// How the replaced part was found. Absent if the whole text was replaced.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             layer: Option<MatchLayer>,
-            /// MessageContent after the edit.
+            /// Content after the edit.
             snapshot: ArtifactSnapshot,
         },
         /// An ending run stored its edited documents as versions.

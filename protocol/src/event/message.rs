@@ -26,7 +26,7 @@ events! {
             /// Whether the text was cut off.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             partial: bool,
-            /// MessageContent of the message. Absent if its text is longer than 64 KiB.
+            /// Content of the message. Absent if its text is longer than 64 KiB.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             content: Option<MessageContent>,
             /// One-line description.

@@ -29,7 +29,7 @@ events! {
             /// Artifact that the call stored.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             artifact_ref: Option<ArtifactRef>,
-            /// MessageContent of the artifact that the call wrote (ART-10).
+            /// Content of the artifact that the call wrote (ART-10).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             artifact_snapshot: Option<ArtifactSnapshot>,
             /// Versions of the artifacts that the call wrote, by name.

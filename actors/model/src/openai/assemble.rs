@@ -27,7 +27,7 @@ pub(super) struct Assembler {
     size: AnswerSize,
     text: String,
     reasoning: String,
-    /// Whether the service names the reasoning `reasoning_content`, and so expects it to be returned.
+    /// Whether the service names the reasoning `reasoning_content`: such services accept it back, and DeepSeek requires it.
     returns_reasoning: bool,
     /// The service's data about the answer.
     extra: Value,

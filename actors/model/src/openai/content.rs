@@ -5,9 +5,9 @@
 //!
 //! Elsewhere: which files are loaded (`soong`, by what the model takes).
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use soong_protocol::{ContentPart, InputKind, Message, PartFile, Role};
 
 use crate::ModelRequest;
@@ -28,20 +28,38 @@ pub(super) enum Content<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Part<'a> {
     Text { text: Cow<'a, str> },
-    ImageUrl { image_url: Url },
+    ImageUrl { image_url: Url<'a> },
     File { file: FileData<'a> },
     InputAudio { input_audio: Audio<'a> },
 }
 
 #[derive(Serialize)]
-pub(super) struct Url {
-    url: String,
+pub(super) struct Url<'a> {
+    url: DataUrl<'a>,
+}
+
+/// A `data:` URL, which is written without a copy of the data.
+pub(super) struct DataUrl<'a> {
+    content_type: &'a str,
+    data: &'a str,
+}
+
+impl fmt::Display for DataUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "data:{};base64,{}", self.content_type, self.data)
+    }
+}
+
+impl Serialize for DataUrl<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 #[derive(Serialize)]
 pub(super) struct FileData<'a> {
     filename: &'a str,
-    file_data: String,
+    file_data: DataUrl<'a>,
 }
 
 #[derive(Serialize)]
@@ -62,7 +80,9 @@ impl<'a> Content<'a> {
         }
         let lines = parts.iter().filter_map(|part| match part {
             ContentPart::Text { text } => Some(Cow::Borrowed(text.as_str())),
-            ContentPart::Image(file) | ContentPart::File(file) if request.files.contains_key(&file.artifact_id) => {
+            ContentPart::Image(file) | ContentPart::File(file)
+                if message.role == Role::Tool && request.files.contains_key(&file.artifact_id) =>
+            {
                 Some(format!("[{}; see below]", file.description()).into())
             }
             ContentPart::Image(file) | ContentPart::File(file) => Some(placeholder(file).into()),
@@ -103,16 +123,16 @@ impl<'a> Part<'a> {
     }
 
     fn of_data(file: &'a PartFile, data: &'a str) -> Self {
-        let url = || format!("data:{};base64,{data}", file.content_type);
+        let url = DataUrl { content_type: &file.content_type, data };
         match file.kind() {
-            Some(InputKind::Image) => Self::ImageUrl { image_url: Url { url: url() } },
+            Some(InputKind::Image) => Self::ImageUrl { image_url: Url { url } },
             Some(InputKind::Audio) => {
                 let format = if file.content_type.contains("wav") { "wav" } else { "mp3" };
                 Self::InputAudio { input_audio: Audio { data, format } }
             }
             _ => {
                 let filename = file.filename.as_deref().unwrap_or("file.pdf");
-                Self::File { file: FileData { filename, file_data: url() } }
+                Self::File { file: FileData { filename, file_data: url } }
             }
         }
     }

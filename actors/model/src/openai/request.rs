@@ -1,6 +1,7 @@
 //! Request body in OpenAI's form, serialized directly from the run's data (MOD-2).
 //!
-//! Nothing is copied before it is serialized, except calls of tools that are sent under another name (`names.rs`).
+//! Texts and files are not copied before they are serialized. Calls of tools are, if they are sent under another name
+//! (`names.rs`).
 //!
 //! Elsewhere: detecting that a model rejects a parameter (`failure.rs`), and sending (`http.rs`).
 
@@ -50,7 +51,7 @@ pub(super) struct RequestBody<'a> {
     /// Parameters of the profile. Those of the request override them.
     pub(super) params: &'a Map<String, Value>,
     pub(super) names: &'a ToolNames,
-    /// The service and the model.
+    /// The service.
     pub(super) source: &'a ModelSource,
     pub(super) dialect: Dialect,
 }
@@ -93,8 +94,7 @@ impl Serialize for Messages<'_> {
         if request.system.iter().any(|block| !block.is_empty()) {
             list.serialize_element(&System { role: "system", content: Blocks(request) })?;
         }
-        let source = Some(self.0.source).filter(|_| !self.0.dialect.no_provider_data);
-        let returned = ReturnedData::of(source, &request.messages);
+        let returned = ReturnedData::of(self.0.source, self.0.model, !self.0.dialect.no_provider_data);
         let mut tool_files = Vec::new();
         for message in &request.messages {
             if message.role != Role::Tool {

@@ -1,11 +1,11 @@
 //! Data of earlier answers that a service expects back: the reasoning, and Gemini's thought signatures.
 //!
-//! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject a conversation with tool
-//! calls that lack it, so calls of other models get the substitute that these services accept.
+//! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject tool calls that lack it,
+//! so calls of other models get the substitute that these services accept.
 //!
 //! Elsewhere: collecting the data (`assemble.rs`), repeating a request without it (`failure.rs`).
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use soong_protocol::{Message, ModelSource, ProviderData, ProviderItem, Role};
@@ -20,8 +20,10 @@ const OTHER_MODELS_REASONING: &str = "(not recorded)";
 
 /// Rules for the data that one request returns.
 pub(super) struct ReturnedData<'a> {
-    /// The service and the model; `None` if it rejects data.
-    source: Option<&'a ModelSource>,
+    source: &'a ModelSource,
+    model: &'a str,
+    /// Whether data of earlier answers is sent; `false` if the service rejected it.
+    is_on: bool,
     needs_signatures: bool,
     needs_reasoning: bool,
 }
@@ -42,19 +44,20 @@ impl<'a> MessageData<'a> {
 }
 
 impl<'a> ReturnedData<'a> {
-    /// `source` is the service and the model of the request; `None` if it rejects data.
-    pub(super) fn of(source: Option<&'a ModelSource>, messages: &[Arc<Message>]) -> Self {
-        let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
-        let model = source.filter(|_| has_calls).map(|source| source.model.to_ascii_lowercase()).unwrap_or_default();
-        Self { source, needs_signatures: is_gemini_3(&model), needs_reasoning: model.contains("deepseek") }
+    /// `source` is the service, without a model. `is_on`: whether data of earlier answers is sent.
+    pub(super) fn of(source: &'a ModelSource, model: &'a str, is_on: bool) -> Self {
+        let name = model.to_ascii_lowercase();
+        let (needs_signatures, needs_reasoning) = (is_gemini_3(&name), is_on && name.contains("deepseek"));
+        Self { source, model, is_on, needs_signatures, needs_reasoning }
     }
 
-    /// Returns the data that is sent with a message.
+    /// Returns the data that is sent with a message. It depends on the message alone, so that the beginning of a
+    /// conversation stays the same.
     pub(super) fn data(&self, message: &'a Message) -> MessageData<'a> {
-        let Some(source) = self.source.filter(|_| message.role == Role::Assistant) else {
+        if message.role != Role::Assistant {
             return MessageData::default();
-        };
-        let own = message.matching_provider_data().filter(|data| data.source == *source);
+        }
+        let own = message.matching_provider_data().filter(|data| self.is_on && self.is_source(&data.source));
         let mut data = own.map_or_else(MessageData::default, |own| of_items(own, message));
         if self.needs_reasoning && data.reasoning.is_none() {
             data.reasoning = Some(OTHER_MODELS_REASONING);
@@ -63,6 +66,13 @@ impl<'a> ReturnedData<'a> {
             data.calls = vec![Some(&*OTHER_MODELS_SIGNATURE)];
         }
         data
+    }
+
+    fn is_source(&self, source: &ModelSource) -> bool {
+        source.model == self.model
+            && source.dialect == self.source.dialect
+            && source.base_url == self.source.base_url
+            && source.api_key_env == self.source.api_key_env
     }
 }
 

@@ -129,8 +129,10 @@ async fn images_and_files_are_sent_as_parts() {
     ]);
     let mut asked = message(Role::User, "");
     asked.content = MessageContent::from_parts(all.to_vec());
+    let mut given = message(Role::Assistant, "");
+    given.content = MessageContent::from_parts(vec![file("a", "image/png")]);
     let request = ModelRequest {
-        messages: [asked, caller, outcome].map(Arc::new).to_vec(),
+        messages: [asked, caller, outcome, given].map(Arc::new).to_vec(),
         files: ["a", "b", "c", "d"].map(|id| (ArtifactId::new(id), "AAEC".into())).into(),
         ..ModelRequest::default()
     };
@@ -153,6 +155,7 @@ async fn images_and_files_are_sent_as_parts() {
                 {"type": "text", "text": "Files of the tool results above:"},
                 {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAEC"}},
             ]},
+            {"role": "assistant", "content": "[image a.x, image/png, 3 bytes; not shown]"},
         ])
     );
 }

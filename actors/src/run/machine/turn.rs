@@ -107,7 +107,8 @@ impl Transition<'_, '_> {
         let prompt = self.prompt();
         // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
         // exceeds the window is compacted even before that.
-        let is_exact = self.state.spec.model.counter.is_exact();
+        let has_files = prompt.messages.iter().any(|message| message.content.files().next().is_some());
+        let is_exact = self.state.spec.model.counter.is_exact() && !has_files;
         let above = if is_exact {
             self.state.compaction.retry_above_tokens.min(self.state.conversation.window)
         } else {
@@ -139,7 +140,7 @@ impl Transition<'_, '_> {
         })));
     }
 
-    /// Reports the files of messages that the model does not take. Those of an earlier report are not repeated.
+    /// Reports the files of messages that the model does not take, each once per run.
     fn report_omitted_files(&mut self, messages: &[Arc<Message>]) {
         let (reported, kinds) = (self.state.conversation.files_omitted_to, &self.state.spec.model.input.kinds);
         let is_taken = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));

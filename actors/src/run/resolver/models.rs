@@ -59,7 +59,7 @@ impl RunResolver {
             context_window,
             counter: TokenCounter::for_model(&name),
             prices: prices(config, &name),
-            input: self.models.input_limits(profile, &name),
+            input: self.models.input_limits(profile, &name, &limits),
             name,
         };
         let summary_is_own_model = config.context.compact_profile.is_none();

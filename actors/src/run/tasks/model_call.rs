@@ -278,7 +278,7 @@ impl ModelCaller {
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let request = ModelRequest {
             system,
-            files: files.load(&call.messages, gateway.inputs()).await?,
+            files: files.load(&call.messages, gateway.inputs()).await,
             messages: call.messages,
             tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),

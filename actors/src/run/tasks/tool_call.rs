@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission};
+use soong_protocol::{ArtifactSource, Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission};
 use soong_text::{Redactor, StreamRedactor};
 use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -204,9 +204,13 @@ impl ToolRunner {
         let mut stored = Vec::with_capacity(output.files.len());
         for part in std::mem::take(&mut output.files) {
             let description = part.description();
-            let mut content = MessageContent::from_parts(vec![part]);
-            match files.store_content(&mut content, &spec.model.input, &provenance).await {
-                Ok(()) => stored.extend(content.into_parts()),
+            let content = MessageContent::from_parts(vec![part]);
+            let saved = match files.fit(content, &spec.model.input).await {
+                Ok(fitted) => files.save(fitted, ArtifactSource::Tool, &provenance, &mut Vec::new()).await,
+                Err(error) => Err(error),
+            };
+            match saved {
+                Ok(content) => stored.extend(content.into_parts()),
                 Err(error) => output.output.push_str(&format!("\n[{description}; could not be stored: {error}]")),
             }
         }

@@ -1,7 +1,8 @@
 //! Images and files of a request: checked against the model of the run, then stored in the session of the run.
 
 use soong_protocol::{
-    ContentPart, ErrorCode, ErrorInfo, MessageContent, Provenance, RunId, SessionWrite, TraceId, Write,
+    ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, MessageContent, Provenance, RunId, SessionWrite,
+    TraceId, Write,
 };
 use soong_tool::artifact::ArtifactOwner;
 
@@ -12,39 +13,64 @@ use crate::{
     runtime::{RunRequest, Runtime, SessionSpec, not_found, services::Services},
 };
 
+/// Files that were stored for a request.
+#[derive(Default)]
+pub(super) struct StoredInput {
+    owner: Option<ArtifactOwner>,
+    artifacts: Vec<ArtifactId>,
+}
+
 impl Runtime {
     /// Stores the images and files of a request. The session is created if it does not exist. Afterwards, the request
     /// refers to stored files only.
     ///
-    /// The request is checked first, so that nothing is stored for a request that cannot run.
-    pub(super) async fn store_input_files(&self, start: &mut RunRequest) -> Result<(), ErrorInfo> {
+    /// The request and its files are checked first, so that nothing is stored for a request that cannot run. If the start
+    /// fails later, [`discard_input_files`](Self::discard_input_files) deletes them.
+    pub(super) async fn store_input_files(&self, start: &mut RunRequest) -> Result<StoredInput, ErrorInfo> {
         if contents(start).all(|content| content.parts().is_empty()) {
-            return Ok(());
+            return Ok(StoredInput::default());
         }
         let services = &self.inner.services;
         let (request, _) = self.prepare(start.clone()).await?;
+        self.ensure_gateways(&request.run).await?;
         let limits = services.resolver.resolve(&request.run, &request.project_dir)?.model.input;
         contents(start).try_for_each(|content| limits.check_content(content))?;
         let session_id = request.run.session_id.clone();
+        let artifacts = services.artifact_handle();
+        let owner = ArtifactOwner { session_id: session_id.clone(), uid: request.run.uid.clone() };
+        let files = MessageFiles { artifacts: &artifacts, owner: owner.clone() };
+        let message = match start.message.take() {
+            Some(content) => Some(files.fit(content, &limits).await?),
+            None => None,
+        };
+        let mut given = Vec::with_capacity(start.options.messages.len());
+        for message in &mut start.options.messages {
+            given.push(files.fit(std::mem::take(&mut message.content), &limits).await?);
+        }
         if matches!(request.rows.first(), Some(Write::Session(SessionWrite::Create(_)))) {
-            let name = start.session.name.clone();
-            let name =
-                name.or_else(|| Some(soong_text::shorten(&crate::run::one_line(&request.run.task), MAX_NAME_CHARS)));
+            let task = crate::run::one_line(&request.run.task);
+            let name = start.session.name.clone().or_else(|| Some(soong_text::shorten(&task, MAX_NAME_CHARS)));
             let session = SessionSpec { session_id: Some(session_id.to_string()), name, ..start.session.clone() };
             self.sessions().create(session).await?;
         }
         start.session.session_id = Some(session_id.to_string());
         let provenance = Provenance { trace_id: Some(TraceId::root(&session_id)), ..Provenance::default() };
-        let owner = ArtifactOwner { session_id, uid: request.run.uid };
-        let artifacts = services.artifact_handle();
-        let files = MessageFiles { artifacts: &artifacts, owner };
-        if let Some(content) = &mut start.message {
-            files.store_content(content, &limits, &provenance).await?;
+        let mut stored = StoredInput { owner: Some(owner), artifacts: Vec::new() };
+        let (source, ids) = (ArtifactSource::UserUpload, &mut stored.artifacts);
+        if let Some(content) = message {
+            start.message = Some(files.save(content, source, &provenance, ids).await?);
         }
-        for message in &mut start.options.messages {
-            files.store_content(&mut message.content, &limits, &provenance).await?;
+        for (message, content) in start.options.messages.iter_mut().zip(given) {
+            message.content = files.save(content, source, &provenance, ids).await?;
         }
-        Ok(())
+        Ok(stored)
+    }
+
+    /// Deletes the files of a request that was rejected after they were stored.
+    pub(super) async fn discard_input_files(&self, stored: StoredInput) {
+        let Some(owner) = stored.owner else { return };
+        let artifacts = self.inner.services.artifact_handle();
+        MessageFiles { artifacts: &artifacts, owner }.discard(&stored.artifacts).await;
     }
 }
 
@@ -63,15 +89,15 @@ impl Services {
             return Err(not_found(ErrorCode::RunNotFound, "run", parent.as_str()));
         };
         let models = &self.resolver.models;
-        let (profile, model) = models.split_model(spec.model.as_deref().unwrap_or(&run.settings.model));
-        let limits = models.input_limits(profile, &models.model_name(profile, model));
+        let limits = models.input_limits_of(spec.model.as_deref().unwrap_or(&run.settings.model));
         let provenance = Provenance { trace_id: Some(run.trace_id), ..Provenance::default() };
         let artifacts = self.artifact_handle();
         let owner = ArtifactOwner { session_id: run.session_id, uid: run.uid };
         let files = MessageFiles { artifacts: &artifacts, owner };
         for message in &mut spec.options.messages {
             limits.check_content(&message.content)?;
-            files.store_content(&mut message.content, &limits, &provenance).await?;
+            let content = files.fit(std::mem::take(&mut message.content), &limits).await?;
+            message.content = files.save(content, ArtifactSource::Api, &provenance, &mut Vec::new()).await?;
         }
         Ok(())
     }

@@ -97,6 +97,20 @@ async fn data_of_another_service_or_of_changed_text_is_not_sent() {
 }
 
 #[tokio::test]
+async fn first_tool_call_changes_no_earlier_message() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let provider = provider(&server);
+    let mut request = conversation("deepseek-v4", message(Role::Assistant, "hello"));
+    ask(&provider, &request).await.unwrap();
+    let mut caller = message(Role::Assistant, "");
+    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{}".into() }];
+    request.messages.extend([message(Role::User, "and"), caller, result("c1")].map(Arc::new));
+    ask(&provider, &request).await.unwrap();
+    let sent = |call: usize| server.requests()[call].body["messages"].as_array().unwrap().clone();
+    assert_eq!(sent(0)[..], sent(1)[..2]);
+}
+
+#[tokio::test]
 async fn rejected_data_is_omitted_from_then_on_and_reported_once() {
     let server = ScriptedServer::start(|asked| {
         let messages = asked.body["messages"].as_array().unwrap();

@@ -57,6 +57,14 @@ struct EvaluateArguments {
     context: Option<String>,
 }
 
+/// Rejects images and files: a model could name any artifact as one.
+fn check_text_only<'a>(mut messages: impl Iterator<Item = &'a GivenMessage>) -> Result<(), ErrorInfo> {
+    match messages.all(|message| message.content.parts().is_empty()) {
+        true => Ok(()),
+        false => Err(validation_error("`messages` may contain only text: name files in the task instead")),
+    }
+}
+
 fn validation_error(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
@@ -92,6 +100,7 @@ impl Transition<'_, '_> {
                 )));
             }
         };
+        check_text_only(messages.iter().flatten())?;
         let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
             let spec = ChildSpec {
                 mode,
@@ -120,6 +129,7 @@ impl Transition<'_, '_> {
         before: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
         let request: EvaluateArguments = soong_tool::arguments(arguments)?;
+        check_text_only(request.messages.iter())?;
         if let (Some(id), None) = (&request.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), ChildMode::Evaluate);
         }
@@ -234,7 +244,7 @@ impl Transition<'_, '_> {
             check_initial_messages(&child.options.messages)?;
             let parts = child.options.messages.iter().flat_map(|message| message.content.parts());
             if parts.into_iter().any(|part| matches!(part, ContentPart::Inline(_))) {
-                return Err(validation_error("`messages` of a sub-agent may contain only text"));
+                return Err(validation_error("`messages` contain a file that is not stored"));
             }
         }
         let mut named = requests.iter().filter_map(|order| order.spec.preset.as_ref());
