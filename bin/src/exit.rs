@@ -166,6 +166,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::MaxOutputTokens => {
             "Raise model.max_output_tokens, or ask for less; `soong run --continue \"Continue\"` continues from the partial answer."
         }
+        C::ContentRefused => "Change the prompt or what it refers to, or use another model with --model.",
         C::CursorUnknown => "Omit --since to read all events again.",
         C::RuntimeFailed => {
             "Restart the process that owns the home; interrupted runs resume with `soong serve` or \

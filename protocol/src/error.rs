@@ -83,6 +83,8 @@ codes! {
     ProviderError = "provider_error",
     /// An answer, or the arguments of a tool call, were truncated at the token limit.
     MaxOutputTokens = "max_output_tokens",
+    /// The model or its provider refused to answer, such as by a content filter.
+    ContentRefused = "content_refused",
     /// The provider rejected the API key.
     ProviderAuthFailed = "provider_auth_failed",
     /// The provider did not answer in time.
@@ -189,7 +191,11 @@ impl ErrorCode {
             Self::PayloadTooLarge => 413,
             Self::UnsupportedMedia => 415,
             Self::Overloaded | Self::ProviderRateLimited => 429,
-            Self::ProviderError | Self::ProviderAuthFailed | Self::ModelAnswerTooLarge | Self::MaxOutputTokens => 502,
+            Self::ProviderError
+            | Self::ProviderAuthFailed
+            | Self::ModelAnswerTooLarge
+            | Self::MaxOutputTokens
+            | Self::ContentRefused => 502,
             Self::StorageError | Self::HomeLocked | Self::Closing | Self::RuntimeFailed => 503,
             Self::ProviderTimeout | Self::Timeout => 504,
             Self::ConfigError

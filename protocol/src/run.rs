@@ -97,6 +97,8 @@ pub enum EndReason {
     PromptTooLong,
     /// The answer was truncated at the token limit.
     MaxOutputTokens,
+    /// The model or its provider refused to answer.
+    ContentRefused,
     /// The process ended during the run, and the run was not resumed.
     Interrupted,
     /// The actor of the run crashed more often than the restart limit allows.

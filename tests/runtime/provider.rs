@@ -112,6 +112,20 @@ async fn permanent_failures_end_the_run_with_their_reason() {
             EndReason::MaxOutputTokens,
             1,
         ),
+        (
+            "refused by a filter",
+            || Reply::sse([delta(json!({}), "content_filter".into())]),
+            ErrorCode::ContentRefused,
+            EndReason::ContentRefused,
+            1,
+        ),
+        (
+            "refused in words",
+            || Reply::sse([delta(json!({"refusal": "I cannot help."}), "stop".into())]),
+            ErrorCode::ContentRefused,
+            EndReason::ContentRefused,
+            1,
+        ),
         ("too many calls", too_many_calls, ErrorCode::ModelAnswerTooLarge, EndReason::Failed, 3),
         ("hangs", Reply::hang, ErrorCode::ProviderTimeout, EndReason::Failed, 3),
         ("cut after text", half, ErrorCode::ProviderError, EndReason::AbortedStreaming, 3),
@@ -131,7 +145,8 @@ async fn permanent_failures_end_the_run_with_their_reason() {
         assert!(!error.message.contains("Bearer"), "{error}");
         let messages = runtime.traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
         let keeps_text = matches!(name, "cut after text" | "cut at its limit");
-        assert_eq!(messages.iter().any(|message| message.partial), keeps_text, "{name}");
+        let keeps_message = keeps_text || name.starts_with("refused");
+        assert_eq!(messages.iter().any(|message| message.partial), keeps_message, "{name}");
         assert_eq!(outcome.output.contains("half"), keeps_text, "{name}: {}", outcome.output);
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;

@@ -70,10 +70,31 @@ impl Completion {
         Self { text: text.into(), finish_reason: "stop".to_owned(), ..Self::default() }
     }
 
+    /// Returns whether the model or its provider refused to answer; see [`is_refusal`].
+    pub fn is_refused(&self) -> bool {
+        is_refusal(&self.finish_reason)
+    }
+
     /// Creates an answer that calls these tools.
     pub fn tool_calls(tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, finish_reason: "tool_calls".to_owned(), ..Self::default() }
     }
+}
+
+/// Returns whether a finish reason says that the model or its provider refused to answer: a content filter, a refusal,
+/// or one of Gemini's safety stops.
+pub fn is_refusal(finish_reason: &str) -> bool {
+    const REASONS: [&str; 8] = [
+        "content_filter",
+        "refusal",
+        "safety",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "recitation",
+        "image_safety",
+    ];
+    REASONS.iter().any(|reason| finish_reason.eq_ignore_ascii_case(reason))
 }
 
 /// Kind of failure of an attempt. Determines whether the call is retried.

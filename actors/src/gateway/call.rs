@@ -250,7 +250,8 @@ async fn attempt(
         }
     }
     let mut completion = model.complete(request, &mut Deltas { sink, notify: Some(shared) }).await?;
-    if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
+    let is_cut = completion.finish_reason == "length" || completion.is_refused();
+    if completion.text.is_empty() && completion.tool_calls.is_empty() && !is_cut {
         return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));
     }
     shared.limits.check_completion(&completion)?;

@@ -31,6 +31,8 @@ pub(super) struct Assembler {
     returns_reasoning: bool,
     /// The service's data about the answer.
     extra: Value,
+    /// Whether the text is a refusal.
+    is_refused: bool,
     calls: Vec<PartialCall>,
     usage: Option<Usage>,
     finish_reason: Option<String>,
@@ -56,6 +58,7 @@ impl Assembler {
             reasoning: String::new(),
             returns_reasoning: false,
             extra: Value::Null,
+            is_refused: false,
             calls: Vec::new(),
             usage: None,
             finish_reason: None,
@@ -108,6 +111,7 @@ impl Assembler {
             self.size.text_bytes += reasoning.len();
             deltas.push(Delta::Reasoning { text: reasoning.into_owned() });
         }
+        self.is_refused |= !piece.refusal.0.is_empty();
         for LenientText(text) in [piece.content, piece.refusal] {
             if !text.is_empty() {
                 self.text.push_str(&text);
@@ -195,6 +199,7 @@ impl Assembler {
         }
         let finish_reason = match self.finish_reason.as_deref() {
             Some("error") => return Err("the finish reason `error`"),
+            _ if self.is_refused => "refusal".to_owned(),
             reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
         };
         let items = self.provider_items();

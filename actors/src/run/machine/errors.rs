@@ -15,6 +15,15 @@ pub(crate) fn answer_truncated() -> ErrorInfo {
     )
 }
 
+/// Returns the error for an answer that the model or its provider refused.
+pub(crate) fn content_refused(finish_reason: &str) -> ErrorInfo {
+    let message = format!(
+        "the model, or a filter of its provider, refused to answer ({finish_reason}): change the request, or use another \
+         model (model.name)"
+    );
+    ErrorInfo::new(ErrorCode::ContentRefused, message)
+}
+
 /// Returns the error for tool calls that were cut off at the token limit too often.
 pub(crate) fn calls_truncated() -> ErrorInfo {
     ErrorInfo::new(

@@ -25,6 +25,7 @@ pub(in crate::run) mod waiting;
 
 use std::sync::Arc;
 
+use soong_model::is_refusal;
 use soong_protocol::{
     EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, ModelEvent, Role, RunEvent,
     RunStatus, Stats, Timestamp, ToolEvent,
@@ -34,7 +35,7 @@ use crate::{
     context::SizedMessage,
     run::machine::{
         ending::Termination,
-        errors::{answer_truncated, schema_mismatch},
+        errors::{answer_truncated, content_refused, schema_mismatch},
         spec::RunSpec,
         state::{
             answer::AnswerState,
@@ -262,12 +263,13 @@ impl RunState {
         if message.partial {
             self.turn.kept_partial = true;
             message.content.as_str().clone_into(&mut self.answer.text);
-            if message.finish_reason.as_deref() == Some("length") {
-                self.phase = Phase::Halted;
-                let error = Some(answer_truncated());
-                let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-                self.end.ending.get_or_insert(Termination { status, reason, error });
-            }
+            let (reason, error) = match message.finish_reason.as_deref() {
+                Some("length") => (EndReason::MaxOutputTokens, answer_truncated()),
+                Some(reason) if is_refusal(reason) => (EndReason::ContentRefused, content_refused(reason)),
+                _ => return,
+            };
+            self.phase = Phase::Halted;
+            self.end.ending.get_or_insert(Termination { status: RunStatus::Failed, reason, error: Some(error) });
             return;
         }
         if let Some(covers) = &message.covers {

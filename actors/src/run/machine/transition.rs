@@ -249,8 +249,10 @@ impl Transition<'_, '_> {
         if let Some(mark) = short_of.filter(|_| was_cut_off) {
             self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));
         }
+        let was_refused = completion.is_refused();
         let finish_reason = completion.finish_reason;
-        let calls = completion.tool_calls;
+        // Calls of a refused answer may be incomplete.
+        let calls = if was_refused { Vec::new() } else { completion.tool_calls };
         let with_calls = !calls.is_empty();
         let may_plan = self.state.reflection.is_none()
             && !self.state.spec.settings.returns_tool_calls()
@@ -266,7 +268,7 @@ impl Transition<'_, '_> {
                 message.description = preview(&format!("calls {}", names.join(", ")));
             }
             message.tool_calls = calls;
-            message.partial = was_cut_off;
+            message.partial = was_cut_off || was_refused;
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
             message.cost = cost;
@@ -275,7 +277,7 @@ impl Transition<'_, '_> {
         });
         if with_calls && !was_cut_off {
             self.start_calls();
-        } else {
+        } else if !was_refused {
             self.request_schema_fix();
         }
     }

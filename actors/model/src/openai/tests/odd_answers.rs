@@ -66,7 +66,7 @@ async fn nonstandard_streams_are_accepted() {
         (
             "refusal",
             Reply::sse([delta(json!({"refusal": "hi", "content": null}), Value::Null), stop()]),
-            completion("hi"),
+            Completion { finish_reason: "refusal".into(), ..completion("hi") },
         ),
         (
             "reasoning_content",
