@@ -3,8 +3,9 @@
 //! One call is one attempt and always streams. Architecture invariant: this module does not retry failures. A request
 //! is only repeated if the model rejects one of its parameters, in a dialect without that parameter.
 //!
-//! Parts: `request` writes the body (with tool names from `names` and the `content` of messages), `http` sends it with the `headers` of the
-//! profile, `answer` reads the response (`events` → `wire` → `assemble`), `failure` builds the errors.
+//! Parts: `request` writes the body (with tool names from `names`, the `content` of messages, and the data of earlier
+//! answers that is `returned`), `http` sends it with the `headers` of the profile, `answer` reads the response (`events` →
+//! `wire` → `assemble`), `failure` builds the errors.
 //!
 //! Elsewhere: waiting, limits and backoff (`gateway.rs`, `retry.rs`).
 

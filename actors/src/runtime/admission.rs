@@ -57,7 +57,11 @@ impl Runtime {
         }
         let files = self.store_input_files(&mut start).await?;
         let started = self.start_prepared(start).await;
-        if started.is_err() {
+        // After another error, the run may have been accepted.
+        let is_rejected = |error: &ErrorInfo| {
+            matches!(error.code, ErrorCode::SessionActive | ErrorCode::Overloaded | ErrorCode::ValidationError)
+        };
+        if started.as_ref().is_err_and(is_rejected) {
             self.discard_input_files(files).await;
         }
         started

@@ -199,6 +199,7 @@ enum Page {
     Interrupted,
 }
 
+/// Reads the next events.
 async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
     let path = format!("{}&limit={PAGE_EVENTS}", position.path());
     // The status is read first: if the run ends in between, the page contains its last event.
@@ -310,6 +311,7 @@ mod tests {
         assert_eq!(seen, [1, 2, 3]);
         assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
     }
+
     #[tokio::test(start_paused = true)]
     async fn polling_survives_a_short_failure_only() {
         for (failures, expected) in [(0, 3), (5, 3), (1_000, 1)] {

@@ -24,7 +24,6 @@ use crate::{
 };
 
 /// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.
-#[derive(Default)]
 pub(super) struct Attachments {
     files: Vec<PathBuf>,
     /// Folder with the file that was read from standard input.

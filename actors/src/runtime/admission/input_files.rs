@@ -24,8 +24,8 @@ impl Runtime {
     /// Stores the images and files of a request. The session is created if it does not exist. Afterwards, the request
     /// refers to stored files only.
     ///
-    /// The request and its files are checked first, so that nothing is stored for a request that cannot run. If the start
-    /// fails later, [`discard_input_files`](Self::discard_input_files) deletes them.
+    /// The request and its files are checked first, so that nothing is stored for a request that cannot run. If the
+    /// session rejects the run, [`discard_input_files`](Self::discard_input_files) deletes them.
     pub(super) async fn store_input_files(&self, start: &mut RunRequest) -> Result<StoredInput, ErrorInfo> {
         if contents(start).all(|content| content.parts().is_empty()) {
             return Ok(StoredInput::default());

@@ -62,7 +62,7 @@ async fn sent(from: &str, to: &str) -> Value {
 }
 
 #[tokio::test]
-async fn data_is_returned_to_the_model_that_sent_it_and_replaced_for_others() {
+async fn data_returns_to_its_model_and_is_replaced_for_others() {
     let signature = |of: &str| json!({"google": {"thought_signature": of}});
     for (from, to, reasoning, first_call) in [
         ("gemini-3-pro", "gemini-3-pro", Value::Null, signature("sig")),

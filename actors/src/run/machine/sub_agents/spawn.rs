@@ -242,8 +242,8 @@ impl Transition<'_, '_> {
                 spec.catalog.skills.select(Some(skills), None)?;
             }
             check_initial_messages(&child.options.messages)?;
-            let parts = child.options.messages.iter().flat_map(|message| message.content.parts());
-            if parts.into_iter().any(|part| matches!(part, ContentPart::Inline(_))) {
+            let mut parts = child.options.messages.iter().flat_map(|message| message.content.parts());
+            if parts.any(|part| matches!(part, ContentPart::Inline(_))) {
                 return Err(validation_error("`messages` contain a file that is not stored"));
             }
         }
