@@ -11,6 +11,8 @@ pub mod limits;
 pub mod openai;
 pub mod params;
 pub mod retry;
+#[cfg(feature = "openai")]
+mod service;
 pub mod tokens;
 
 use std::{collections::HashMap, sync::Arc};

@@ -12,12 +12,7 @@
 mod answer;
 mod assemble;
 mod content;
-mod events;
-mod failure;
-mod headers;
-mod http;
-mod names;
-mod request;
+pub(crate) mod request;
 mod returned;
 mod wire;
 
@@ -36,15 +31,15 @@ use serde_json::{Map, Value};
 use soong_protocol::{InputKind, ModelConfig, ModelSource, ProviderData};
 use soong_text::{Environment, Redactor};
 
-pub use self::http::DEFAULT_BASE_URL;
-use self::{
+use self::request::{Dialect, RequestBody};
+use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
+pub use crate::service::http::DEFAULT_BASE_URL;
+use crate::service::{
     failure::{ErrorBody, ServiceInfo},
     headers::Headers,
-    http::HttpClient,
+    http::{self, HttpClient},
     names::ToolNames,
-    request::{Dialect, RequestBody},
 };
-use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
 
 /// Maximum number of dialect changes in one call: one per parameter that can differ.
 const MAX_DIALECT_CHANGES: usize = 4;

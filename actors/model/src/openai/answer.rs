@@ -9,13 +9,15 @@ use std::{str::Utf8Error, time::Duration};
 use reqwest::Response;
 use soong_protocol::ProviderItem;
 
-use super::{
-    assemble::Assembler,
-    events::EventReader,
-    failure::{ErrorBody, ServiceInfo},
-    wire::Chunk,
+use super::{assemble::Assembler, wire::Chunk};
+use crate::{
+    Completion, DeltaSink, ModelError,
+    limits::AnswerLimits,
+    service::{
+        events::EventReader,
+        failure::{ErrorBody, ServiceInfo},
+    },
 };
-use crate::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
 
 /// Maximum time to wait for the usage after the finish reason. After that, the answer is returned without it.
 const USAGE_GRACE: Duration = Duration::from_secs(2);

@@ -16,27 +16,26 @@ use soong_protocol::{Message, ModelSource, PartFile, Role, ToolCall, ToolSpec};
 
 use super::{
     content::Content,
-    names::ToolNames,
     returned::{MessageData, ReturnedData},
 };
-use crate::ModelRequest;
+use crate::{ModelRequest, service::names::ToolNames};
 
 /// Parameters that a model rejects or expects under another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     /// The limit is called `max_completion_tokens`.
-    pub(super) uses_max_completion_tokens: bool,
+    pub(crate) uses_max_completion_tokens: bool,
     /// `temperature` is omitted.
-    pub(super) no_temperature: bool,
+    pub(crate) no_temperature: bool,
     /// `stream_options` is omitted, so no usage is reported.
-    pub(super) no_stream_options: bool,
+    pub(crate) no_stream_options: bool,
     /// Data of earlier answers is omitted.
-    pub(super) no_provider_data: bool,
+    pub(crate) no_provider_data: bool,
 }
 
 impl Dialect {
     /// Returns the parameter name of the output limit.
-    pub(super) fn limit_name(self) -> &'static str {
+    pub(crate) fn limit_name(self) -> &'static str {
         if self.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
     }
 }

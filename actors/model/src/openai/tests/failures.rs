@@ -226,6 +226,6 @@ fn retry_after_is_parsed_in_every_format() {
     ] {
         let mut headers = reqwest::header::HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
-        assert_eq!(super::super::failure::retry_after_ms(&headers, now), want, "{name}: {value}");
+        assert_eq!(crate::service::failure::retry_after_ms(&headers, now), want, "{name}: {value}");
     }
 }

@@ -25,7 +25,7 @@ pub const DEFAULT_BASE_URL: &str = OPENAI_API_BASE;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends requests to one service, and keeps its connections.
-pub(super) struct HttpClient {
+pub(crate) struct HttpClient {
     client: reqwest::Client,
     /// Address of the endpoint, with its query.
     endpoint: Url,
@@ -35,7 +35,7 @@ pub(super) struct HttpClient {
 
 impl HttpClient {
     /// Creates the client of a service. `key` must be valid in a header. `query` is added to the query of `base_url`.
-    pub(super) fn new(
+    pub(crate) fn new(
         base_url: &Url,
         query: &BTreeMap<String, String>,
         key: &str,
@@ -81,7 +81,7 @@ impl HttpClient {
     }
 
     /// Sends one request and returns the response, whatever its status.
-    pub(super) async fn send<B: Serialize>(&self, body: B, origin: &ServiceInfo) -> Result<Response, ModelError> {
+    pub(crate) async fn send<B: Serialize>(&self, body: B, origin: &ServiceInfo) -> Result<Response, ModelError> {
         let json = serde_json::to_vec(&body)
             .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))?;
         let mut request = Request::new(Method::POST, self.endpoint.clone());
@@ -94,7 +94,7 @@ impl HttpClient {
 /// Returns the address of the service: `base_url`, else OpenAI's.
 ///
 /// Also accepts the address of the endpoint itself, which users copy from manuals. A query is kept.
-pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
+pub(crate) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(DEFAULT_BASE_URL);
     match Url::parse(text) {
         Ok(mut url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
@@ -113,7 +113,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
 }
 
 /// Returns the address without user, password and query.
-pub(super) fn without_user(base_url: &Url) -> String {
+pub(crate) fn without_user(base_url: &Url) -> String {
     let port = base_url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", base_url.scheme(), base_url.host_str().unwrap_or_default(), base_url.path())
 }
@@ -129,7 +129,7 @@ fn split_query(base_url: &Url, more: &BTreeMap<String, String>) -> (Url, Vec<(St
 }
 
 /// Returns whether an address is on this machine.
-pub(super) fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

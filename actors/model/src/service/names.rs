@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64;
 
 /// Replaced names of a request.
 #[derive(Debug, Default)]
-pub(super) struct ToolNames {
+pub(crate) struct ToolNames {
     /// Soong's names to the service's. Names that are kept are not included.
     outgoing: HashMap<String, String>,
     incoming: HashMap<String, String>,
@@ -29,7 +29,7 @@ pub(super) struct ToolNames {
 
 impl ToolNames {
     /// Reads the names of the offered tools and of the calls in the conversation.
-    pub(super) fn of(request: &ModelRequest) -> Self {
+    pub(crate) fn of(request: &ModelRequest) -> Self {
         let offered = request.tools.iter().map(|tool| tool.name.as_str());
         let called = request.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.name.as_str());
         let all = || offered.clone().chain(called.clone());
@@ -52,13 +52,13 @@ impl ToolNames {
     }
 
     /// Returns the name to send to the service.
-    pub(super) fn outgoing_name<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(crate) fn outgoing_name<'a>(&'a self, name: &'a str) -> &'a str {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
     /// Returns calls with the names to send, and with arguments that are JSON objects: services parse the arguments
     /// of earlier calls, and reject a request in which they are not objects.
-    pub(super) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
+    pub(crate) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
             return Cow::Borrowed(calls);
         }
@@ -74,7 +74,7 @@ impl ToolNames {
     }
 
     /// Restores Soong's names in the calls of an answer. A name that was not sent is kept; the run rejects it.
-    pub(super) fn restore(&self, calls: &mut [ToolCall]) {
+    pub(crate) fn restore(&self, calls: &mut [ToolCall]) {
         for call in calls {
             if let Some(ours) = self.incoming.get(&call.name) {
                 call.name.clone_from(ours);

@@ -18,7 +18,7 @@ use sse_stream::{ByteStreamBody, Error, Sse, SseStream};
 type Input = Result<Bytes, Infallible>;
 
 /// Incremental parser of server-sent events.
-pub(super) struct EventReader {
+pub(crate) struct EventReader {
     input: UnboundedSender<Input>,
     events: SseStream<ByteStreamBody<UnboundedReceiver<Input>, Bytes>>,
     /// Bytes received since the last event.
@@ -35,7 +35,7 @@ impl Default for EventReader {
 impl EventReader {
     /// Parses the next chunk, and calls `event` with the data of each event that it completes, or with the error if a
     /// field is not UTF-8.
-    pub(super) fn take<E>(
+    pub(crate) fn take<E>(
         &mut self,
         bytes: &[u8],
         mut event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>,
@@ -61,12 +61,12 @@ impl EventReader {
     }
 
     /// Ends the stream. If the last event has no blank line after it, calls `event` with its data.
-    pub(super) fn end<E>(&mut self, event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn end<E>(&mut self, event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>) -> Result<(), E> {
         self.take(b"\n\n", event)
     }
 
     /// Returns the maximum number of buffered bytes of incomplete events.
-    pub(super) fn pending_bytes(&self) -> usize {
+    pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
 

@@ -14,7 +14,7 @@ use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use soong_text::Redactor;
 
-use super::request::Dialect;
+use crate::openai::request::Dialect;
 use crate::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
@@ -23,24 +23,24 @@ const MAX_MESSAGE_CHARS: usize = 500;
 const MAX_SERVICE_MESSAGE_CHARS: usize = 280;
 
 /// Description of the service, for error messages.
-pub(super) struct ServiceInfo {
+pub(crate) struct ServiceInfo {
     /// Host and port.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// Whether the service runs on this machine.
-    pub(super) is_local: bool,
+    pub(crate) is_local: bool,
     /// Whether a key is sent.
-    pub(super) has_key: bool,
+    pub(crate) has_key: bool,
     /// Removes the key from messages.
-    pub(super) redactor: Redactor,
+    pub(crate) redactor: Redactor,
     /// Name of the environment variable that holds the key.
-    pub(super) key_env: String,
+    pub(crate) key_env: String,
     /// Maximum time without a byte from the service.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Contents of an error body.
 #[derive(Debug, Default)]
-pub(super) struct ErrorBody {
+pub(crate) struct ErrorBody {
     message: String,
     /// `code`, `type`, `param` and `status`, in lower case.
     codes: String,
@@ -50,7 +50,7 @@ pub(super) struct ErrorBody {
 
 impl ErrorBody {
     /// Parses any error body: of OpenAI, FastAPI, Ollama, a gateway, or an HTML page.
-    pub(super) fn read(body: &[u8]) -> Self {
+    pub(crate) fn read(body: &[u8]) -> Self {
         let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
         let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return text() };
         if let Some(first) = value.get_mut(0) {
@@ -147,7 +147,7 @@ impl ErrorBody {
 
     /// Returns the dialect for another request after the service rejected a parameter. `None` if it failed for
     /// another reason.
-    pub(super) fn next_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
+    pub(crate) fn next_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
         if !matches!(status, 400 | 422) || self.is_about_length() {
             return None;
         }
@@ -181,7 +181,7 @@ impl ErrorBody {
 
 impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
-    pub(super) fn status_error(&self, status: u16, headers: &HeaderMap, error_body: &ErrorBody) -> ModelError {
+    pub(crate) fn status_error(&self, status: u16, headers: &HeaderMap, error_body: &ErrorBody) -> ModelError {
         let retry_after_ms = retry_after_ms(headers, SystemTime::now());
         let failure = error_body.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
@@ -201,7 +201,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error that a service reported inside a stream.
-    pub(super) fn stream_error(&self, error_body: &ErrorBody) -> ModelError {
+    pub(crate) fn stream_error(&self, error_body: &ErrorBody) -> ModelError {
         let status = error_body.implied_status();
         let failure = error_body.failure(status, None);
         let what = format!("{} reported an error instead of an answer", self.host);
@@ -210,7 +210,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error for a failed connection.
-    pub(super) fn transport_error(&self, error: &reqwest::Error) -> ModelError {
+    pub(crate) fn transport_error(&self, error: &reqwest::Error) -> ModelError {
         let cause = root_cause(error);
         if error.is_connect() {
             let what = format!("could not connect to {}", self.host);
@@ -232,7 +232,7 @@ impl ServiceInfo {
     }
 
     /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
-    pub(super) fn invalid_response(&self, what: &str, body: &[u8]) -> ModelError {
+    pub(crate) fn invalid_response(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
         let advice = if is_page { "; check `model.base_url`: it returned a web page" } else { "" };
@@ -292,7 +292,7 @@ impl ServiceInfo {
 }
 
 /// Returns the delay that `Retry-After` or `retry-after-ms` asks for, in milliseconds.
-pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+pub(crate) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
     if let Some(ms) = text("retry-after-ms").and_then(number) {

@@ -11,14 +11,14 @@ const KEY_HEADERS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
 
 /// Headers of a profile, ready to be sent.
 #[derive(Clone, Default)]
-pub(super) struct Headers(HeaderMap);
+pub(crate) struct Headers(HeaderMap);
 
 impl Headers {
     /// Reads the values of `header_env`. If a header is in both tables, the environment wins.
     ///
     /// # Errors
     /// A variable that is not set, or a name or value that HTTP does not allow.
-    pub(super) fn of(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
+    pub(crate) fn of(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
         let refuse = |message: String| ModelError::new(Failure::Rejected, message);
         let mut headers = HeaderMap::new();
         let mut add = |table: &str, name: &str, value: &str, is_secret: bool| {
@@ -43,17 +43,17 @@ impl Headers {
     }
 
     /// Returns whether a header carries a key.
-    pub(super) fn carries_key(&self) -> bool {
+    pub(crate) fn carries_key(&self) -> bool {
         KEY_HEADERS.iter().any(|name| self.0.contains_key(*name))
     }
 
     /// Returns the values that came from the environment.
-    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
     }
 
     /// Adds the headers to a request, replacing headers of the same name.
-    pub(super) fn apply(&self, request: &mut HeaderMap) {
+    pub(crate) fn apply(&self, request: &mut HeaderMap) {
         if self.carries_key() {
             request.remove(AUTHORIZATION);
         }
