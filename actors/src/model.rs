@@ -3,6 +3,6 @@
 //! A provider receives a request, streams deltas, and returns one completion. It makes one attempt and is cancelled by
 //! dropping its future. The runtime retries, applies limits and cancels.
 
-#[cfg(feature = "openai")]
-pub use soong_model::openai;
-pub use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, TokenDeviation, retry};
+pub use soong_model::{
+    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, TokenDeviation, create_model, retry,
+};

@@ -9,7 +9,6 @@ use std::{
 
 use soong::{
     Config, Environment, HomeFileError,
-    model::openai::DEFAULT_BASE_URL,
     preset::{KnownPreset, PresetFiles, presets},
     protocol::{ModelConfig, Provider, ToolSpec},
     skill::Skills,
@@ -18,9 +17,6 @@ use soong::{
 use soong_storage::blob::BlobLocation;
 
 use crate::{cli::Global, exit::Failure, file, secret};
-
-/// Environment variable with the base URL for profiles that set none.
-pub(crate) const BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Returns the home: `--home`, else `SOONG_AGENT_HOME`, else `~/.soong-agent`.
 pub(crate) fn home(global: &Global, environment: &Environment) -> Result<PathBuf, Failure> {
@@ -46,9 +42,9 @@ pub(crate) fn home_origin(global: &Global, environment: &Environment) -> &'stati
 pub(crate) enum BaseUrlOrigin {
     /// The profile, or the `[model]` table that it inherits from.
     Config,
-    /// The environment variable `OPENAI_BASE_URL`.
+    /// An environment variable, such as `OPENAI_BASE_URL`.
     Environment,
-    /// OpenAI's own service.
+    /// The vendor's own service.
     Default,
 }
 
@@ -57,6 +53,8 @@ pub(crate) enum BaseUrlOrigin {
 pub(crate) struct Endpoint {
     pub(crate) base_url: String,
     pub(crate) origin: BaseUrlOrigin,
+    /// Environment variable with the base URL for profiles that set none.
+    pub(crate) base_url_env: &'static str,
     /// Whether the variable of the key is set.
     pub(crate) has_key: bool,
     needs_key: bool,
@@ -65,20 +63,21 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Returns the endpoint of a profile. Its own base URL takes precedence over the environment.
     pub(crate) fn of(profile: &ModelConfig, environment: &Environment) -> Self {
-        let (base_url, origin) = match (&profile.base_url, environment.get(BASE_URL)) {
+        let (base_url, origin) = match (&profile.base_url, environment.get(profile.provider.base_url_env())) {
             (Some(url), _) => (url.as_str(), BaseUrlOrigin::Config),
             (None, Some(url)) => (url, BaseUrlOrigin::Environment),
-            (None, None) => (DEFAULT_BASE_URL, BaseUrlOrigin::Default),
+            (None, None) => (profile.provider.base_url(), BaseUrlOrigin::Default),
         };
         Self {
             base_url: base_url.to_owned(),
             origin,
+            base_url_env: profile.provider.base_url_env(),
             has_key: environment.get(&profile.api_key_env).is_some(),
-            needs_key: profile.provider == Provider::Openai,
+            needs_key: profile.provider != Provider::Offline,
         }
     }
 
-    /// Returns whether a run can start: only OpenAI's own service requires a key.
+    /// Returns whether a run can start: only the vendor's own service requires a key.
     pub(crate) fn is_usable(&self) -> bool {
         !self.needs_key || self.has_key || self.origin != BaseUrlOrigin::Default
     }

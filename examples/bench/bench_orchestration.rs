@@ -27,8 +27,8 @@ use cpu_time::ProcessTime;
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use serde_json::{Value, json};
 use soong::{
-    ChildSpec, Config, ErrorInfo, RunRequest, Runtime,
-    model::{Model, openai::OpenAi},
+    ChildSpec, Config, Environment, ErrorInfo, RunRequest, Runtime,
+    model::create_model,
     protocol::{Durability, Preset, RunStatus, ToolSpec},
     testing::{ScriptedModel, respond_async},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
@@ -71,7 +71,8 @@ impl Bench {
         config.model.name = "mock".to_owned();
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
         let noop = Noop(ToolSpec::read("noop", "Nothing", "A tool.", schema));
-        let model: Arc<dyn Model> = Arc::new(OpenAi::new(&config.model, Some("x".to_owned()), Some(base_url))?);
+        config.model.base_url = Some(base_url);
+        let model = create_model(&config.model, &Environment::of([("OPENAI_API_KEY", "x")]))?;
         let preset = Preset {
             name: "bench".to_owned(),
             description: "Hands out work.".to_owned(),

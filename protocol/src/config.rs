@@ -8,6 +8,7 @@ mod context;
 mod excerpt;
 mod memory;
 mod model;
+mod provider;
 mod server;
 mod setting;
 mod tools;
@@ -19,7 +20,8 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     context::ContextConfig,
     memory::MemoryConfig,
-    model::{ModelConfig, ModelOverride, PriceConfig, Provider, RetryConfig},
+    model::{ModelConfig, ModelOverride, PriceConfig, RetryConfig},
+    provider::Provider,
     server::ServerConfig,
     setting::Setting,
     tools::{

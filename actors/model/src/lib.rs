@@ -8,8 +8,9 @@ pub mod breaker;
 pub mod limiter;
 pub mod limits;
 #[cfg(feature = "openai")]
-pub mod openai;
+mod openai;
 pub mod params;
+mod registry;
 pub mod retry;
 #[cfg(feature = "openai")]
 mod service;
@@ -18,6 +19,7 @@ pub mod tokens;
 use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
+pub use registry::create_model;
 use serde_json::{Map, Value, json};
 use soong_protocol::{
     ArtifactId, Delta, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,

@@ -1,7 +1,277 @@
 //! HTTP services of models, whatever their API.
+//!
+//! [`Service`] makes one attempt per call and always streams. An [`Api`] writes the requests and reads the answers; all
+//! else is shared: `http` sends a request with the `headers` of the profile, `answer` reads the response (`events`),
+//! `failure` builds the errors, `names` renames tools.
+//!
+//! Architecture invariant: a service does not retry failures. A request is only repeated if the model rejects one of its
+//! parts, without that part.
+//!
+//! Elsewhere: waiting, limits and backoff (`gateway.rs` of `soong`, `retry.rs`).
 
+pub(crate) mod answer;
+pub(crate) mod calls;
 pub(crate) mod events;
 pub(crate) mod failure;
 pub(crate) mod headers;
 pub(crate) mod http;
 pub(crate) mod names;
+
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use reqwest::{
+    Response,
+    header::{HeaderMap, HeaderValue},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use soong_protocol::{InputKind, ModelConfig, ModelSource, Provider, ProviderData};
+use soong_text::{Environment, Redactor};
+
+use self::{
+    answer::AnswerFormat,
+    failure::{ErrorBody, ServiceInfo},
+    headers::Headers,
+    http::{BaseUrl, HttpClient},
+    names::ToolNames,
+};
+use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
+
+/// Maximum number of adaptations in one call: one per part that can be rejected.
+pub(crate) const MAX_ADAPTATIONS: usize = 4;
+/// Maximum number of bytes read from an error body.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// An API of model services: how its requests are written and its answers are read.
+pub(crate) trait Api: Send + Sync + 'static {
+    /// The provider of profiles that use this API.
+    const PROVIDER: Provider;
+    /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
+    const ENDPOINT: &'static str;
+    /// An answer in progress.
+    type Answer: AnswerFormat + Send;
+
+    /// Returns the headers of each request. `key` can be sent in a header; `none` if there is no key.
+    fn headers(key: &str) -> HeaderMap;
+
+    /// Returns the path that is appended to the base URL, and its query parameters.
+    fn path(base: &BaseUrl, model: &str) -> String;
+
+    /// Returns the body of a request.
+    fn body(call: Call<'_>) -> impl Serialize;
+
+    /// Returns the adaptation for another request after the service rejected a part of this one. `None` if it failed for
+    /// another reason.
+    fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation>;
+
+    /// Creates an answer without content.
+    fn answer(limits: AnswerLimits) -> Self::Answer;
+}
+
+/// Parts of requests that a model rejects or expects under another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Adaptation {
+    /// The output limit is called `max_completion_tokens`.
+    pub(crate) uses_max_completion_tokens: bool,
+    /// `temperature` is omitted.
+    pub(crate) no_temperature: bool,
+    /// `stream_options` is omitted, so no usage is reported.
+    pub(crate) no_stream_options: bool,
+    /// Data of earlier answers is omitted.
+    pub(crate) no_provider_data: bool,
+}
+
+/// Everything that a request is made of. Borrows all of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) max_output_tokens: u64,
+    pub(crate) temperature: Option<f64>,
+    pub(crate) request: &'a ModelRequest,
+    /// Parameters of the profile. Those of the request override them.
+    pub(crate) params: &'a Map<String, Value>,
+    pub(crate) names: &'a ToolNames,
+    /// The service, without a model.
+    pub(crate) source: &'a ModelSource,
+    pub(crate) adaptation: Adaptation,
+}
+
+impl<'a> Call<'a> {
+    /// Returns the parameters of the profile and the request.
+    pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+        let (of_profile, of_request) = (self.params, &self.request.params);
+        of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request)
+    }
+}
+
+/// A model service with one API.
+pub(crate) struct Service<A> {
+    name: String,
+    max_output_tokens: u64,
+    temperature: Option<f64>,
+    /// Parameters of the profile, without `temperature`.
+    params: Map<String, Value>,
+    limits: AnswerLimits,
+    inputs: Vec<InputKind>,
+    /// The service, without a model.
+    source: ModelSource,
+    base_url: BaseUrl,
+    http: HttpClient,
+    info: ServiceInfo,
+    /// Adaptations by model name: one service may serve different kinds of models.
+    adaptations: Mutex<HashMap<String, Adaptation>>,
+    api: PhantomData<fn() -> A>,
+}
+
+impl<A: Api> Service<A> {
+    /// Creates the service of a profile. Does not connect. The key, the base URL if the profile has none, and the values of
+    /// `header_env` come from the environment.
+    ///
+    /// # Errors
+    /// An address, key or header that cannot be sent; a variable of `header_env` that is not set.
+    pub(crate) fn new(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
+        let base_url = BaseUrl::parse(config, A::PROVIDER, A::ENDPOINT, environment)?;
+        let key = environment.get(&config.api_key_env).map(str::trim).filter(|key| !key.is_empty());
+        if key.is_some_and(|key| HeaderValue::from_str(key).is_err()) {
+            let env = &config.api_key_env;
+            let message = format!("the key contains invalid characters; check the environment variable {env}");
+            return Err(ModelError::new(Failure::Unauthorized, message));
+        }
+        let headers = Headers::of(config, environment)?;
+        let mut request_headers = A::headers(key.unwrap_or("none"));
+        headers.apply(&mut request_headers);
+        let timeout = Duration::from_millis(config.timeout_ms);
+        let mut params = config.params.clone();
+        let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
+        Ok(Self {
+            name: config.name.clone(),
+            max_output_tokens: config.max_output_tokens,
+            temperature: config.temperature.or(own_temperature),
+            params,
+            limits: AnswerLimits::of(config),
+            inputs: config.input.clone(),
+            source: ModelSource {
+                dialect: A::PROVIDER.as_str().to_owned(),
+                base_url: base_url.address().to_owned(),
+                api_key_env: config.api_key_env.clone(),
+                model: String::new(),
+            },
+            info: ServiceInfo {
+                host: base_url.host(),
+                is_local: base_url.is_loopback(),
+                has_key: key.is_some() || headers.carries_key(),
+                redactor: Redactor::from_keys(key.into_iter().chain(headers.secrets())),
+                key_env: config.api_key_env.clone(),
+                timeout,
+            },
+            http: HttpClient::new(&base_url, request_headers, timeout)?,
+            base_url,
+            adaptations: Mutex::default(),
+            api: PhantomData,
+        })
+    }
+
+    async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+        let model = request.model.as_deref().unwrap_or(&self.name);
+        let endpoint = self.base_url.endpoint(&A::path(&self.base_url, model))?;
+        let known = self.adaptation(model);
+        let names = ToolNames::of(request);
+        let mut call = Call {
+            model,
+            max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
+            temperature: request.temperature.or(self.temperature),
+            request,
+            params: &self.params,
+            names: &names,
+            source: &self.source,
+            adaptation: known,
+        };
+        let mut changes = 0;
+        loop {
+            let body = json(&A::body(call))?;
+            let response = self.http.send(&endpoint, body, &self.info).await?;
+            if response.status().is_success() {
+                self.learn(&call, known);
+                let (mut completion, items) =
+                    answer::read(response, &self.info, self.limits, A::answer(self.limits), deltas).await?;
+                names.restore(&mut completion.tool_calls);
+                completion.provider_data_rejected = call.adaptation.no_provider_data && !known.no_provider_data;
+                if !items.is_empty() {
+                    let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
+                    completion.provider_data = Some(Box::new(ProviderData { source, items }));
+                }
+                return Ok(completion);
+            }
+            let status = response.status().as_u16();
+            let headers = response.headers().clone();
+            let error = ErrorBody::read(&error_body(response).await);
+            let is_rejected = matches!(status, 400 | 422) && !error.is_about_length() && changes < MAX_ADAPTATIONS;
+            match A::next_adaptation(&call, &error).filter(|_| is_rejected) {
+                Some(adaptation) => call.adaptation = adaptation,
+                None => return Err(self.info.status_error(status, &headers, &error)),
+            }
+            changes += 1;
+        }
+    }
+
+    fn adaptation(&self, model: &str) -> Adaptation {
+        // The map stays valid even if another thread panicked while holding the lock.
+        let adaptations = self.adaptations.lock().unwrap_or_else(PoisonError::into_inner);
+        adaptations.get(model).copied().unwrap_or_default()
+    }
+
+    /// Remembers the adaptation of a call that succeeded.
+    fn learn(&self, call: &Call<'_>, known: Adaptation) {
+        // Without calls, a service may reject data that it requires with calls.
+        let has_calls = call.request.messages.iter().any(|message| !message.tool_calls.is_empty());
+        let no_provider_data = call.adaptation.no_provider_data && (has_calls || known.no_provider_data);
+        let learned = Adaptation { no_provider_data, ..call.adaptation };
+        if learned != known {
+            let model = call.model;
+            tracing::warn!(model, adaptation = ?learned, "the model rejects a parameter; later requests are adapted");
+            self.adaptations.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), learned);
+        }
+    }
+}
+
+fn json(body: &impl Serialize) -> Result<Vec<u8>, ModelError> {
+    serde_json::to_vec(body)
+        .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))
+}
+
+/// Returns the beginning of an error body. Read errors are ignored.
+async fn error_body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await {
+        let room = MAX_ERROR_BYTES - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if body.len() == MAX_ERROR_BYTES {
+            break;
+        }
+    }
+    body
+}
+
+impl<A: Api> Model for Service<A> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn inputs(&self) -> &[InputKind] {
+        &self.inputs
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        deltas: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        Box::pin(self.attempt(request, deltas))
+    }
+}

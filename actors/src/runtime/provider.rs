@@ -21,38 +21,26 @@ pub(super) fn make_model(
         let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
         config_error(format!("there is no model profile {profile:?}; available: default, offline {}", known.join(", ")))
     })?;
-    match settings.provider {
-        Provider::Offline => Ok(Arc::new(Offline::new())),
-        #[cfg(feature = "openai")]
-        Provider::Openai => {
-            let is_set = |name: &str| environment.get(name).is_some();
-            if !is_set(&settings.api_key_env) && !is_set("OPENAI_BASE_URL") && settings.base_url.is_none() {
-                return Err(config_error(format!(
-                    "model profile {profile:?} needs a key: set the environment variable {} (or name another one with \
-                     model.api_key_env), set a local server with model.base_url or OPENAI_BASE_URL, or use the \
-                     model `offline`, which needs neither",
-                    settings.api_key_env
-                )));
-            }
-            let model = soong_model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
-                match ErrorInfo::from(&error) {
-                    // An invalid address is a configuration error, not an error of the provider.
-                    info if info.code == ErrorCode::ProviderError => {
-                        config_error(format!("model profile {profile:?}: {}", info.message))
-                    }
-                    info => info,
-                }
-            })?;
-            Ok(Arc::new(model))
-        }
-        #[cfg(not(feature = "openai"))]
-        Provider::Openai => {
-            let _ = environment;
-            Err(config_error(format!(
-                "model profile {profile:?}: this build has no OpenAI provider (feature `openai`)"
-            )))
-        }
+    if settings.provider == Provider::Offline {
+        return Ok(Arc::new(Offline::new()));
     }
+    let is_set = |name: &str| environment.get(name).is_some();
+    let base_url_env = settings.provider.base_url_env();
+    if !is_set(&settings.api_key_env) && !is_set(base_url_env) && settings.base_url.is_none() {
+        return Err(config_error(format!(
+            "model profile {profile:?} needs a key: set the environment variable {} (or name another one with \
+             model.api_key_env), set a local server with model.base_url or {base_url_env}, or use the model `offline`, \
+             which needs neither",
+            settings.api_key_env
+        )));
+    }
+    soong_model::create_model(&settings, environment).map_err(|error| match ErrorInfo::from(&error) {
+        // An invalid address is a configuration error, not an error of the provider.
+        info if info.code == ErrorCode::ProviderError => {
+            config_error(format!("model profile {profile:?}: {}", info.message))
+        }
+        info => info,
+    })
 }
 
 pub(super) fn config_error(message: String) -> ErrorInfo {

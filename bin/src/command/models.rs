@@ -68,7 +68,7 @@ fn shown(config: &Config, environment: &Environment) -> Vec<ModelRow> {
 }
 
 fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environment) -> ModelRow {
-    let server = (model.provider == Provider::Openai).then(|| {
+    let server = (model.provider != Provider::Offline).then(|| {
         let reach = Endpoint::of(&model, environment);
         ModelServer {
             base_url: secret::hide_in_address(&reach.base_url),
@@ -88,10 +88,6 @@ fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environmen
 }
 
 fn row(shown: &ModelRow) -> Vec<String> {
-    let provider = match shown.provider {
-        Provider::Openai => "openai",
-        Provider::Offline => "offline",
-    };
     let key = |server: &ModelServer| match (server.is_set, server.is_usable) {
         (true, _) => format!("{} (set)", server.api_key_env),
         (false, true) => format!("{} (not set; your own server may not need it)", server.api_key_env),
@@ -108,7 +104,7 @@ fn row(shown: &ModelRow) -> Vec<String> {
     let server = shown.server.as_ref();
     vec![
         shown.profile.clone(),
-        provider.to_owned(),
+        shown.provider.as_str().to_owned(),
         shown.name.clone(),
         server.map_or_else(|| "-".to_owned(), |server| server.base_url.clone()),
         server.map_or_else(|| "-".to_owned(), key),

@@ -12,7 +12,7 @@ use soong_tui::{terminal::TextStyle, text};
 
 use crate::{
     builtin_tools, cli,
-    config::{self, BASE_URL, BaseUrlOrigin, Endpoint, HomeFiles, Settings},
+    config::{self, BaseUrlOrigin, Endpoint, HomeFiles, Settings},
     context::Context,
     exit::{Exit, Failure},
     log::{self, LogTarget},
@@ -98,7 +98,7 @@ fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> Setting
     if key == "model.base_url" {
         value = Some(Value::from(reach.base_url.as_str()));
         if reach.origin == BaseUrlOrigin::Environment {
-            origin = format!("environment {BASE_URL}");
+            origin = format!("environment {}", reach.base_url_env);
         }
     }
     if key.ends_with(".base_url") {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::is_variable_name;
+use super::{Provider, is_variable_name};
 use crate::{InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
@@ -19,17 +19,6 @@ const RESERVED_PARAMS: [(&str, &str); 6] = [
 ];
 /// Key by which the TOML parser marks a date in a value of another format.
 const TOML_DATE: &str = "$__toml_private_datetime";
-
-/// Kind of a model service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Provider {
-    /// Any OpenAI-compatible server.
-    #[default]
-    Openai,
-    /// Built-in rule-based substitute that needs no key, no network and no language model.
-    Offline,
-}
 
 /// A model profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

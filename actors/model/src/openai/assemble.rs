@@ -4,7 +4,7 @@
 //!
 //! Elsewhere: bytes (`events.rs`) and their form (`wire.rs`).
 
-use std::{borrow::Cow, collections::HashSet};
+use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, value::RawValue};
@@ -14,6 +14,11 @@ use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessageP
 use crate::{
     Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
+    service::{
+        answer::{AnswerFormat, EventError, Progress},
+        calls::{finish_reason, with_unique_ids},
+        failure::ErrorBody,
+    },
 };
 
 /// Data of reasoning that is not sent back, because the service sent it under another name than `reasoning_content`.
@@ -21,7 +26,7 @@ pub(super) const NOT_RETURNED: &str = "not_returned";
 
 /// An answer in progress.
 #[derive(Debug)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     limits: AnswerLimits,
     /// Size of the answer so far.
     size: AnswerSize,
@@ -180,40 +185,6 @@ impl Assembler {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
-    /// Returns whether the server has sent a finish reason. After that, only usage can arrive.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finish_reason.is_some()
-    }
-
-    /// Returns the size of the answer so far. Ids and names count each time they arrive.
-    pub(super) fn size(&self) -> AnswerSize {
-        self.size
-    }
-
-    /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
-    /// parts if the service expects nothing to be returned.
-    pub(super) fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
-        self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
-        if self.calls.iter().any(|call| call.name.is_empty()) {
-            return Err("a tool call without a name");
-        }
-        let finish_reason = match self.finish_reason.as_deref() {
-            Some("error") => return Err("the finish reason `error`"),
-            _ if self.is_refused => "refusal".to_owned(),
-            reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
-        };
-        let items = self.provider_items();
-        let completion = Completion {
-            text: self.text,
-            reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
-            tool_calls: with_unique_ids(self.calls),
-            usage: self.usage,
-            finish_reason,
-            ..Completion::default()
-        };
-        Ok((completion, items))
-    }
-
     fn provider_items(&self) -> Vec<ProviderItem> {
         let has_extra = !self.extra.is_null() || self.calls.iter().any(|call| !call.extra.is_null());
         if !self.returns_reasoning && !has_extra {
@@ -227,7 +198,73 @@ impl Assembler {
     }
 }
 
+impl AnswerFormat for Assembler {
+    fn take_event(&mut self, data: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(|_| EventError::Unknown)?;
+        if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
+            return Err(EventError::Service(ErrorBody::read(data)));
+        }
+        Ok(self.take(chunk, deltas)?)
+    }
+
+    fn take_whole(&mut self, body: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+        if is_error(body) {
+            return Err(EventError::Service(ErrorBody::read(body)));
+        }
+        let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| EventError::Unknown)?;
+        if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {
+            return Err(EventError::Unknown);
+        }
+        Ok(self.take(chunk, deltas)?)
+    }
+
+    fn progress(&self) -> Progress {
+        if self.finish_reason.is_some() { Progress::Finished } else { Progress::Open }
+    }
+
+    /// Returns the size of the answer so far. Ids and names count each time they arrive.
+    fn size(&self) -> AnswerSize {
+        self.size
+    }
+
+    fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
+        self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
+        if self.calls.iter().any(|call| call.name.is_empty()) {
+            return Err("a tool call without a name");
+        }
+        let finish_reason = match self.finish_reason.as_deref() {
+            Some("error") => return Err("the finish reason `error`"),
+            _ if self.is_refused => "refusal".to_owned(),
+            reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
+        };
+        let items = self.provider_items();
+        let completion = Completion {
+            text: self.text,
+            reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
+            tool_calls: with_unique_ids(self.calls.into_iter().map(PartialCall::into_call)),
+            usage: self.usage,
+            finish_reason,
+            ..Completion::default()
+        };
+        Ok((completion, items))
+    }
+}
+
+/// Returns whether JSON is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`, `{"detail":…}` or
+/// `{"message":…,"code":…}`, or a list that starts with one of them.
+fn is_error(json: &[u8]) -> bool {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return false };
+    let value = value.get(0).unwrap_or(&value);
+    let has = |name: &str| value.get(name).is_some_and(|field| !field.is_null());
+    has("error")
+        || (!has("choices") && (value["object"] == "error" || has("detail") || (has("message") && has("code"))))
+}
+
 impl PartialCall {
+    fn into_call(self) -> ToolCall {
+        ToolCall { id: self.id, name: self.name, arguments: self.arguments }
+    }
+
     /// Returns whether a piece that seems to belong to this call is the beginning of another call.
     ///
     /// Some servers send all parallel calls with index 0, with no index, or with the same id; others repeat name and
@@ -256,45 +293,5 @@ fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
             (text, false)
         }
         Some(object) => (Cow::Borrowed(object), true),
-    }
-}
-
-/// Returns the calls with unique ids: missing ids are generated, repeated ones are numbered.
-///
-/// The same answer always gets the same ids.
-fn with_unique_ids(calls: Vec<PartialCall>) -> Vec<ToolCall> {
-    // An id that the server sent is never given to another call, whatever the order.
-    let received: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
-    let mut used = HashSet::with_capacity(calls.len());
-    let mut unique = Vec::with_capacity(calls.len());
-    for (position, call) in calls.into_iter().enumerate() {
-        let stem = if call.id.is_empty() { "call" } else { call.id.as_str() };
-        let mut id = call.id.clone();
-        let mut number = position + 1;
-        while id.is_empty() || used.contains(&id) || (id != call.id && received.contains(&id)) {
-            id = format!("{stem}_{number}");
-            number += 1;
-        }
-        used.insert(id.clone());
-        // No arguments means that none are needed. An empty text is not valid JSON to send back.
-        let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
-        unique.push(ToolCall { id, name: call.name, arguments });
-    }
-    unique
-}
-
-/// Returns the finish reason in OpenAI's words if one applies, else as received.
-fn finish_reason(reason: &str, has_calls: bool) -> &str {
-    match reason.to_ascii_lowercase().as_str() {
-        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "end" | "complete" | "completed" | "done" => {
-            if has_calls {
-                "tool_calls"
-            } else {
-                "stop"
-            }
-        }
-        "tool_calls" | "tool_call" | "tool_use" | "function_call" => "tool_calls",
-        "length" | "max_tokens" | "max_output_tokens" | "max_length" | "model_length" => "length",
-        _ => reason,
     }
 }

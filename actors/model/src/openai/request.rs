@@ -11,72 +11,49 @@ use serde::{
     Serialize, Serializer,
     ser::{SerializeMap, SerializeSeq},
 };
-use serde_json::{Map, Value};
-use soong_protocol::{Message, ModelSource, PartFile, Role, ToolCall, ToolSpec};
+use serde_json::Value;
+use soong_protocol::{Message, PartFile, Role, ToolCall, ToolSpec};
 
 use super::{
     content::Content,
     returned::{MessageData, ReturnedData},
 };
-use crate::{ModelRequest, service::names::ToolNames};
+use crate::{
+    ModelRequest,
+    service::{Adaptation, Call, names::ToolNames},
+};
 
-/// Parameters that a model rejects or expects under another name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Dialect {
-    /// The limit is called `max_completion_tokens`.
-    pub(crate) uses_max_completion_tokens: bool,
-    /// `temperature` is omitted.
-    pub(crate) no_temperature: bool,
-    /// `stream_options` is omitted, so no usage is reported.
-    pub(crate) no_stream_options: bool,
-    /// Data of earlier answers is omitted.
-    pub(crate) no_provider_data: bool,
-}
-
-impl Dialect {
-    /// Returns the parameter name of the output limit.
-    pub(crate) fn limit_name(self) -> &'static str {
-        if self.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
-    }
-}
-
-/// Body of one request. Borrows everything.
+/// Body of one request.
 #[derive(Clone, Copy)]
-pub(super) struct RequestBody<'a> {
-    pub(super) model: &'a str,
-    pub(super) max_output_tokens: u64,
-    pub(super) temperature: Option<f64>,
-    pub(super) request: &'a ModelRequest,
-    /// Parameters of the profile. Those of the request override them.
-    pub(super) params: &'a Map<String, Value>,
-    pub(super) names: &'a ToolNames,
-    /// The service.
-    pub(super) source: &'a ModelSource,
-    pub(super) dialect: Dialect,
-}
+pub(super) struct RequestBody<'a>(pub(super) Call<'a>);
 
 impl Serialize for RequestBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let call = &self.0;
         let mut form = serializer.serialize_map(None)?;
-        form.serialize_entry("model", self.model)?;
-        form.serialize_entry("messages", &Messages(*self))?;
-        if !self.request.tools.is_empty() {
-            form.serialize_entry("tools", &Tools(self.request, self.names))?;
+        form.serialize_entry("model", call.model)?;
+        form.serialize_entry("messages", &Messages(*call))?;
+        if !call.request.tools.is_empty() {
+            form.serialize_entry("tools", &Tools(call.request, call.names))?;
         }
-        form.serialize_entry(self.dialect.limit_name(), &self.max_output_tokens)?;
-        if let Some(temperature) = self.temperature.filter(|_| !self.dialect.no_temperature) {
+        form.serialize_entry(limit_name(call.adaptation), &call.max_output_tokens)?;
+        if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
         form.serialize_entry("stream", &true)?;
-        if !self.dialect.no_stream_options && !self.params.contains_key("stream_options") {
+        if !call.adaptation.no_stream_options && !call.params.contains_key("stream_options") {
             form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;
         }
-        let of_profile = self.params.iter().filter(|(name, _)| !self.request.params.contains_key(*name));
-        for (name, value) in of_profile.chain(&self.request.params) {
+        for (name, value) in call.all_params() {
             form.serialize_entry(name, value)?;
         }
         form.end()
     }
+}
+
+/// Returns the parameter name of the output limit.
+pub(super) fn limit_name(adaptation: Adaptation) -> &'static str {
+    if adaptation.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
 }
 
 #[derive(Serialize)]
@@ -84,7 +61,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-struct Messages<'a>(RequestBody<'a>);
+struct Messages<'a>(Call<'a>);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -93,13 +70,13 @@ impl Serialize for Messages<'_> {
         if request.system.iter().any(|block| !block.is_empty()) {
             list.serialize_element(&System { role: "system", content: Blocks(request) })?;
         }
-        let returned = ReturnedData::of(self.0.source, self.0.model, !self.0.dialect.no_provider_data);
+        let returned = ReturnedData::of(self.0.source, self.0.model, !self.0.adaptation.no_provider_data);
         let mut tool_files = Vec::new();
         for message in &request.messages {
             if message.role != Role::Tool {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
-            list.serialize_element(&OutgoingMessage { message, body: &self.0, data: returned.data(message) })?;
+            list.serialize_element(&OutgoingMessage { message, call: &self.0, data: returned.data(message) })?;
             if message.role == Role::Tool {
                 tool_files.extend(message.content.files());
             }
@@ -154,7 +131,7 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
-    body: &'a RequestBody<'a>,
+    call: &'a Call<'a>,
     data: MessageData<'a>,
 }
 
@@ -173,13 +150,13 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, body, data } = self;
-        let calls = body.names.outgoing_calls(&message.tool_calls);
+        let Self { message, call, data } = self;
+        let calls = call.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, body.request)),
+            content: (!only_calls).then(|| Content::of(message, call.request)),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

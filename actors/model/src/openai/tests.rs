@@ -17,10 +17,17 @@ use soong_protocol::{
 };
 
 use self::scripted::{Reply, ScriptedServer, delta};
-use super::OpenAi;
-use crate::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use soong_text::Environment;
+
+use super::ChatCompletions;
+use crate::{
+    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest,
+    service::{MAX_ADAPTATIONS, Service},
+};
 
 const KEY: &str = "sk-very-secret-0123456789";
+
+type OpenAi = Service<ChatCompletions>;
 
 #[derive(Default)]
 struct Collected {
@@ -42,8 +49,12 @@ fn config(base_url: String) -> ModelConfig {
     ModelConfig { base_url: Some(base_url), name: "m".into(), timeout_ms: 5_000, ..ModelConfig::default() }
 }
 
+fn open_ai(config: &ModelConfig, key: Option<&str>) -> Result<OpenAi, ModelError> {
+    OpenAi::new(config, &Environment::of(key.map(|key| ("OPENAI_API_KEY", key))))
+}
+
 fn provider(server: &ScriptedServer) -> OpenAi {
-    OpenAi::new(&config(server.base_url()), Some(KEY.into()), None).unwrap()
+    open_ai(&config(server.base_url()), Some(KEY)).unwrap()
 }
 
 fn message(role: Role, content: &str) -> Message {
@@ -200,8 +211,8 @@ async fn request_follows_openai_format() {
 #[tokio::test]
 async fn unset_parameters_are_not_sent() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
-    let local =
-        OpenAi::new(&config(server.base_url() + "/chat/completions/"), None, Some("http://other".into())).unwrap();
+    let environment = Environment::of([("OPENAI_BASE_URL", "http://other")]);
+    let local = OpenAi::new(&config(server.base_url() + "/chat/completions/"), &environment).unwrap();
     ask(&local, &ModelRequest { system: vec![], ..request() }).await.unwrap();
     let asked = &server.requests()[0];
     assert_eq!((asked.path.as_str(), &*asked.headers["authorization"]), ("/v1/chat/completions", "Bearer none"));
@@ -236,7 +247,7 @@ async fn rejected_parameter_is_replaced_once_and_remembered() {
     let requests = server.requests();
     assert_eq!(requests.len(), 5, "what the first call learned serves the second");
     assert_eq!(requests[4].body["max_completion_tokens"], 4096);
-    // Dialects are learned per model.
+    // Adaptations are learned per model.
     ask(&provider, &ModelRequest { model: Some("other".into()), ..request }).await.unwrap();
     assert_eq!(server.requests().len(), 9);
 }
@@ -247,7 +258,7 @@ async fn retries_end_if_service_rejects_every_variant() {
     let server = ScriptedServer::start(move |_| Reply::status(400, told));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Rejected);
-    assert_eq!(server.requests().len(), 1 + super::MAX_DIALECT_CHANGES);
+    assert_eq!(server.requests().len(), 1 + MAX_ADAPTATIONS);
 }
 
 #[tokio::test]
@@ -287,7 +298,7 @@ async fn connection_is_reused_by_sequential_calls() {
 
 #[test]
 fn invalid_base_url_or_key_is_rejected_at_creation() {
-    let make = |key: Option<&str>, url: &str| OpenAi::new(&config(url.into()), key.map(Into::into), None).err();
+    let make = |key: Option<&str>, url: &str| open_ai(&config(url.into()), key).err();
     assert_eq!(make(Some(KEY), "https://host/v1/"), None);
     assert_eq!(make(Some("key\n"), "http://[::1]:80"), None);
     for url in ["host/v1", "localhost:8080", "file:///x"] {

@@ -14,7 +14,6 @@ use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use soong_text::Redactor;
 
-use crate::openai::request::Dialect;
 use crate::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
@@ -94,7 +93,7 @@ impl ErrorBody {
         }
     }
 
-    fn is_about_length(&self) -> bool {
+    pub(crate) fn is_about_length(&self) -> bool {
         const PATTERNS: [&str; 8] = [
             "maximum context length",
             "prompt is too long",
@@ -119,7 +118,7 @@ impl ErrorBody {
     }
 
     /// Returns whether data was rejected that the service sent with earlier answers.
-    fn is_about_provider_data(&self) -> bool {
+    pub(crate) fn is_about_provider_data(&self) -> bool {
         let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
         ["reasoning_content", "thought_signature", "thought signature", "extra_content"]
             .iter()
@@ -127,7 +126,7 @@ impl ErrorBody {
     }
 
     /// Returns whether a parameter itself was rejected, not only its value.
-    fn rejects_parameter(&self, parameter: &str) -> bool {
+    pub(crate) fn rejects_parameter(&self, parameter: &str) -> bool {
         const WORDS: [&str; 11] = [
             "unsupported",
             "not support", // "does not support", "not supported"
@@ -143,25 +142,6 @@ impl ErrorBody {
         ];
         let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
         text.contains(parameter) && WORDS.iter().any(|word| text.contains(word))
-    }
-
-    /// Returns the dialect for another request after the service rejected a parameter. `None` if it failed for
-    /// another reason.
-    pub(crate) fn next_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
-        if !matches!(status, 400 | 422) || self.is_about_length() {
-            return None;
-        }
-        if self.rejects_parameter(dialect.limit_name()) {
-            Some(Dialect { uses_max_completion_tokens: !dialect.uses_max_completion_tokens, ..dialect })
-        } else if has_temperature && !dialect.no_temperature && self.rejects_parameter("temperature") {
-            Some(Dialect { no_temperature: true, ..dialect })
-        } else if !dialect.no_provider_data && self.is_about_provider_data() {
-            Some(Dialect { no_provider_data: true, ..dialect })
-        } else if !dialect.no_stream_options && self.rejects_parameter("stream_options") {
-            Some(Dialect { no_stream_options: true, ..dialect })
-        } else {
-            None
-        }
     }
 
     fn failure(&self, status: u16, retry_after_ms: Option<u64>) -> Failure {

@@ -1,13 +1,13 @@
 //! HTTP headers of a profile: those of the configuration, and those whose values are environment variables.
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use soong_protocol::ModelConfig;
 use soong_text::Environment;
 
 use crate::{Failure, ModelError};
 
-/// Headers that carry a key. If one of them is set, no `Authorization` with the profile's key is sent.
-const KEY_HEADERS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
+/// Headers that carry a key. If a profile sets one of them, its key is not sent in another one.
+const KEY_HEADERS: [&str; 4] = ["authorization", "api-key", "x-api-key", "x-goog-api-key"];
 
 /// Headers of a profile, ready to be sent.
 #[derive(Clone, Default)]
@@ -55,7 +55,7 @@ impl Headers {
     /// Adds the headers to a request, replacing headers of the same name.
     pub(crate) fn apply(&self, request: &mut HeaderMap) {
         if self.carries_key() {
-            request.remove(AUTHORIZATION);
+            KEY_HEADERS.iter().for_each(|name| drop(request.remove(*name)));
         }
         for (name, value) in &self.0 {
             request.insert(name, value.clone());

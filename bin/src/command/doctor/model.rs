@@ -2,7 +2,7 @@
 
 use soong::{
     Environment,
-    model::openai::OpenAi,
+    model::create_model,
     preset::KnownPreset,
     protocol::{ModelConfig, Provider},
 };
@@ -42,7 +42,7 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
         return Check::ok("model", format!("{name}: built-in rules, no language model"));
     }
     // Checks whether address, key and headers are valid; sends nothing.
-    if let Err(error) = OpenAi::from_environment(&profile, environment) {
+    if let Err(error) = create_model(&profile, environment) {
         return Check::broken("model", format!("{name}: {}", error.message), "Correct it; see `soong config show`.");
     }
     Check::ok("model", format!("{name}: {}", said(&profile, &Endpoint::of(&profile, environment))))
@@ -51,7 +51,7 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
 fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
     let origin = match reach.origin {
         BaseUrlOrigin::Config => "",
-        BaseUrlOrigin::Environment => " (from OPENAI_BASE_URL)",
+        BaseUrlOrigin::Environment => &format!(" (from {})", profile.provider.base_url_env()),
         BaseUrlOrigin::Default => "",
     };
     let key = if reach.has_key { "is set" } else { "is not set (your own server may not need it)" };

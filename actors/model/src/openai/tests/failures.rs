@@ -188,7 +188,7 @@ async fn silence_at_any_point_is_a_timeout() {
     for reply in [Reply::hang(), Reply::stream(["", ": x\n"]).then_hang(), Reply::sse([text("hi")]).then_hang()] {
         let server = ScriptedServer::start(move |_| reply.clone());
         let config = ModelConfig { timeout_ms: 100, ..config(server.base_url()) };
-        let provider = OpenAi::new(&config, Some(KEY.into()), None).unwrap();
+        let provider = open_ai(&config, Some(KEY)).unwrap();
         let error = ask(&provider, &request()).await.unwrap_err();
         assert_eq!(error.failure, Failure::Timeout, "{error}");
         assert!(error.message.contains("100 ms"), "{error}");
@@ -200,7 +200,7 @@ async fn silence_at_any_point_is_a_timeout() {
 #[tokio::test]
 async fn unreachable_service_is_unavailable() {
     let url = ScriptedServer::start(|_| Reply::hang()).base_url(); // stopped again
-    let provider = OpenAi::new(&config(url), Some(KEY.into()), None).unwrap();
+    let provider = open_ai(&config(url), Some(KEY)).unwrap();
     let error = ask(&provider, &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Unavailable, "{error}");
     assert!(error.message.starts_with("could not connect to 127.0.0.1:"), "{error}");
