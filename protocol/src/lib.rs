@@ -13,6 +13,7 @@ mod cleanup;
 mod collaborator;
 mod config;
 mod content;
+mod effort;
 mod error;
 mod event;
 mod event_macro;
@@ -53,6 +54,7 @@ pub use config::{
     Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, media_type};
+pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level, MemoryEvent,

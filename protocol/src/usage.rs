@@ -76,6 +76,10 @@ impl<'de> Deserialize<'de> for Usd {
     }
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Token usage of one model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
@@ -86,6 +90,9 @@ pub struct Usage {
     /// Tokens of the request that came from the provider's cache.
     #[serde(default)]
     pub cached_tokens: u64,
+    /// Tokens of the request that were written to the provider's cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
     /// Tokens of the answer that were reasoning.
     #[serde(default)]
     pub reasoning_tokens: u64,
@@ -98,6 +105,19 @@ impl Usage {
     /// Returns the sum of request and answer tokens.
     pub fn total_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
+    }
+
+    /// Returns the usage of two calls together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            estimated: self.estimated || other.estimated,
+        }
     }
 }
 

@@ -4,13 +4,20 @@
 //! one attempt and is cancelled by dropping its future. Retries, limits and cancellation are handled by the gateway
 //! (module `gateway` of `soong`).
 
+#[cfg(feature = "openai")]
+mod anthropic;
 pub mod breaker;
+#[cfg(feature = "openai")]
+mod gemini;
 pub mod limiter;
 pub mod limits;
 #[cfg(feature = "openai")]
 mod openai;
 pub mod params;
+pub mod reasoning;
 mod registry;
+#[cfg(feature = "openai")]
+mod responses;
 pub mod retry;
 #[cfg(feature = "openai")]
 mod service;
@@ -19,10 +26,11 @@ pub mod tokens;
 use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
+pub use reasoning::ReasoningSupport;
 pub use registry::create_model;
 use serde_json::{Map, Value, json};
 use soong_protocol::{
-    ArtifactId, Delta, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,
+    ArtifactId, Delta, Effort, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,
 };
 pub use tokens::TokenDeviation;
 
@@ -46,6 +54,12 @@ pub struct ModelRequest {
     pub model: Option<String>,
     /// Maximum number of tokens of the answer. Default, and upper limit: the profile's.
     pub max_output_tokens: Option<u64>,
+    /// How much the model reasons. Default: the service's.
+    pub effort: Option<Effort>,
+    /// Maximum number of tokens of the reasoning, for models that take one instead of a level.
+    pub reasoning_budget_tokens: Option<u64>,
+    /// JSON schema of the answer.
+    pub output_schema: Option<Arc<Value>>,
 }
 
 /// Answer of a model.
@@ -77,6 +91,27 @@ impl Completion {
     /// Returns whether the model or its provider refused to answer; see [`is_refusal`].
     pub fn is_refused(&self) -> bool {
         is_refusal(&self.finish_reason)
+    }
+
+    /// Adds the continuation of the answer.
+    #[cfg(feature = "openai")]
+    fn append(&mut self, rest: Self) {
+        self.text.push_str(&rest.text);
+        if let Some(reasoning) = rest.reasoning {
+            self.reasoning.get_or_insert_default().push_str(&reasoning);
+        }
+        self.tool_calls.extend(rest.tool_calls);
+        match (&mut self.provider_data, rest.provider_data) {
+            (Some(data), Some(rest)) => data.items.extend(rest.items),
+            // Without the data of all parts, the data does not fit the answer.
+            (data, _) => *data = None,
+        }
+        self.provider_data_rejected |= rest.provider_data_rejected;
+        self.usage = match (self.usage, rest.usage) {
+            (Some(usage), Some(rest)) => Some(usage.plus(rest)),
+            (usage, rest) => usage.or(rest),
+        };
+        self.finish_reason = rest.finish_reason;
     }
 
     /// Creates an answer that calls these tools.
@@ -194,6 +229,11 @@ pub trait Model: Send + Sync + 'static {
         true
     }
 
+    /// Returns what a model of this provider accepts about its reasoning. Default: unknown.
+    fn reasoning(&self, _model: &str) -> ReasoningSupport {
+        ReasoningSupport::UNKNOWN
+    }
+
     /// Completes a request, and streams text as it arrives.
     fn complete<'a>(
         &'a self,
@@ -213,6 +253,10 @@ impl<T: Model + ?Sized> Model for Arc<T> {
 
     fn supports_tools(&self) -> bool {
         (**self).supports_tools()
+    }
+
+    fn reasoning(&self, model: &str) -> ReasoningSupport {
+        (**self).reasoning(model)
     }
 
     fn complete<'a>(

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod content;
+pub(crate) mod reasoning;
 mod request;
 mod returned;
 mod wire;
@@ -23,8 +24,12 @@ use self::{
 };
 use crate::{
     limits::AnswerLimits,
+    reasoning::ReasoningSupport,
     service::{Adaptation, Api, Call, failure::ErrorBody, http::BaseUrl},
 };
+
+/// Names of the data that services send with answers and expect back.
+const PROVIDER_DATA: [&str; 4] = ["reasoning_content", "thought_signature", "thought signature", "extra_content"];
 
 /// The API of chat completions.
 pub(crate) struct ChatCompletions;
@@ -34,7 +39,7 @@ impl Api for ChatCompletions {
     const ENDPOINT: &'static str = "/chat/completions";
     type Answer = Assembler;
 
-    fn headers(key: &str) -> HeaderMap {
+    fn headers(key: &str, _: &BaseUrl) -> HeaderMap {
         // Set every option, so that none is read from environment variables.
         OpenAIConfig::new().with_api_key(key).with_org_id("").with_project_id("").headers()
     }
@@ -53,13 +58,17 @@ impl Api for ChatCompletions {
             Some(Adaptation { uses_max_completion_tokens: !now.uses_max_completion_tokens, ..now })
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })
-        } else if !now.no_provider_data && error.is_about_provider_data() {
+        } else if !now.no_provider_data && error.mentions(&PROVIDER_DATA) {
             Some(Adaptation { no_provider_data: true, ..now })
         } else if !now.no_stream_options && error.rejects_parameter("stream_options") {
             Some(Adaptation { no_stream_options: true, ..now })
         } else {
             None
         }
+    }
+
+    fn reasoning(model: &str) -> ReasoningSupport {
+        reasoning::support(model)
     }
 
     fn answer(limits: AnswerLimits) -> Assembler {

@@ -7,7 +7,7 @@ use soong_text::Environment;
 
 use crate::{Failure, Model, ModelError};
 #[cfg(feature = "openai")]
-use crate::{openai::ChatCompletions, service::Service};
+use crate::{anthropic::Messages, gemini::Gemini, openai::ChatCompletions, responses::Responses, service::Service};
 
 /// Creates the model of a profile. Does not connect.
 ///
@@ -21,6 +21,9 @@ use crate::{openai::ChatCompletions, service::Service};
 pub fn create_model(config: &ModelConfig, environment: &Environment) -> Result<Arc<dyn Model>, ModelError> {
     match config.provider {
         Provider::Openai => Ok(Arc::new(Service::<ChatCompletions>::new(config, environment)?)),
+        Provider::Anthropic => Ok(Arc::new(Service::<Messages>::new(config, environment)?)),
+        Provider::Gemini => Ok(Arc::new(Service::<Gemini>::new(config, environment)?)),
+        Provider::OpenaiResponses => Ok(Arc::new(Service::<Responses>::new(config, environment)?)),
         Provider::Offline => Err(ModelError::new(Failure::Rejected, "the provider `offline` is not a service")),
     }
 }

@@ -11,16 +11,22 @@
 
 pub(crate) mod answer;
 pub(crate) mod calls;
+pub(crate) mod conversation;
+pub(crate) mod draft;
 pub(crate) mod events;
 pub(crate) mod failure;
 pub(crate) mod headers;
 pub(crate) mod http;
 pub(crate) mod names;
+pub(crate) mod parts;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     marker::PhantomData,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -31,7 +37,9 @@ use reqwest::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
-use soong_protocol::{InputKind, ModelConfig, ModelSource, Provider, ProviderData};
+use soong_protocol::{
+    Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, Role, Timestamp, TraceId,
+};
 use soong_text::{Environment, Redactor};
 
 use self::{
@@ -41,10 +49,16 @@ use self::{
     http::{BaseUrl, HttpClient},
     names::ToolNames,
 };
-use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
+use super::{
+    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits, reasoning::ReasoningSupport,
+};
 
 /// Maximum number of adaptations in one call: one per part that can be rejected.
 pub(crate) const MAX_ADAPTATIONS: usize = 4;
+/// Finish reason of an answer that the service paused, to be continued by another request.
+const PAUSED: &str = "pause_turn";
+/// Maximum number of continuations of an answer.
+const MAX_CONTINUATIONS: usize = 8;
 /// Maximum number of bytes read from an error body.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
@@ -58,7 +72,7 @@ pub(crate) trait Api: Send + Sync + 'static {
     type Answer: AnswerFormat + Send;
 
     /// Returns the headers of each request. `key` can be sent in a header; `none` if there is no key.
-    fn headers(key: &str) -> HeaderMap;
+    fn headers(key: &str, base: &BaseUrl) -> HeaderMap;
 
     /// Returns the path that is appended to the base URL, and its query parameters.
     fn path(base: &BaseUrl, model: &str) -> String;
@@ -70,11 +84,15 @@ pub(crate) trait Api: Send + Sync + 'static {
     /// another reason.
     fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation>;
 
+    /// Returns what a model accepts about its reasoning.
+    fn reasoning(model: &str) -> ReasoningSupport;
+
     /// Creates an answer without content.
     fn answer(limits: AnswerLimits) -> Self::Answer;
 }
 
 /// Parts of requests that a model rejects or expects under another name.
+#[expect(clippy::struct_excessive_bools, reason = "each is rejected independently of the others")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Adaptation {
     /// The output limit is called `max_completion_tokens`.
@@ -85,14 +103,23 @@ pub(crate) struct Adaptation {
     pub(crate) no_stream_options: bool,
     /// Data of earlier answers is omitted.
     pub(crate) no_provider_data: bool,
+    /// Settings of the reasoning that nobody configured are omitted.
+    pub(crate) no_reasoning: bool,
+    /// No summary of the reasoning is requested.
+    pub(crate) no_summary: bool,
+    /// The part of the request to cache is not marked.
+    pub(crate) no_cache_control: bool,
 }
 
 /// Everything that a request is made of. Borrows all of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) model: &'a str,
-    pub(crate) max_output_tokens: u64,
+    /// `None`: as many as the service allows.
+    pub(crate) max_output_tokens: Option<u64>,
     pub(crate) temperature: Option<f64>,
+    pub(crate) effort: Option<Effort>,
+    pub(crate) reasoning_budget_tokens: Option<u64>,
     pub(crate) request: &'a ModelRequest,
     /// Parameters of the profile. Those of the request override them.
     pub(crate) params: &'a Map<String, Value>,
@@ -144,7 +171,7 @@ impl<A: Api> Service<A> {
             return Err(ModelError::new(Failure::Unauthorized, message));
         }
         let headers = Headers::of(config, environment)?;
-        let mut request_headers = A::headers(key.unwrap_or("none"));
+        let mut request_headers = A::headers(key.unwrap_or("none"), &base_url);
         headers.apply(&mut request_headers);
         let timeout = Duration::from_millis(config.timeout_ms);
         let mut params = config.params.clone();
@@ -177,15 +204,35 @@ impl<A: Api> Service<A> {
         })
     }
 
+    /// Completes a request. An answer that the service paused is continued.
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+        let mut completion = self.one_answer(request, deltas).await?;
+        let mut continuations = 0;
+        let mut request = Cow::Borrowed(request);
+        while completion.finish_reason == PAUSED && continuations < MAX_CONTINUATIONS {
+            let messages = &mut request.to_mut().messages;
+            if continuations > 0 {
+                messages.pop(); // the shorter answer
+            }
+            messages.push(Arc::new(answer_message(&completion)));
+            continuations += 1;
+            let rest = self.one_answer(&request, deltas).await?;
+            completion.append(rest);
+        }
+        Ok(completion)
+    }
+
+    async fn one_answer(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let endpoint = self.base_url.endpoint(&A::path(&self.base_url, model))?;
         let known = self.adaptation(model);
         let names = ToolNames::of(request);
         let mut call = Call {
             model,
-            max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
+            max_output_tokens: Some(request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens)),
             temperature: request.temperature.or(self.temperature),
+            effort: request.effort,
+            reasoning_budget_tokens: request.reasoning_budget_tokens,
             request,
             params: &self.params,
             names: &names,
@@ -240,6 +287,17 @@ impl<A: Api> Service<A> {
     }
 }
 
+/// Returns an answer as a message of the conversation.
+fn answer_message(completion: &Completion) -> Message {
+    let text = completion.text.as_str();
+    Message {
+        reasoning: completion.reasoning.clone(),
+        tool_calls: completion.tool_calls.clone(),
+        provider_data: completion.provider_data.clone(),
+        ..Message::new(TraceId::new(""), 0, None, Role::Assistant, text, Timestamp::default())
+    }
+}
+
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ModelError> {
     serde_json::to_vec(body)
         .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))
@@ -265,6 +323,10 @@ impl<A: Api> Model for Service<A> {
 
     fn inputs(&self) -> &[InputKind] {
         &self.inputs
+    }
+
+    fn reasoning(&self, model: &str) -> ReasoningSupport {
+        A::reasoning(model)
     }
 
     fn complete<'a>(

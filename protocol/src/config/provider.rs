@@ -9,6 +9,12 @@ pub enum Provider {
     /// Chat completions: OpenAI, and many compatible servers.
     #[default]
     Openai,
+    /// OpenAI's Responses API.
+    OpenaiResponses,
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// Google's Gemini API.
+    Gemini,
     /// Built-in rule-based substitute that needs no key, no network and no language model.
     Offline,
 }
@@ -23,6 +29,8 @@ struct ProviderFacts {
     base_url_env: &'static str,
     /// Environment variable with the key for profiles that name none.
     api_key_env: &'static str,
+    /// Model of profiles that name none.
+    model: &'static str,
 }
 
 impl Provider {
@@ -33,10 +41,37 @@ impl Provider {
                 base_url: "https://api.openai.com/v1",
                 base_url_env: "OPENAI_BASE_URL",
                 api_key_env: "OPENAI_API_KEY",
+                model: "gpt-4.1-mini",
             },
-            Self::Offline => &ProviderFacts { name: "offline", base_url: "", base_url_env: "", api_key_env: "" },
+            Self::OpenaiResponses => &ProviderFacts {
+                name: "openai-responses",
+                base_url: "https://api.openai.com/v1",
+                base_url_env: "OPENAI_BASE_URL",
+                api_key_env: "OPENAI_API_KEY",
+                model: "gpt-6-luna",
+            },
+            Self::Anthropic => &ProviderFacts {
+                name: "anthropic",
+                base_url: "https://api.anthropic.com",
+                base_url_env: "ANTHROPIC_BASE_URL",
+                api_key_env: "ANTHROPIC_API_KEY",
+                model: "claude-haiku-5-5",
+            },
+            Self::Gemini => &ProviderFacts {
+                name: "gemini",
+                base_url: "https://generativelanguage.googleapis.com/v1beta",
+                base_url_env: "GEMINI_BASE_URL",
+                api_key_env: "GEMINI_API_KEY",
+                model: "gemini-3.8-flash",
+            },
+            Self::Offline => {
+                &ProviderFacts { name: "offline", base_url: "", base_url_env: "", api_key_env: "", model: "offline" }
+            }
         }
     }
+
+    /// All providers.
+    pub const ALL: [Self; 5] = [Self::Openai, Self::OpenaiResponses, Self::Anthropic, Self::Gemini, Self::Offline];
 
     /// Returns the value of the setting `provider`.
     pub fn as_str(self) -> &'static str {
@@ -51,6 +86,11 @@ impl Provider {
     /// Returns the environment variable with the base URL for profiles that set none. Empty for the offline model.
     pub fn base_url_env(self) -> &'static str {
         self.facts().base_url_env
+    }
+
+    /// Returns the model of profiles that name none.
+    pub fn default_model(self) -> &'static str {
+        self.facts().model
     }
 
     /// Returns the environment variable with the key for profiles that name none. Empty for the offline model.

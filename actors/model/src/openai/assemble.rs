@@ -201,15 +201,21 @@ impl Assembler {
 impl AnswerFormat for Assembler {
     fn take_event(&mut self, data: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
         let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(|_| EventError::Unknown)?;
-        if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
+        if chunk.error.is_some() {
             return Err(EventError::Service(ErrorBody::read(data)));
+        }
+        if chunk.choices.is_none()
+            && chunk.usage.is_none()
+            && let Some(error) = ErrorBody::parse(data)
+        {
+            return Err(EventError::Service(error));
         }
         Ok(self.take(chunk, deltas)?)
     }
 
     fn take_whole(&mut self, body: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
-        if is_error(body) {
-            return Err(EventError::Service(ErrorBody::read(body)));
+        if let Some(error) = ErrorBody::parse(body) {
+            return Err(EventError::Service(error));
         }
         let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| EventError::Unknown)?;
         if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {
@@ -248,16 +254,6 @@ impl AnswerFormat for Assembler {
         };
         Ok((completion, items))
     }
-}
-
-/// Returns whether JSON is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`, `{"detail":…}` or
-/// `{"message":…,"code":…}`, or a list that starts with one of them.
-fn is_error(json: &[u8]) -> bool {
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return false };
-    let value = value.get(0).unwrap_or(&value);
-    let has = |name: &str| value.get(name).is_some_and(|field| !field.is_null());
-    has("error")
-        || (!has("choices") && (value["object"] == "error" || has("detail") || (has("message") && has("code"))))
 }
 
 impl PartialCall {

@@ -1,16 +1,17 @@
 //! Content of messages in the form of chat completions: text, or a list of parts.
 //!
 //! Only user messages may contain images and files. Those of tool results follow the results in a user message of their
-//! own. A file whose bytes are not part of the request is described in text.
-//!
-//! Elsewhere: which files are loaded (`soong`, by what the model takes).
+//! own.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use soong_protocol::{ContentPart, InputKind, Message, PartFile, Role};
 
-use crate::ModelRequest;
+use crate::{
+    ModelRequest,
+    service::parts::{DataUrl, InputPart, placeholder},
+};
 
 /// Text before the files of tool results.
 const TOOL_FILES: &str = "Files of the tool results above:";
@@ -38,24 +39,6 @@ pub(super) struct Url<'a> {
     url: DataUrl<'a>,
 }
 
-/// A `data:` URL, which is written without a copy of the data.
-pub(super) struct DataUrl<'a> {
-    content_type: &'a str,
-    data: &'a str,
-}
-
-impl fmt::Display for DataUrl<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "data:{};base64,{}", self.content_type, self.data)
-    }
-}
-
-impl Serialize for DataUrl<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 #[derive(Serialize)]
 pub(super) struct FileData<'a> {
     filename: &'a str,
@@ -76,7 +59,7 @@ impl<'a> Content<'a> {
             return Self::Text(message.content.as_str().into());
         }
         if message.role == Role::User {
-            return Self::Parts(parts.iter().flat_map(|part| Part::of(part, request)).collect());
+            return Self::Parts(InputPart::of_message(message, request).into_iter().map(Part::of).collect());
         }
         let lines = parts.iter().filter_map(|part| match part {
             ContentPart::Text { text } => Some(Cow::Borrowed(text.as_str())),
@@ -94,7 +77,7 @@ impl<'a> Content<'a> {
     /// Returns the content of a user message with the files of tool results. `None` if there are none.
     pub(super) fn of_tool_files(files: &[&'a PartFile], request: &'a ModelRequest) -> Option<Self> {
         let files = files.iter().filter(|file| request.files.contains_key(&file.artifact_id));
-        let mut parts: Vec<Part<'a>> = files.flat_map(|file| Part::of_file(file, request)).collect();
+        let mut parts: Vec<Part<'a>> = files.flat_map(|file| InputPart::of_file(file, request)).map(Part::of).collect();
         if parts.is_empty() {
             return None;
         }
@@ -104,22 +87,11 @@ impl<'a> Content<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn of(part: &'a ContentPart, request: &'a ModelRequest) -> Vec<Self> {
+    fn of(part: InputPart<'a>) -> Self {
         match part {
-            ContentPart::Text { text } => vec![Self::Text { text: text.as_str().into() }],
-            ContentPart::Image(file) | ContentPart::File(file) => Self::of_file(file, request),
-            // Requests of runs contain stored files only.
-            ContentPart::Inline(_) => vec![Self::Text { text: format!("[{}; not shown]", part.description()).into() }],
+            InputPart::Text(text) => Self::Text { text },
+            InputPart::File { file, data } => Self::of_data(file, data),
         }
-    }
-
-    /// Returns the part of a file, and a text if the model must know that it was scaled.
-    fn of_file(file: &'a PartFile, request: &'a ModelRequest) -> Vec<Self> {
-        let Some(data) = request.files.get(&file.artifact_id) else {
-            return vec![Self::Text { text: placeholder(file).into() }];
-        };
-        let note = file.scaled_from.map(|_| Self::Text { text: format!("[{}]", file.description()).into() });
-        [Self::of_data(file, data)].into_iter().chain(note).collect()
     }
 
     fn of_data(file: &'a PartFile, data: &'a str) -> Self {
@@ -136,9 +108,4 @@ impl<'a> Part<'a> {
             }
         }
     }
-}
-
-/// Returns the text that replaces a file that the model does not receive.
-fn placeholder(file: &PartFile) -> String {
-    format!("[{}; not shown]", file.description())
 }

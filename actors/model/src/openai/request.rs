@@ -16,6 +16,7 @@ use soong_protocol::{Message, PartFile, Role, ToolCall, ToolSpec};
 
 use super::{
     content::Content,
+    reasoning,
     returned::{MessageData, ReturnedData},
 };
 use crate::{
@@ -36,7 +37,12 @@ impl Serialize for RequestBody<'_> {
         if !call.request.tools.is_empty() {
             form.serialize_entry("tools", &Tools(call.request, call.names))?;
         }
-        form.serialize_entry(limit_name(call.adaptation), &call.max_output_tokens)?;
+        if let Some(limit) = call.max_output_tokens {
+            form.serialize_entry(limit_name(call.adaptation), &limit)?;
+        }
+        if let Some(effort) = call.effort.and_then(|effort| reasoning::support(call.model).nearest(effort)) {
+            form.serialize_entry("reasoning_effort", &effort)?;
+        }
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
@@ -70,7 +76,7 @@ impl Serialize for Messages<'_> {
         if request.system.iter().any(|block| !block.is_empty()) {
             list.serialize_element(&System { role: "system", content: Blocks(request) })?;
         }
-        let returned = ReturnedData::of(self.0.source, self.0.model, !self.0.adaptation.no_provider_data);
+        let returned = ReturnedData::of(self.0);
         let mut tool_files = Vec::new();
         for message in &request.messages {
             if message.role != Role::Tool {

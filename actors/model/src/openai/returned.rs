@@ -8,9 +8,10 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use soong_protocol::{Message, ModelSource, ProviderData, ProviderItem, Role};
+use soong_protocol::{Message, ProviderData, ProviderItem, Role};
 
 use super::assemble::NOT_RETURNED;
+use crate::service::{Call, conversation::own_data};
 
 /// Signature that Gemini accepts for a call of another model.
 static OTHER_MODELS_SIGNATURE: LazyLock<Value> =
@@ -20,10 +21,7 @@ const OTHER_MODELS_REASONING: &str = "(not recorded)";
 
 /// Rules for the data that one request returns.
 pub(super) struct ReturnedData<'a> {
-    source: &'a ModelSource,
-    model: &'a str,
-    /// Whether data of earlier answers is sent; `false` if the service rejected it.
-    is_on: bool,
+    call: Call<'a>,
     needs_signatures: bool,
     needs_reasoning: bool,
 }
@@ -44,11 +42,10 @@ impl<'a> MessageData<'a> {
 }
 
 impl<'a> ReturnedData<'a> {
-    /// `source` is the service, without a model. `is_on`: whether data of earlier answers is sent.
-    pub(super) fn of(source: &'a ModelSource, model: &'a str, is_on: bool) -> Self {
-        let name = model.to_ascii_lowercase();
-        let (needs_signatures, needs_reasoning) = (is_gemini_3(&name), is_on && name.contains("deepseek"));
-        Self { source, model, is_on, needs_signatures, needs_reasoning }
+    pub(super) fn of(call: Call<'a>) -> Self {
+        let name = call.model.to_ascii_lowercase();
+        let needs_reasoning = !call.adaptation.no_provider_data && name.contains("deepseek");
+        Self { call, needs_signatures: is_gemini_3(&name), needs_reasoning }
     }
 
     /// Returns the data that is sent with a message. It depends on the message alone, so that the beginning of a
@@ -57,7 +54,7 @@ impl<'a> ReturnedData<'a> {
         if message.role != Role::Assistant {
             return MessageData::default();
         }
-        let own = message.matching_provider_data().filter(|data| self.is_on && self.is_source(&data.source));
+        let own = own_data(&self.call, message, false);
         let mut data = own.map_or_else(MessageData::default, |own| of_items(own, message));
         if self.needs_reasoning && data.reasoning.is_none() {
             data.reasoning = Some(OTHER_MODELS_REASONING);
@@ -66,13 +63,6 @@ impl<'a> ReturnedData<'a> {
             data.calls = vec![Some(&*OTHER_MODELS_SIGNATURE)];
         }
         data
-    }
-
-    fn is_source(&self, source: &ModelSource) -> bool {
-        source.model == self.model
-            && source.dialect == self.source.dialect
-            && source.base_url == self.source.base_url
-            && source.api_key_env == self.source.api_key_env
     }
 }
 

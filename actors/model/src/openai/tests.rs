@@ -1,8 +1,5 @@
 //! Tests of the provider against a scripted service, by tables.
 
-#[path = "../../../../tests/support/scripted.rs"]
-mod scripted;
-
 mod failures;
 mod odd_answers;
 mod profiles;
@@ -11,43 +8,22 @@ mod returned;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use soong_protocol::{
-    ArtifactId, ContentPart, Delta, Message, MessageContent, ModelConfig, PartFile, Role, Timestamp, ToolCall,
-    ToolSpec, TraceId, Usage,
-};
-
-use self::scripted::{Reply, ScriptedServer, delta};
+use soong_protocol::{ArtifactId, ContentPart, Message, MessageContent, ModelConfig, Role, ToolCall, ToolSpec, Usage};
 use soong_text::Environment;
 
 use super::ChatCompletions;
 use crate::{
-    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest,
-    service::{MAX_ADAPTATIONS, Service},
+    Completion, Failure, Model, ModelError, ModelRequest,
+    service::{
+        MAX_ADAPTATIONS, Service,
+        testing::{
+            Collected, KEY, ask, config, file, message, request,
+            scripted::{Reply, ScriptedServer, delta},
+        },
+    },
 };
 
-const KEY: &str = "sk-very-secret-0123456789";
-
 type OpenAi = Service<ChatCompletions>;
-
-#[derive(Default)]
-struct Collected {
-    text: String,
-    reasoning: String,
-}
-
-impl DeltaSink for Collected {
-    fn push(&mut self, delta: Delta) {
-        match delta {
-            Delta::Text { text } => self.text.push_str(&text),
-            Delta::Reasoning { text } => self.reasoning.push_str(&text),
-            Delta::ToolProgress { .. } => unreachable!("a model has no tools at work"),
-        }
-    }
-}
-
-fn config(base_url: String) -> ModelConfig {
-    ModelConfig { base_url: Some(base_url), name: "m".into(), timeout_ms: 5_000, ..ModelConfig::default() }
-}
 
 fn open_ai(config: &ModelConfig, key: Option<&str>) -> Result<OpenAi, ModelError> {
     OpenAi::new(config, &Environment::of(key.map(|key| ("OPENAI_API_KEY", key))))
@@ -55,28 +31,6 @@ fn open_ai(config: &ModelConfig, key: Option<&str>) -> Result<OpenAi, ModelError
 
 fn provider(server: &ScriptedServer) -> OpenAi {
     open_ai(&config(server.base_url()), Some(KEY)).unwrap()
-}
-
-fn message(role: Role, content: &str) -> Message {
-    Message::new(TraceId::new("t"), 1, None, role, content, Timestamp::default())
-}
-
-fn request() -> ModelRequest {
-    ModelRequest {
-        system: vec!["be brief".into(), "".into(), "use tools".into()],
-        messages: vec![Arc::new(message(Role::User, "hello"))],
-        tools: Arc::from([]),
-        ..ModelRequest::default()
-    }
-}
-
-/// Completes one request. The streamed text must equal the answer.
-async fn ask(provider: &OpenAi, request: &ModelRequest) -> Result<Completion, ModelError> {
-    let mut deltas = Collected::default();
-    let completion = provider.complete(request, &mut deltas).await?;
-    assert_eq!(completion.text, deltas.text);
-    assert_eq!(completion.reasoning.as_deref().unwrap_or(""), deltas.reasoning);
-    Ok(completion)
 }
 
 async fn answer_to(reply: Reply) -> Result<Completion, ModelError> {
@@ -105,18 +59,6 @@ async fn an_answer_streams_and_ends_with_usage() {
     let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
     let answer = answer_to(Reply::answer("one two three")).await.unwrap();
     assert_eq!(answer, Completion { usage, ..completion("one two three") });
-}
-
-fn file(id: &str, content_type: &str) -> ContentPart {
-    ContentPart::of_file(PartFile {
-        artifact_id: ArtifactId::new(id),
-        content_type: content_type.into(),
-        size: 3,
-        filename: Some(format!("{id}.x")),
-        width: None,
-        height: None,
-        scaled_from: None,
-    })
 }
 
 #[tokio::test]

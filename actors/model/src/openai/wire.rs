@@ -97,6 +97,7 @@ pub(super) struct WireUsage {
 #[serde(default)]
 struct PromptDetails {
     cached_tokens: Option<LenientNumber>,
+    cache_write_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -117,6 +118,7 @@ impl WireUsage {
             prompt_tokens: count(self.prompt_tokens),
             completion_tokens: count(self.completion_tokens),
             cached_tokens: count(cached.or(self.prompt_cache_hit_tokens)),
+            cache_write_tokens: count(self.prompt_tokens_details.as_ref().and_then(|d| d.cache_write_tokens)),
             reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
             estimated: false,
         })

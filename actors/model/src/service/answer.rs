@@ -66,6 +66,13 @@ pub(crate) enum EventError {
     TooLarge(ModelError),
 }
 
+impl EventError {
+    /// Returns the error for a body that is not an answer.
+    pub(crate) fn of_body(body: &[u8]) -> Self {
+        ErrorBody::parse(body).map_or(Self::Unknown, Self::Service)
+    }
+}
+
 impl From<ModelError> for EventError {
     fn from(error: ModelError) -> Self {
         Self::TooLarge(error)

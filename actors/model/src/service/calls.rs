@@ -40,7 +40,12 @@ pub(crate) fn finish_reason(reason: &str, has_calls: bool) -> &str {
             }
         }
         "tool_calls" | "tool_call" | "tool_use" | "function_call" => "tool_calls",
-        "length" | "max_tokens" | "max_output_tokens" | "max_length" | "model_length" => "length",
+        "length"
+        | "max_tokens"
+        | "max_output_tokens"
+        | "max_length"
+        | "model_length"
+        | "model_context_window_exceeded" => "length",
         _ => reason,
     }
 }

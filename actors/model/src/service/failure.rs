@@ -45,9 +45,22 @@ pub(crate) struct ErrorBody {
     codes: String,
     /// The `code`, if it is an HTTP status.
     status: Option<u16>,
+    /// Delay that the body asks for, in milliseconds.
+    retry_after_ms: Option<u64>,
 }
 
 impl ErrorBody {
+    /// Parses a body if it is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`, `{"detail":…}` or
+    /// `{"message":…,"code":…}`, or a list that starts with one of them.
+    pub(crate) fn parse(json: &[u8]) -> Option<Self> {
+        let value = serde_json::from_slice::<Value>(json).ok()?;
+        let value = value.get(0).unwrap_or(&value);
+        let has = |name: &str| value.get(name).is_some_and(|field| !field.is_null());
+        let is_error = has("error")
+            || (!has("choices") && (value["object"] == "error" || has("detail") || (has("message") && has("code"))));
+        is_error.then(|| Self::read(json))
+    }
+
     /// Parses any error body: of OpenAI, FastAPI, Ollama, a gateway, or an HTML page.
     pub(crate) fn read(body: &[u8]) -> Self {
         let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
@@ -76,7 +89,12 @@ impl ErrorBody {
         }
         let status = word("code").parse().ok().filter(|status| (300..600).contains(status));
         let words = [word("code"), word("type"), word("param"), word("status")].join(" ").to_ascii_lowercase();
-        Self { message, codes: words, status }
+        let delays = error["details"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // Google's services send the delay as text, such as `3.7s`.
+        let delay = delays.iter().find_map(|detail| detail["retryDelay"].as_str()?.strip_suffix('s')?.parse().ok());
+        let retry_after_ms =
+            delay.filter(|seconds: &f64| *seconds >= 0.0).map(|seconds| (seconds * 1000.0).ceil() as u64);
+        Self { message, codes: words, status, retry_after_ms }
     }
 
     /// Returns the HTTP status that matches an error that arrived without one.
@@ -88,6 +106,8 @@ impl ErrorBody {
             None if says(&["auth", "api_key", "permission"]) => 401,
             None if says(&["not_found"]) => 404,
             None if says(&["timeout", "deadline"]) => 408,
+            None if says(&["overloaded"]) => 529,
+            None if says(&["context_length", "request_too_large"]) => 413,
             None if says(&["invalid", "bad_request", "unsupported"]) => 400,
             None => 502,
         }
@@ -110,6 +130,12 @@ impl ErrorBody {
             || PATTERNS.iter().any(|pattern| message.contains(pattern))
     }
 
+    /// Returns whether the account has used up its credit or its spending limit. Waiting does not help.
+    fn is_about_credit(&self) -> bool {
+        const CODES: [&str; 4] = ["insufficient_quota", "credit_balance", "spend_limit", "usage_limit_exceeded"];
+        CODES.iter().any(|code| self.codes.contains(code))
+    }
+
     fn is_about_tools(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         ["not support tool", "support tool use", "not support function call", "tools is not supported"]
@@ -117,12 +143,10 @@ impl ErrorBody {
             .any(|pattern| message.contains(pattern))
     }
 
-    /// Returns whether data was rejected that the service sent with earlier answers.
-    pub(crate) fn is_about_provider_data(&self) -> bool {
+    /// Returns whether the message or the codes contain one of these texts, which are in lower case.
+    pub(crate) fn mentions(&self, texts: &[&str]) -> bool {
         let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
-        ["reasoning_content", "thought_signature", "thought signature", "extra_content"]
-            .iter()
-            .any(|name| text.contains(name))
+        texts.iter().any(|part| text.contains(part))
     }
 
     /// Returns whether a parameter itself was rejected, not only its value.
@@ -140,15 +164,14 @@ impl ErrorBody {
             "deprecated",
             "only the default",
         ];
-        let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
-        text.contains(parameter) && WORDS.iter().any(|word| text.contains(word))
+        self.mentions(&[parameter]) && self.mentions(&WORDS)
     }
 
     fn failure(&self, status: u16, retry_after_ms: Option<u64>) -> Failure {
         match status {
             401 | 403 => Failure::Unauthorized,
             408 => Failure::Timeout,
-            409 | 425 | 429 if self.codes.contains("insufficient_quota") => Failure::Rejected,
+            409 | 425 | 429 if self.is_about_credit() => Failure::Rejected,
             409 | 425 | 429 => Failure::RateLimited { retry_after_ms },
             413 => Failure::PromptTooLong,
             _ if self.is_about_length() => Failure::PromptTooLong,
@@ -162,7 +185,7 @@ impl ErrorBody {
 impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
     pub(crate) fn status_error(&self, status: u16, headers: &HeaderMap, error_body: &ErrorBody) -> ModelError {
-        let retry_after_ms = retry_after_ms(headers, SystemTime::now());
+        let retry_after_ms = retry_after_ms(headers, SystemTime::now()).or(error_body.retry_after_ms);
         let failure = error_body.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
         let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
@@ -183,7 +206,7 @@ impl ServiceInfo {
     /// Returns the error that a service reported inside a stream.
     pub(crate) fn stream_error(&self, error_body: &ErrorBody) -> ModelError {
         let status = error_body.implied_status();
-        let failure = error_body.failure(status, None);
+        let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
         let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status));
         ModelError { status: Some(status), ..error }

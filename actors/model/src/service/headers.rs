@@ -9,6 +9,13 @@ use crate::{Failure, ModelError};
 /// Headers that carry a key. If a profile sets one of them, its key is not sent in another one.
 const KEY_HEADERS: [&str; 4] = ["authorization", "api-key", "x-api-key", "x-goog-api-key"];
 
+/// Returns the value of a header that carries a key. `None` if the key cannot be sent, which the caller has checked.
+pub(crate) fn key_value(key: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(key).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 /// Headers of a profile, ready to be sent.
 #[derive(Clone, Default)]
 pub(crate) struct Headers(HeaderMap);

@@ -24,6 +24,7 @@ pub(crate) struct BaseUrl {
     /// The URL as text, without a final slash.
     address: String,
     query: Vec<(String, String)>,
+    is_vendor: bool,
 }
 
 impl BaseUrl {
@@ -64,13 +65,25 @@ impl BaseUrl {
         url.set_fragment(None);
         // The key is in a header; a user name and a password are not sent.
         url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| refused())?;
+        let is_vendor = Url::parse(provider.base_url()).is_ok_and(|vendor| vendor.host_str() == url.host_str());
         let address = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { url, address, query })
+        Ok(Self { url, address, query, is_vendor })
     }
 
     /// Returns the address without a final slash.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns whether the service is the vendor's own.
+    pub(crate) fn is_vendor(&self) -> bool {
+        self.is_vendor
+    }
+
+    /// Returns whether the address ends with a version, such as `v1` or `v1beta`.
+    pub(crate) fn ends_with_version(&self) -> bool {
+        let last = self.address.rsplit('/').next().unwrap_or_default();
+        last.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     /// Returns host and port.

@@ -1,0 +1,288 @@
+//! Tests of the Messages API against a scripted service.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong_protocol::{Effort, Role, ToolCall, Usage};
+
+use super::Messages;
+use crate::{
+    Completion, Failure, ModelRequest,
+    service::testing::{
+        ask, caller, data_of, events, full_request, message, request, result,
+        scripted::{Reply, ScriptedServer},
+        service, stored, tool,
+    },
+};
+
+const MODEL: &str = "claude-opus-5-5";
+
+/// Returns the events of an answer with these blocks: each is its start and its deltas.
+fn answer(blocks: &[(Value, &[Value])], stop_reason: &str) -> Vec<String> {
+    let usage =
+        json!({"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1});
+    let mut data = vec![json!({"type": "message_start", "message": {"usage": usage}}), json!({"type": "ping"})];
+    for (index, (block, deltas)) in blocks.iter().enumerate() {
+        data.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
+        data.extend(deltas.iter().map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})));
+        data.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    let delta = json!({"stop_reason": stop_reason, "stop_sequence": null});
+    let usage = json!({"output_tokens": 20, "output_tokens_details": {"thinking_tokens": 5}});
+    data.push(json!({"type": "message_delta", "delta": delta, "usage": usage}));
+    data.push(json!({"type": "message_stop"}));
+    events(&data)
+}
+
+fn text_block(text: &str) -> (Value, Vec<Value>) {
+    (json!({"type": "text", "text": ""}), vec![json!({"type": "text_delta", "text": text})])
+}
+
+fn thinking_answer() -> Vec<String> {
+    let start = json!({"type": "thinking", "thinking": "", "signature": ""});
+    let thought = [
+        json!({"type": "thinking_delta", "thinking": "Let me"}),
+        json!({"type": "thinking_delta", "thinking": " look."}),
+        json!({"type": "signature_delta", "signature": "SIG1"}),
+    ];
+    let hidden = json!({"type": "redacted_thinking", "data": "SECRET"});
+    let (text, deltas) = text_block("Reading.");
+    let call = |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "caller": {"type": "direct"}, "input": {}});
+    let arguments = [
+        json!({"type": "input_json_delta", "partial_json": ""}),
+        json!({"type": "input_json_delta", "partial_json": "{\"path\""}),
+        json!({"type": "input_json_delta", "partial_json": ": \"a\"}"}),
+    ];
+    let blocks = [
+        (start, &thought[..]),
+        (hidden, &[][..]),
+        (text, &deltas[..]),
+        (call("toolu_1", "fs__read"), &arguments[..]),
+        (call("toolu_2", "list"), &[][..]),
+    ];
+    answer(&blocks, "tool_use")
+}
+
+#[tokio::test]
+async fn answer_streams_and_is_returned_as_it_was() {
+    let server = ScriptedServer::start(|asked| match asked.number {
+        0 => Reply::stream(thinking_answer()),
+        _ => Reply::stream(answer(&[(text_block("Done.").0, &text_block("Done.").1)], "end_turn")),
+    });
+    let service = service::<Messages>(&server, MODEL);
+    let mut request = ModelRequest { tools: Arc::from([tool("fs.read"), tool("list")]), ..request() };
+    let first = ask(&service, &request).await.unwrap();
+    let call = |id: &str, name: &str, arguments: &str| ToolCall {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
+    let usage = Usage {
+        prompt_tokens: 20,
+        completion_tokens: 20,
+        cached_tokens: 7,
+        cache_write_tokens: 3,
+        reasoning_tokens: 5,
+        estimated: false,
+    };
+    assert_eq!((first.text.as_str(), first.reasoning.as_deref()), ("Reading.", Some("Let me look.")));
+    assert_eq!(first.tool_calls, [call("toolu_1", "fs.read", "{\"path\": \"a\"}"), call("toolu_2", "list", "{}")]);
+    assert_eq!((first.usage, first.finish_reason.as_str()), (Some(usage), "tool_calls"));
+    assert_eq!(data_of(&first).source.dialect, "anthropic");
+
+    request.messages.extend([stored(&first), result("toolu_1", "A"), result("toolu_2", "")].map(Arc::new));
+    assert_eq!(ask(&service, &request).await.unwrap().text, "Done.");
+    let sent = &server.requests()[1].body;
+    let call = |id: &str, name: &str, input: Value| json!({"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}});
+    let cache = json!({"type": "ephemeral"});
+    assert_eq!(
+        sent["messages"],
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "hello", "cache_control": cache}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Let me look.", "signature": "SIG1"},
+                {"type": "redacted_thinking", "data": "SECRET"},
+                {"type": "text", "text": "Reading."},
+                call("toolu_1", "fs__read", json!({"path": "a"})),
+                call("toolu_2", "list", json!({})),
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "A"}]},
+                {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "text", "text": "(no text)"}],
+                    "cache_control": cache},
+            ]},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn request_has_the_form_of_the_api() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
+    ask(&service::<Messages>(&server, MODEL), &full_request()).await.unwrap();
+    let asked = &server.requests()[0];
+    assert_eq!(asked.path, "/v1/messages");
+    assert_eq!(
+        (&*asked.headers["x-api-key"], &*asked.headers["anthropic-version"]),
+        (crate::service::testing::KEY, "2026-10-21")
+    );
+    let image =
+        |id: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": id}});
+    let cache = json!({"type": "ephemeral"});
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    assert_eq!(
+        asked.body,
+        json!({
+            "model": MODEL,
+            "max_tokens": 4096,
+            "stream": true,
+            "system": [{"type": "text", "text": "be brief"}, {"type": "text", "text": "use tools", "cache_control": cache}],
+            "tools": [
+                {"name": "fs__read", "description": "A tool.", "input_schema": schema},
+                {"name": "list", "description": "A tool.", "input_schema": schema},
+            ],
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "messages": [
+                {"role": "user", "content": [image("AAEC"), {"type": "text", "text": "Compare.", "cache_control": cache}]},
+                {"role": "assistant", "content": [
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "call_1", "name": "fs__read", "input": {"path": "a"}},
+                    {"type": "tool_use", "id": "call_2", "name": "list", "input": {}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "text of a"}]},
+                    {"type": "tool_result", "tool_use_id": "call_2", "content": [
+                        {"type": "text", "text": "`b.x`:"}, image("AAEC"),
+                    ]},
+                    {"type": "text", "text": "And now?", "cache_control": cache},
+                ]},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn effort_and_budget_depend_on_the_model() {
+    let adaptive = json!({"type": "adaptive", "display": "summarized"});
+    for (model, effort, budget, thinking, sent) in [
+        ("claude-opus-5-5", Some(Effort::None), None, adaptive.clone(), json!({"effort": "low"})),
+        ("claude-opus-5-5", Some(Effort::Max), None, adaptive.clone(), json!({"effort": "max"})),
+        ("claude-opus-4-6", Some(Effort::Xhigh), None, adaptive.clone(), json!({"effort": "high"})),
+        ("claude-opus-4-6", None, None, Value::Null, Value::Null),
+        ("claude-sonnet-5-5", Some(Effort::None), None, json!({"type": "between_tools"}), Value::Null),
+        ("claude-opus-5", Some(Effort::None), None, json!({"type": "disabled"}), Value::Null),
+        ("claude-haiku-4-5", Some(Effort::High), None, Value::Null, Value::Null),
+        (
+            "claude-haiku-4-5",
+            None,
+            Some(2_000),
+            json!({"type": "enabled", "budget_tokens": 2_000, "display": "summarized"}),
+            Value::Null,
+        ),
+        ("other-model", None, None, Value::Null, Value::Null),
+    ] {
+        let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
+        let request = ModelRequest { effort, reasoning_budget_tokens: budget, ..request() };
+        ask(&service::<Messages>(&server, model), &request).await.unwrap();
+        let body = &server.requests()[0].body;
+        assert_eq!((&body["thinking"], &body["output_config"]), (&thinking, &sent), "{model} {effort:?}");
+    }
+}
+
+#[tokio::test]
+async fn rejected_thinking_is_left_out_once() {
+    let server = ScriptedServer::start(|asked| match asked.number {
+        0 => Reply::stream(thinking_answer()),
+        1 => {
+            let message = "messages.1.content.0: Invalid `signature` in `thinking` block";
+            Reply::status(
+                400,
+                json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}}).to_string(),
+            )
+        }
+        _ => Reply::stream(answer(&[(text_block("ok").0, &text_block("ok").1)], "end_turn")),
+    });
+    let service = service::<Messages>(&server, MODEL);
+    let mut request = request();
+    let first = ask(&service, &request).await.unwrap();
+    request.messages.extend([stored(&first), result("toolu_1", "A"), result("toolu_2", "B")].map(Arc::new));
+    let second = ask(&service, &request).await.unwrap();
+    assert!(second.provider_data_rejected);
+    let requests = server.requests();
+    let kinds = |number: usize| {
+        let blocks = requests[number].body["messages"][1]["content"].as_array().unwrap();
+        blocks.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(1), ["thinking", "redacted_thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(kinds(2), ["text", "tool_use", "tool_use"]);
+}
+
+#[tokio::test]
+async fn paused_answer_is_continued() {
+    let search = json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}});
+    let query = [json!({"type": "input_json_delta", "partial_json": "{\"query\": \"x\"}"})];
+    let found = json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []});
+    let first = answer(&[(text_block("A").0, &text_block("A ").1), (search, &query), (found, &[])], "pause_turn");
+    let server = ScriptedServer::start(move |asked| match asked.number {
+        0 => Reply::stream(first.clone()),
+        _ => Reply::stream(answer(&[(text_block("b").0, &text_block("b").1)], "end_turn")),
+    });
+    let answer = ask(&service::<Messages>(&server, MODEL), &request()).await.unwrap();
+    assert_eq!((answer.text.as_str(), answer.finish_reason.as_str()), ("A b", "stop"));
+    assert_eq!(answer.usage.unwrap().completion_tokens, 40);
+    assert_eq!(
+        server.requests()[1].body["messages"][1]["content"],
+        json!([
+            {"type": "text", "text": "A "},
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn odd_streams_and_errors_have_clear_results() {
+    let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
+    let start = json!({"type": "message_start", "message": {}});
+    let cut = events(&[
+        start.clone(),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "x"}}),
+    ]);
+    for (reply, expected) in [
+        (Reply::stream(events(&[start, error.clone()])), Err((Failure::Unavailable, "Overloaded"))),
+        (Reply::status(529, error.to_string()), Err((Failure::Unavailable, "HTTP 529"))),
+        (Reply::stream(cut), Err((Failure::InvalidResponse, "ended before"))),
+        (Reply::stream(answer(&[], "refusal")), Ok("refusal")),
+        (Reply::stream(answer(&[], "model_context_window_exceeded")), Ok("length")),
+        (
+            Reply::status(200, json!({"type": "message", "content": [], "stop_reason": "end_turn"}).to_string()),
+            Ok("stop"),
+        ),
+    ] {
+        let server = ScriptedServer::start(move |_| reply.clone());
+        let answer = ask(&service::<Messages>(&server, MODEL), &request()).await;
+        match (answer, expected) {
+            (Ok(Completion { finish_reason, .. }), Ok(expected)) => assert_eq!(finish_reason, expected),
+            (Err(error), Err((failure, part))) => {
+                assert!(error.failure == failure && error.message.contains(part), "{error:?}");
+            }
+            (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_of_other_services_come_without_reasoning() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
+    let mut foreign = caller("", &[("a", "list", "{}")]);
+    foreign.reasoning = Some("thoughts".into());
+    let request = ModelRequest {
+        messages: [message(Role::User, "x"), foreign, result("a", "y"), message(Role::Assistant, " ")]
+            .map(Arc::new)
+            .to_vec(),
+        ..request()
+    };
+    ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
+    let messages = &server.requests()[0].body["messages"];
+    assert_eq!(messages[1]["content"], json!([{"type": "tool_use", "id": "a", "name": "list", "input": {}}]));
+    assert_eq!(messages.as_array().unwrap().len(), 3, "an answer without content is left out");
+}

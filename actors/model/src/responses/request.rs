@@ -1,0 +1,142 @@
+//! Request body of the Responses API.
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::Value;
+use soong_protocol::Effort;
+
+use super::items::{Content, Item, OwnItem, Part};
+use crate::{
+    openai::reasoning,
+    service::{
+        Call,
+        conversation::{Turn, turns},
+        parts::InputPart,
+    },
+};
+
+/// Minimum output limit that the API accepts.
+const MIN_OUTPUT_TOKENS: u64 = 16;
+
+/// Body of one request.
+pub(super) struct RequestBody<'a>(pub(super) Call<'a>);
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    /// `false`: the schemas of tools may use all of JSON schema.
+    strict: bool,
+}
+
+#[derive(Serialize)]
+struct Reasoning {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<Effort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct TextSettings<'a> {
+    format: Format<'a>,
+}
+
+#[derive(Serialize)]
+struct Format<'a> {
+    r#type: &'static str,
+    name: &'static str,
+    schema: &'a Value,
+    strict: bool,
+}
+
+impl Serialize for RequestBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let call = &self.0;
+        let request = call.request;
+        let mut form = serializer.serialize_map(None)?;
+        form.serialize_entry("model", call.model)?;
+        form.serialize_entry("stream", &true)?;
+        form.serialize_entry("store", &false)?;
+        if !request.tools.is_empty() {
+            let tools = request.tools.iter().map(|tool| Tool {
+                r#type: "function",
+                name: call.names.outgoing_name(&tool.name),
+                description: &tool.description,
+                parameters: &tool.parameters,
+                strict: false,
+            });
+            form.serialize_entry("tools", &tools.collect::<Vec<_>>())?;
+        }
+        let turns = turns(call, false);
+        form.serialize_entry("input", &input(call, &turns))?;
+        if let Some(reasoning) = reasoning(call) {
+            form.serialize_entry("include", &["reasoning.encrypted_content"])?;
+            form.serialize_entry("reasoning", &reasoning)?;
+        }
+        if let Some(limit) = call.max_output_tokens {
+            form.serialize_entry("max_output_tokens", &limit.max(MIN_OUTPUT_TOKENS))?;
+        }
+        if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
+            form.serialize_entry("temperature", &temperature)?;
+        }
+        if let Some(schema) = request.output_schema.as_deref() {
+            let format = Format { r#type: "json_schema", name: "answer", schema, strict: false };
+            form.serialize_entry("text", &TextSettings { format })?;
+        }
+        for (name, value) in call.all_params() {
+            form.serialize_entry(name, value)?;
+        }
+        form.end()
+    }
+}
+
+/// Returns the settings of the reasoning. `None` if the model does not reason.
+fn reasoning(call: &Call<'_>) -> Option<Reasoning> {
+    let support = reasoning::support(call.model);
+    if call.adaptation.no_reasoning || support.levels.is_some_and(<[Effort]>::is_empty) {
+        return None;
+    }
+    let effort = call.effort.and_then(|effort| support.nearest(effort));
+    let summary = Some("auto").filter(|_| !call.adaptation.no_summary);
+    Some(Reasoning { effort, summary })
+}
+
+/// Returns the input items.
+///
+/// The system prompt is a message at the beginning, because newer models place `instructions` after the input, where
+/// it is never cached.
+fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
+    let request = call.request;
+    let mut items = Vec::new();
+    let blocks = request.system.iter().filter(|block| !block.is_empty());
+    let mut system: Vec<Part<'a>> = blocks.map(|block| Part::text(&**block)).collect();
+    if let Some(last) = system.last_mut() {
+        if caches_at_breakpoints(call) {
+            last.set_breakpoint();
+        }
+        let content = Content::Parts(system);
+        items.push(Item::Own(OwnItem::Message { role: "developer", content, more: None }));
+    }
+    for turn in turns {
+        match turn {
+            Turn::Model(answer) => items.extend(Item::of_answer(answer)),
+            Turn::User { results, messages } => {
+                items.extend(results.iter().map(|result| Item::Own(OwnItem::of_result(result, request))));
+                let parts = messages.iter().map(|message| InputPart::of_message(message, request));
+                items.extend(parts.map(|parts| Item::Own(OwnItem::of_user(parts))));
+            }
+        }
+    }
+    items
+}
+
+/// Returns whether a model caches at breakpoints only: GPT-5.6 and later.
+fn caches_at_breakpoints(call: &Call<'_>) -> bool {
+    let name = call.model.rsplit('/').next().unwrap_or(call.model);
+    let version = name.strip_prefix("gpt-").and_then(|rest| rest.split('-').next());
+    let (major, minor) = version.map(|version| version.split_once('.').unwrap_or((version, "0"))).unwrap_or_default();
+    let version = major.parse::<u32>().ok().zip(minor.parse::<u32>().ok());
+    !call.adaptation.no_cache_control && version.is_some_and(|version| version >= (5, 6))
+}
