@@ -8,6 +8,9 @@ mod contents;
 mod request;
 mod thinking;
 
+#[cfg(test)]
+mod tests;
+
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use serde::Serialize;
 use soong_protocol::Provider;

@@ -6,6 +6,9 @@ mod answer;
 mod items;
 mod request;
 
+#[cfg(test)]
+mod tests;
+
 use async_openai::config::{Config, OpenAIConfig};
 use reqwest::header::HeaderMap;
 use serde::Serialize;

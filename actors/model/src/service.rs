@@ -32,7 +32,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use reqwest::{
-    Response,
+    Response, Url,
     header::{HeaderMap, HeaderValue},
 };
 use serde::Serialize;
@@ -224,7 +224,7 @@ impl<A: Api> Service<A> {
 
     async fn one_answer(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
-        let endpoint = self.base_url.endpoint(&A::path(&self.base_url, model))?;
+        let endpoint = self.endpoint(model)?;
         let known = self.adaptation(model);
         let names = ToolNames::of(request);
         let mut call = Call {
@@ -265,6 +265,11 @@ impl<A: Api> Service<A> {
             }
             changes += 1;
         }
+    }
+
+    /// Returns the URL of requests to a model.
+    pub(crate) fn endpoint(&self, model: &str) -> Result<Url, ModelError> {
+        self.base_url.endpoint(&A::path(&self.base_url, model))
     }
 
     fn adaptation(&self, model: &str) -> Adaptation {

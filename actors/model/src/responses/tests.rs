@@ -1,0 +1,285 @@
+//! Tests of the Responses API against a scripted service.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong_protocol::{Effort, ToolCall, Usage};
+
+use super::Responses;
+use crate::{
+    Completion, Failure, ModelRequest,
+    service::testing::{
+        ask, data_of, events, full_request, request, result,
+        scripted::{Reply, ScriptedServer},
+        service, stored, tool,
+    },
+};
+
+const MODEL: &str = "gpt-6-sol";
+
+fn reasoning_item(content: Option<&str>) -> Value {
+    let summary = json!([{"type": "summary_text", "text": "Let me"}, {"type": "summary_text", "text": "look."}]);
+    json!({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": content, "status": null})
+}
+
+fn message_item(text: &str) -> Value {
+    let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
+    json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "phase": "commentary",
+        "content": content})
+}
+
+fn call_item(number: u32, name: &str, arguments: &str) -> Value {
+    json!({"type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"), "name": name,
+        "arguments": arguments, "status": "completed"})
+}
+
+fn usage() -> Value {
+    json!({"input_tokens": 20, "input_tokens_details": {"cached_tokens": 7, "cache_write_tokens": 3},
+        "output_tokens": 20, "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 40})
+}
+
+fn done(index: usize, item: &Value) -> [Value; 2] {
+    let kind =
+        |name: &str| json!({"type": format!("response.output_item.{name}"), "output_index": index, "item": item});
+    let mut added = kind("added");
+    for field in ["content", "summary", "arguments", "encrypted_content"] {
+        added["item"].as_object_mut().unwrap().remove(field);
+    }
+    [added, kind("done")]
+}
+
+fn completed(output: &[Value]) -> Value {
+    json!({"type": "response.completed", "response": {"status": "completed", "output": output, "usage": usage()}})
+}
+
+/// Returns the events of an answer with these items.
+fn answer(items: &[Value]) -> Vec<String> {
+    let mut data = vec![json!({"type": "response.created", "response": {"status": "in_progress", "output": []}})];
+    data.extend(items.iter().enumerate().flat_map(|(index, item)| done(index, item)));
+    data.push(completed(items));
+    events(&data)
+}
+
+fn reasoning_answer() -> Vec<String> {
+    let items = [
+        reasoning_item(Some("ENC")),
+        message_item("Reading."),
+        call_item(1, "fs__read", "{\"path\": \"a\"}"),
+        call_item(2, "list", "{}"),
+    ];
+    let delta = |kind: &str, index: u32, delta: &str| json!({"type": kind, "output_index": index, "delta": delta});
+    let mut summary = delta("response.reasoning_summary_text.delta", 0, "look.");
+    summary["summary_index"] = 1.into();
+    let [[r1, r2], [m1, m2], [c1, c2], [d1, d2]] = [0, 1, 2, 3].map(|index| done(index, &items[index]));
+    events(&[
+        r1,
+        delta("response.reasoning_summary_text.delta", 0, "Let me"),
+        summary,
+        r2,
+        m1,
+        json!({"type": "response.content_part.added", "output_index": 1, "part": {"type": "output_text", "text": ""}}),
+        delta("response.output_text.delta", 1, "Read"),
+        delta("response.output_text.delta", 1, ""),
+        delta("response.output_text.delta", 1, "ing."),
+        m2,
+        c1,
+        delta("response.function_call_arguments.delta", 2, "{\"path\": \"a\"}"),
+        c2,
+        d1,
+        d2,
+        json!({"type": "response.news", "anything": 1}),
+        completed(&items),
+    ])
+}
+
+#[tokio::test]
+async fn answer_streams_and_is_returned_as_it_was() {
+    let server = ScriptedServer::start(|asked| match asked.number {
+        0 => Reply::stream(reasoning_answer()),
+        _ => Reply::stream(answer(&[message_item("Done.")])),
+    });
+    let service = service::<Responses>(&server, MODEL);
+    let mut request = ModelRequest { tools: Arc::from([tool("fs.read"), tool("list")]), ..request() };
+    let first = ask(&service, &request).await.unwrap();
+    let call = |id: &str, name: &str, arguments: &str| ToolCall {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    };
+    let usage = Usage {
+        prompt_tokens: 20,
+        completion_tokens: 20,
+        cached_tokens: 7,
+        cache_write_tokens: 3,
+        reasoning_tokens: 5,
+        estimated: false,
+    };
+    assert_eq!((first.text.as_str(), first.reasoning.as_deref()), ("Reading.", Some("Let me\n\nlook.")));
+    assert_eq!(first.tool_calls, [call("call_1", "fs.read", "{\"path\": \"a\"}"), call("call_2", "list", "{}")]);
+    assert_eq!((first.usage, first.finish_reason.as_str()), (Some(usage), "tool_calls"));
+    assert_eq!(data_of(&first).source.dialect, "openai-responses");
+
+    request.messages.extend([stored(&first), result("call_1", "A"), result("call_2", "")].map(Arc::new));
+    assert_eq!(ask(&service, &request).await.unwrap().text, "Done.");
+    let sent = server.requests()[1].body["input"].as_array().unwrap().clone();
+    let mut reasoning = reasoning_item(Some("ENC"));
+    reasoning.as_object_mut().unwrap().remove("status");
+    assert_eq!(
+        sent[2..],
+        [
+            reasoning,
+            message_item("Reading."),
+            call_item(1, "fs__read", "{\"path\": \"a\"}"),
+            call_item(2, "list", "{}"),
+            json!({"type": "function_call_output", "call_id": "call_1", "output": "A"}),
+            json!({"type": "function_call_output", "call_id": "call_2", "output": ""}),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn request_has_the_form_of_the_api() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[message_item("ok")])));
+    let request = ModelRequest { effort: Some(Effort::Minimal), temperature: Some(0.5), ..full_request() };
+    ask(&service::<Responses>(&server, MODEL), &request).await.unwrap();
+    let asked = &server.requests()[0];
+    assert_eq!(asked.path, "/v1/responses");
+    assert_eq!(asked.headers["authorization"], format!("Bearer {}", crate::service::testing::KEY));
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAEC", "detail": "auto"});
+    let text = |text: &str| json!({"type": "input_text", "text": text});
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let tool = |name: &str| json!({"type": "function", "name": name, "description": "A tool.", "parameters": schema, "strict": false});
+    let call = |id: &str, name: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments});
+    assert_eq!(
+        asked.body,
+        json!({
+            "model": MODEL,
+            "stream": true,
+            "store": false,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"effort": "none", "summary": "auto"},
+            "max_output_tokens": 4096,
+            "temperature": 0.5,
+            "tools": [tool("fs__read"), tool("list")],
+            "input": [
+                {"type": "message", "role": "developer", "content": [
+                    text("be brief"),
+                    {"type": "input_text", "text": "use tools", "prompt_cache_breakpoint": {"mode": "explicit"}},
+                ]},
+                {"type": "message", "role": "user", "content": [image, text("Compare.")]},
+                {"type": "message", "role": "assistant", "content": "I look."},
+                call("call_1", "fs__read", "{\"path\":\"a\"}"),
+                call("call_2", "list", "{}"),
+                {"type": "function_call_output", "call_id": "call_1", "output": "text of a"},
+                {"type": "function_call_output", "call_id": "call_2", "output": [text("`b.x`:"), image]},
+                {"type": "message", "role": "user", "content": [text("And now?")]},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn model_without_reasoning_gets_no_reasoning_settings() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[message_item("ok")])));
+    let request = ModelRequest { effort: Some(Effort::High), ..request() };
+    ask(&service::<Responses>(&server, "gpt-4.1-mini"), &request).await.unwrap();
+    let body = &server.requests()[0].body;
+    assert!(body.get("reasoning").is_none() && body.get("include").is_none(), "{body}");
+    assert!(body["input"][0]["content"][1].get("prompt_cache_breakpoint").is_none(), "{body}");
+}
+
+#[tokio::test]
+async fn encrypted_content_may_arrive_at_the_end() {
+    let (early, late) = (reasoning_item(None), reasoning_item(Some("ENC")));
+    let mut data = done(0, &early).to_vec();
+    data.extend(done(1, &message_item("hi")));
+    data.push(completed(&[late, message_item("hi")]));
+    let server = ScriptedServer::start(move |_| Reply::stream(events(&data)));
+    let first = ask(&service::<Responses>(&server, MODEL), &request()).await.unwrap();
+    let items = serde_json::to_value(&data_of(&first).items).unwrap();
+    assert_eq!(items[0]["reasoning"]["data"]["encrypted_content"], "ENC");
+    assert_eq!(items[1]["text"]["data"]["id"], "msg_1");
+}
+
+#[tokio::test]
+async fn reasoning_without_encrypted_content_is_not_returned() {
+    let items = [reasoning_item(None), message_item("hi")];
+    let server = ScriptedServer::start(move |_| Reply::stream(answer(&items)));
+    let service = service::<Responses>(&server, MODEL);
+    let mut request = request();
+    let first = ask(&service, &request).await.unwrap();
+    request.messages.push(Arc::new(stored(&first)));
+    request.messages.push(request.messages[0].clone());
+    ask(&service, &request).await.unwrap();
+    let answer = &server.requests()[1].body["input"][2];
+    assert_eq!(*answer, json!({"type": "message", "role": "assistant", "content": "hi", "phase": "commentary"}));
+}
+
+#[tokio::test]
+async fn rejected_parts_are_left_out() {
+    for (message, present, absent) in [
+        ("The encrypted content for item rs_1 could not be verified.", "/include", "/input/2/encrypted_content"),
+        ("Your organization must be verified to generate reasoning summaries.", "/include", "/reasoning/summary"),
+        ("Encrypted content is not supported with this model.", "/input/2/encrypted_content", "/include"),
+        (
+            "'input[0].prompt_cache_breakpoint' is not supported on this model.",
+            "/include",
+            "/input/0/content/1/prompt_cache_breakpoint",
+        ),
+    ] {
+        let server = ScriptedServer::start(move |asked| match asked.number {
+            1 => {
+                Reply::status(400, json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string())
+            }
+            _ => Reply::stream(reasoning_answer()),
+        });
+        let service = service::<Responses>(&server, MODEL);
+        let mut request = request();
+        let first = ask(&service, &request).await.unwrap();
+        request.messages.extend([stored(&first), result("call_1", "A"), result("call_2", "B")].map(Arc::new));
+        ask(&service, &request).await.unwrap();
+        let body = &server.requests()[2].body;
+        assert!(body.pointer(present).is_some() && body.pointer(absent).is_none(), "{message}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn odd_streams_and_errors_have_clear_results() {
+    let incomplete = |reason: &str| json!({"type": "response.incomplete", "response": {"status": "incomplete", "incomplete_details": {"reason": reason}}});
+    let failed = json!({"code": "rate_limit_exceeded", "message": "Slow down"});
+    let refusal = json!({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]});
+    for (reply, expected) in [
+        (Reply::stream(events(&[incomplete("max_output_tokens")])), Ok("length")),
+        (Reply::stream(events(&[incomplete("content_filter")])), Ok("content_filter")),
+        (Reply::stream(answer(&[refusal])), Ok("refusal")),
+        (
+            Reply::stream(events(&[json!({"type": "response.failed", "response": {"error": failed}})])),
+            Err((Failure::RateLimited { retry_after_ms: None }, "Slow down")),
+        ),
+        (
+            Reply::stream(events(&[json!({"type": "error", "error": {"code": "server_error", "message": "Oops"}})])),
+            Err((Failure::Unavailable, "Oops")),
+        ),
+        (
+            Reply::stream(events(&[
+                json!({"type": "error", "code": "context_length_exceeded", "message": "Too long"}),
+            ])),
+            Err((Failure::PromptTooLong, "Too long")),
+        ),
+        (Reply::stream(events(&done(0, &message_item("hi")))), Err((Failure::InvalidResponse, "ended before"))),
+        (Reply::status(200, json!({"object": "response", "output": [message_item("hi")]}).to_string()), Ok("stop")),
+        (
+            Reply::status(429, json!({"error": {"code": "insufficient_quota", "message": "Empty"}}).to_string()),
+            Err((Failure::Rejected, "no credit")),
+        ),
+    ] {
+        let server = ScriptedServer::start(move |_| reply.clone());
+        match (ask(&service::<Responses>(&server, MODEL), &request()).await, expected) {
+            (Ok(Completion { finish_reason, .. }), Ok(expected)) => assert_eq!(finish_reason, expected),
+            (Err(error), Err((failure, part))) => {
+                assert!(error.failure == failure && error.message.contains(part), "{error:?}");
+            }
+            (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
+        }
+    }
+}
