@@ -79,11 +79,12 @@ impl BudgetAccount {
                 on_wait(false);
             }
             match verdict {
-                ReserveOutcome::Granted { held, max_output_tokens, short_of } => {
+                ReserveOutcome::Granted { held, max_output_tokens, is_limited, short_of } => {
                     return Ok(Reservation {
                         account: self.clone(),
                         held,
                         max_output_tokens,
+                        is_limited,
                         limited_by: short_of,
                         is_settled: false,
                     });
@@ -136,6 +137,8 @@ pub(crate) struct Reservation {
     held: Consumed,
     /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
+    /// Whether tokens or money are limited.
+    pub(crate) is_limited: bool,
     /// Limit because of which the answer may be shorter than requested.
     pub(crate) limited_by: Option<LimitStatus>,
     is_settled: bool,

@@ -9,8 +9,8 @@ use std::{
 
 use dashmap::DashMap;
 use ractor::ActorRef;
-use soong_model::Model;
-use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, Provider};
+use soong_model::{Model, ModelCatalog, catalog::ModelLimits, selection::split_model_name};
+use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
 
 use crate::{actor_base::closing, gateway::Gateway, message_files::InputLimits};
@@ -28,6 +28,9 @@ pub(crate) struct StartGateway {
 /// The model profiles of a runtime, and their gateways.
 pub(crate) struct ModelGateways {
     config: Arc<Config>,
+    catalog: Arc<ModelCatalog>,
+    /// Whether model names belong to the default profile, because its service is configured.
+    default_takes_names: bool,
     make_model: ModelFactory,
     /// Model names of the profiles that a program registered a provider for.
     registered: BTreeMap<String, String>,
@@ -36,8 +39,17 @@ pub(crate) struct ModelGateways {
 }
 
 impl ModelGateways {
-    pub(crate) fn new(config: Arc<Config>, make_model: ModelFactory, registered: BTreeMap<String, String>) -> Self {
-        Self { config, make_model, registered, gateways: DashMap::new(), supervisor: OnceLock::new() }
+    /// `default_takes_names`: the service of the default profile is configured.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        catalog: Arc<ModelCatalog>,
+        default_takes_names: bool,
+        make_model: ModelFactory,
+        registered: BTreeMap<String, String>,
+    ) -> Self {
+        let default_takes_names = default_takes_names || registered.contains_key("default");
+        let (gateways, supervisor) = (DashMap::new(), OnceLock::new());
+        Self { config, catalog, default_takes_names, make_model, registered, gateways, supervisor }
     }
 
     /// Sets the actor that starts gateways.
@@ -45,13 +57,23 @@ impl ModelGateways {
         let _ = self.supervisor.set(supervisor);
     }
 
-    /// Splits the model of a run into a profile and a model name: `name` is a profile, or a model name of the default
-    /// profile.
-    pub(crate) fn split_model<'a>(&self, name: &'a str) -> (&'a str, Option<&'a str>) {
-        let is_profile = matches!(name, "default" | "offline")
-            || self.config.model_profiles.contains_key(name)
-            || self.registered.contains_key(name);
-        if is_profile { (name, None) } else { ("default", Some(name)) }
+    /// Splits the model of a run into a profile and a model name for it; see [`split_model_name`].
+    pub(crate) fn split_model<'a>(&self, name: &'a str) -> Result<(&'a str, Option<&'a str>), ErrorInfo> {
+        let is_profile =
+            |name: &str| self.config.model_profiles.contains_key(name) || self.registered.contains_key(name);
+        split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
+    }
+
+    /// Returns the limits of a model in a profile with these settings.
+    pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
+        self.catalog.limits(settings, model)
+    }
+
+    /// Returns the prices of a model: those of the configuration, else of the table. The offline model costs nothing.
+    pub(crate) fn prices(&self, model: &str) -> Option<Prices> {
+        let configured = self.config.prices.get(model).map(PriceConfig::prices);
+        let offline = || (model == Provider::Offline.as_str()).then(Prices::default);
+        configured.or_else(offline).or_else(|| self.catalog.find(model)?.prices())
     }
 
     /// Returns the model name for calls of a profile: `name` if given, else that of the registered provider, else the
@@ -61,7 +83,9 @@ impl ModelGateways {
             (Some(name), _) => name.to_owned(),
             (None, Some(registered)) => registered.clone(),
             (None, None) if profile == "offline" => "offline".to_owned(),
-            (None, None) => self.config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
+            (None, None) => {
+                self.config.profile(profile).map(|profile| profile.model_name().to_owned()).unwrap_or_default()
+            }
         }
     }
 
@@ -71,7 +95,7 @@ impl ModelGateways {
     /// # Errors
     /// `config_error` if the profile has no usable provider; `runtime_failed` if the gateway was given up; `closing`.
     pub(crate) async fn open<'a>(&self, name: &'a str) -> Result<(Gateway, Option<&'a str>), ErrorInfo> {
-        let (profile, model) = self.split_model(name);
+        let (profile, model) = self.split_model(name)?;
         let gateway = self.gateway(profile)?;
         if let Some(failure) = gateway.failure() {
             return Err(failure);
@@ -95,7 +119,7 @@ impl ModelGateways {
         // A profile that a program registered without configuration has the limits of [model].
         let mut settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
         let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
-        if is_built_in || settings.provider == Provider::Offline {
+        if is_built_in || settings.provider() == Provider::Offline {
             // The offline model has no account with a rate limit.
             (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
         }
@@ -106,15 +130,21 @@ impl ModelGateways {
     /// Returns the kinds and sizes of the content that the model of a profile with these settings takes. Only text if the
     /// profile has no usable provider, which opening it reports.
     pub(crate) fn input_limits(&self, profile: &str, model: &str, settings: &ModelConfig) -> InputLimits {
-        match self.gateway(profile) {
-            Ok(gateway) => InputLimits::of(model, settings, gateway.inputs()),
-            Err(_) => InputLimits::of(model, settings, &[InputKind::Text]),
+        let Ok(gateway) = self.gateway(profile) else {
+            return InputLimits::of(model, settings, &[InputKind::Text]);
+        };
+        let mut kinds = gateway.inputs().to_vec();
+        // A service carries all kinds that its API has; the model may take fewer.
+        if !self.registered.contains_key(profile) && settings.provider() != Provider::Offline {
+            let taken = self.limits(settings, model).input;
+            kinds.retain(|kind| taken.contains(kind));
         }
+        InputLimits::of(model, settings, &kinds)
     }
 
     /// Returns the kinds and sizes of the content that a model takes, which is given as a profile or a model name.
     pub(crate) fn input_limits_of(&self, name: &str) -> InputLimits {
-        let (profile, model) = self.split_model(name);
+        let (profile, model) = self.split_model(name).unwrap_or(("default", Some(name)));
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
         self.input_limits(profile, &self.model_name(profile, model), &settings)
     }

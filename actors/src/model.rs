@@ -4,5 +4,6 @@
 //! dropping its future. The runtime retries, applies limits and cancels.
 
 pub use soong_model::{
-    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, TokenDeviation, create_model, retry,
+    Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest, ReasoningSupport, TokenDeviation,
+    catalog, create_model, retry, selection,
 };

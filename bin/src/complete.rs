@@ -133,7 +133,7 @@ fn models() -> Vec<CompletionCandidate> {
     let Some((settings, _)) = settings() else { return Vec::new() };
     let profiles = settings.config.model_profiles.iter();
     let profiles = profiles.map(|(name, profile)| described(name, profile.name.as_deref().unwrap_or_default()));
-    [described("default", &settings.config.model.name)].into_iter().chain(profiles).collect()
+    [described("default", settings.config.model.model_name())].into_iter().chain(profiles).collect()
 }
 
 fn tools() -> Vec<CompletionCandidate> {

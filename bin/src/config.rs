@@ -8,7 +8,11 @@ use std::{
 };
 
 use soong::{
-    Config, Environment, HomeFileError,
+    Config, Environment, ErrorInfo, HomeFileError,
+    model::{
+        ModelCatalog,
+        selection::{complete_default_model, split_model_name},
+    },
     preset::{KnownPreset, PresetFiles, presets},
     protocol::{ModelConfig, Provider, ToolSpec},
     skill::Skills,
@@ -63,17 +67,17 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Returns the endpoint of a profile. Its own base URL takes precedence over the environment.
     pub(crate) fn of(profile: &ModelConfig, environment: &Environment) -> Self {
-        let (base_url, origin) = match (&profile.base_url, environment.get(profile.provider.base_url_env())) {
+        let (base_url, origin) = match (&profile.base_url, environment.get(profile.provider().base_url_env())) {
             (Some(url), _) => (url.as_str(), BaseUrlOrigin::Config),
             (None, Some(url)) => (url, BaseUrlOrigin::Environment),
-            (None, None) => (profile.provider.base_url(), BaseUrlOrigin::Default),
+            (None, None) => (profile.provider().base_url(), BaseUrlOrigin::Default),
         };
         Self {
             base_url: base_url.to_owned(),
             origin,
-            base_url_env: profile.provider.base_url_env(),
-            has_key: environment.get(&profile.api_key_env).is_some(),
-            needs_key: profile.provider != Provider::Offline,
+            base_url_env: profile.provider().base_url_env(),
+            has_key: environment.get(profile.api_key_env()).is_some(),
+            needs_key: profile.provider() != Provider::Offline,
         }
     }
 
@@ -98,6 +102,8 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
+    /// The table of models that the home has instead of the built-in one.
+    catalog: Option<ModelCatalog>,
     /// Path and text of the file. `None`: all settings have their defaults.
     file: Option<(PathBuf, String)>,
 }
@@ -108,7 +114,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
     let path = match &global.config {
         Some(path) => path.clone(),
         None if own.exists() => own,
-        None => return Ok(Settings::default()),
+        None => return Ok(Settings { catalog: Some(catalog(home)?), ..Settings::default() }),
     };
     let text = soong_server::text_file::read_text(&path, file::MAX_TEXT_BYTES).map_err(|error| {
         Failure::usage(
@@ -129,7 +135,34 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
             "Correct that line; `soong init` writes a file with every setting explained.",
         ));
     }
-    Ok(Settings { config, file: Some((path, text)) })
+    Ok(Settings { config, catalog: Some(catalog(home)?), file: Some((path, text)) })
+}
+
+/// Returns the table of models of a home.
+fn catalog(home: &Path) -> Result<ModelCatalog, Failure> {
+    ModelCatalog::of_home(home)
+        .map_err(|error| Failure::usage(error, "Replace it with `soong models update FILE`, or delete it."))
+}
+
+/// The model profiles as runs use them, with the default model completed.
+pub(crate) struct Models<'a> {
+    pub(crate) config: Config,
+    pub(crate) catalog: &'a ModelCatalog,
+    /// Whether model names belong to the default profile.
+    default_takes_names: bool,
+}
+
+impl Models<'_> {
+    /// Returns the name and the settings of the profile that serves a model.
+    pub(crate) fn profile<'n>(&self, model: &'n str) -> Result<(&'n str, ModelConfig), ErrorInfo> {
+        let is_profile = |name: &str| self.config.model_profiles.contains_key(name);
+        let (name, own_name) = split_model_name(model, is_profile, self.default_takes_names, self.catalog)?;
+        let mut profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
+        if own_name.is_some() {
+            profile.name = own_name.map(str::to_owned);
+        }
+        Ok((name, profile))
+    }
 }
 
 /// The usable presets and skills of a home, and the errors in the other files.
@@ -157,7 +190,15 @@ impl Settings {
     /// Returns the settings of a file with this text.
     #[cfg(test)]
     pub(crate) fn of(file: &str, text: &str) -> Self {
-        Self { config: Config::parse(file, text).unwrap(), file: Some((file.into(), text.to_owned())) }
+        Self { config: Config::parse(file, text).unwrap(), file: Some((file.into(), text.to_owned())), catalog: None }
+    }
+
+    /// Returns the model profiles as runs use them.
+    pub(crate) fn models(&self, environment: &Environment) -> Models<'_> {
+        let mut config = self.config.clone();
+        let catalog = self.catalog.as_ref().unwrap_or_else(|| ModelCatalog::built_in());
+        let default_takes_names = complete_default_model(&mut config, catalog, environment);
+        Models { config, catalog, default_takes_names }
     }
 
     /// Fails with advice if the endpoint or API key that the model needs is missing.
@@ -166,25 +207,28 @@ impl Settings {
         if name == "offline" {
             return Ok(());
         }
-        // A name that is not a profile is a model name of the default profile.
-        let profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
+        let models = self.models(environment);
+        let (name, profile) = models.profile(name)?;
         if Endpoint::of(&profile, environment).is_usable() {
             return Ok(());
         }
         let own = self.key_location(&["model_profiles", name, "api_key_env"]);
         let place = own.or_else(|| self.key_location(&["model", "api_key_env"]));
+        let vendors = [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);
+        let others: Vec<&str> = vendors.into_iter().filter(|name| *name != profile.api_key_env()).collect();
+        let alternatives = format!("or {}", others.join(", "));
         let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(
             format!(
                 "no usable model: {}{wanted} is not set, and model profile \"{name}\" has no base_url",
-                profile.api_key_env
+                profile.api_key_env()
             ),
             format!(
                 "Choose one of:\n\
-                 1. an API key:       export {}=…\n\
+                 1. an API key:       export {}=…   ({alternatives})\n\
                  2. a local server:   export OPENAI_BASE_URL=http://127.0.0.1:11434/v1   (or model.base_url in config.toml)\n\
                  3. no model:         `soong demo`, or `--model offline` (rules instead of a language model)",
-                profile.api_key_env
+                profile.api_key_env()
             ),
         ))
     }

@@ -98,7 +98,7 @@ impl TimedModel {
 
 fn builder(home: &Path, model: &TimedModel) -> RuntimeBuilder {
     let mut config = Config::default();
-    config.model.context_window = 100_000_000;
+    config.model.context_window = Some(100_000_000);
     config.model.max_concurrency = 10_000;
     config.runtime.max_turns = 100_000;
     Runtime::builder().home(home).project_dir(home).config(config).model("default", Arc::clone(&model.scripted))
@@ -215,7 +215,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         let model = TimedModel::new(ModelBehavior::Plans(CONVERSATION));
         let mut config = Config::default();
         config.storage.durability = soong::protocol::Durability::Normal;
-        config.model.context_window = 100_000_000;
+        config.model.context_window = Some(100_000_000);
         config.runtime.max_turns = 100_000;
         let runtime = Runtime::builder()
             .home(home.path())

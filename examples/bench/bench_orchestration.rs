@@ -68,7 +68,7 @@ impl Bench {
         config.agents.max_children_per_run = 100_000;
         config.model.max_tool_calls = 100_000;
         config.agents.max_concurrent_children_per_session = at_once;
-        config.model.name = "mock".to_owned();
+        config.model.name = Some("mock".to_owned());
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
         let noop = Noop(ToolSpec::read("noop", "Nothing", "A tool.", schema));
         config.model.base_url = Some(base_url);

@@ -289,8 +289,8 @@ impl Config {
             (self.runtime.max_turns == 0, "runtime.max_turns"),
             (self.runtime.stuck_after_s == 0, "runtime.stuck_after_s"),
             (self.model.max_concurrency == 0, "model.max_concurrency"),
-            (self.model.context_window == 0, "model.context_window"),
-            (self.model.max_output_tokens == 0, "model.max_output_tokens"),
+            (self.model.context_window == Some(0), "model.context_window"),
+            (self.model.max_output_tokens == Some(0), "model.max_output_tokens"),
             (self.model.max_argument_bytes == 0, "model.max_argument_bytes"),
             (self.model.max_answer_bytes == 0, "model.max_answer_bytes"),
             (self.model.max_tool_calls == 0, "model.max_tool_calls"),
@@ -314,7 +314,7 @@ impl Config {
         for profile in self.model_profiles.values() {
             profile.merged_over(&self.model).check().map_err(|why| ("model_profiles", why))?;
         }
-        if !is_variable_name(&self.model.api_key_env) {
+        if self.model.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
             return Err(("model.api_key_env", NOT_A_VARIABLE_NAME));
         }
         let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
@@ -350,8 +350,11 @@ impl Config {
         let servers = self.mcp.values().flat_map(|server| server.env.values().chain(server.header_env.values()));
         let search = self.tools.web_search.api_key_env.as_deref();
         let users = self.server.tokens.values();
-        let own = [self.model.api_key_env.as_str()];
-        profiles.chain(servers.chain(users).chain(headers).map(String::as_str)).chain(search).chain(own).collect()
+        // A run may use the service of each vendor, whatever the profiles say.
+        let vendors = Provider::ALL.into_iter().map(|provider| -> &str { provider.api_key_env() });
+        let own = self.model.api_key_env.as_deref();
+        let named = profiles.chain(servers.chain(users).chain(headers).map(String::as_str)).chain(search);
+        named.chain(own).chain(vendors.filter(|name| !name.is_empty())).collect()
     }
 
     /// Returns the names of the environment variables that are passed to commands: `tools.env_allowlist` without the
@@ -362,12 +365,17 @@ impl Config {
         self.tools.env_allowlist.iter().filter(|name| !is_key(name)).cloned().collect()
     }
 
-    /// Returns a model profile by name. `default` is `[model]`.
+    /// Returns a model profile by name. `default` is `[model]`. The name of a provider is a profile of the vendor's own
+    /// service, unless the configuration has a profile of that name.
     pub fn profile(&self, name: &str) -> Option<ModelConfig> {
         if name == "default" {
             return Some(self.model.clone());
         }
-        self.model_profiles.get(name).map(|profile| profile.merged_over(&self.model))
+        if let Some(profile) = self.model_profiles.get(name) {
+            return Some(profile.merged_over(&self.model));
+        }
+        let provider = Provider::ALL.into_iter().find(|provider| provider.as_str() == name)?;
+        Some(ModelOverride { provider: Some(provider), ..ModelOverride::default() }.merged_over(&self.model))
     }
 }
 
@@ -433,8 +441,8 @@ mod tests {
             Config::parse("c", "[model]\nname = \"big\"\ntimeout_ms = 9\n[model_profiles.small]\nname = \"little\"\n")
                 .unwrap();
         let small = config.profile("small").unwrap();
-        assert_eq!((small.name.as_str(), small.timeout_ms), ("little", 9));
-        assert_eq!(config.profile("default").unwrap().name, "big");
+        assert_eq!((small.model_name(), small.timeout_ms), ("little", 9));
+        assert_eq!(config.profile("default").unwrap().model_name(), "big");
         assert!(config.profile("none").is_none());
     }
 }

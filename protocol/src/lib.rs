@@ -77,7 +77,7 @@ pub use sub_agent::ChildResult;
 pub use time::Timestamp;
 pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
-pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
+pub use usage::{LongPrices, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
 pub use write::{
     ArtifactWrite, BlobWrite, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion,

@@ -130,15 +130,45 @@ pub struct Prices {
     pub completion: Usd,
     /// Price of request tokens from the provider's cache.
     pub cached: Usd,
+    /// Price of request tokens that are written to the provider's cache.
+    pub cache_write: Usd,
+    /// Prices of a call whose prompt is long.
+    pub long: Option<LongPrices>,
+}
+
+/// Prices of a call whose prompt is long, per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LongPrices {
+    /// The prices apply if the prompt has more tokens.
+    pub above_tokens: u64,
+    /// Price of request tokens.
+    pub prompt: Usd,
+    /// Price of answer tokens.
+    pub completion: Usd,
+    /// Price of request tokens from the provider's cache.
+    pub cached: Usd,
+    /// Price of request tokens that are written to the provider's cache.
+    pub cache_write: Usd,
 }
 
 impl Prices {
     /// Returns the cost of a call with this usage.
     pub fn cost(&self, usage: &Usage) -> Usd {
-        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
-        let mut cost = self.prompt.per_million(fresh);
-        cost += self.cached.per_million(usage.cached_tokens);
-        cost += self.completion.per_million(usage.completion_tokens);
+        let prices = match self.long {
+            Some(long) if usage.prompt_tokens > long.above_tokens => Self {
+                prompt: long.prompt,
+                completion: long.completion,
+                cached: long.cached,
+                cache_write: long.cache_write,
+                long: None,
+            },
+            _ => *self,
+        };
+        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_write_tokens);
+        let mut cost = prices.prompt.per_million(fresh);
+        cost += prices.cached.per_million(usage.cached_tokens);
+        cost += prices.cache_write.per_million(usage.cache_write_tokens);
+        cost += prices.completion.per_million(usage.completion_tokens);
         cost
     }
 }
@@ -257,7 +287,7 @@ mod tests {
     #[test]
     fn cached_tokens_have_their_own_price() {
         let price = |text: &str| text.parse::<Usd>().unwrap();
-        let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5") };
+        let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5"), ..Prices::default() };
         let usage = Usage { prompt_tokens: 1_000, completion_tokens: 100, cached_tokens: 400, ..Usage::default() };
         assert_eq!(prices.cost(&usage).to_string(), "0.0022");
     }

@@ -308,7 +308,7 @@ async fn unread_read_once_output_is_shown_to_the_next_run() {
 async fn write_event_has_snapshot_up_to_256_000_characters() {
     // The text fits into the context window, so no summary is made.
     let mut config = quick_config();
-    config.model.context_window = 10_000_000;
+    config.model.context_window = Some(10_000_000);
     let (world, gate) = open_with_gate(|builder| builder.config(config)).await;
     let most = "好".repeat(ArtifactSnapshot::MAX_CHARS);
     let steps = [

@@ -49,11 +49,16 @@ fn usd(text: &str) -> Usd {
 /// Configuration in which each token of the scripted model costs one dollar, and answers are short.
 fn priced() -> soong::Config {
     let mut config = quick_config();
-    config.model.max_output_tokens = 100;
+    config.model.max_output_tokens = Some(100);
     let price = usd("1000000");
     config.prices.insert(
         "scripted".into(),
-        PriceConfig { prompt_per_mtok: price, completion_per_mtok: price, cached_per_mtok: None },
+        PriceConfig {
+            prompt_per_mtok: price,
+            completion_per_mtok: price,
+            cached_per_mtok: None,
+            cache_write_per_mtok: None,
+        },
     );
     config
 }

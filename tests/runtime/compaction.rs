@@ -27,8 +27,8 @@ const SUMMARY: &str =
 fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
         let mut config: Config = quick_config();
-        config.model.context_window = window;
-        config.model.max_output_tokens = 100;
+        config.model.context_window = Some(window);
+        config.model.max_output_tokens = Some(100);
         config.context.keep_recent_messages = 4;
         config.runtime.max_turns = 2_000;
         config.agents.max_depth = 1;
@@ -173,8 +173,8 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         // Above the compaction threshold and below the context window for a few turns.
         let world = TestRuntime::with(model, |builder| {
             let mut config: Config = quick_config();
-            config.model.context_window = 20_000;
-            config.model.max_output_tokens = 100;
+            config.model.context_window = Some(20_000);
+            config.model.max_output_tokens = Some(100);
             config.context.threshold_ratio = 0.2;
             config.context.keep_recent_messages = 4;
             builder.config(config)

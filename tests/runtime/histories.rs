@@ -128,8 +128,8 @@ impl Script {
 
 fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
     let mut config = quick_non_durable_config();
-    config.model.context_window = 4_500;
-    config.model.max_output_tokens = 100;
+    config.model.context_window = Some(4_500);
+    config.model.max_output_tokens = Some(100);
     config.context.keep_recent_messages = 4;
     config.runtime.max_turns = 30;
     builder.config(config)

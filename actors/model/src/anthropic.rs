@@ -13,7 +13,7 @@ mod tests;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
-use soong_protocol::Provider;
+use soong_protocol::{InputKind, Provider};
 
 use self::{answer::MessageAnswer, request::RequestBody};
 use crate::{
@@ -33,6 +33,7 @@ pub(crate) struct Messages;
 impl Api for Messages {
     const PROVIDER: Provider = Provider::Anthropic;
     const ENDPOINT: &'static str = "/messages";
+    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = MessageAnswer;
 
     fn headers(key: &str, base: &BaseUrl) -> HeaderMap {

@@ -13,7 +13,7 @@ mod tests;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use serde::Serialize;
-use soong_protocol::Provider;
+use soong_protocol::{InputKind, Provider};
 
 use self::{answer::GeminiAnswer, request::RequestBody};
 use crate::{
@@ -31,6 +31,7 @@ pub(crate) struct Gemini;
 impl Api for Gemini {
     const PROVIDER: Provider = Provider::Gemini;
     const ENDPOINT: &'static str = ":streamGenerateContent";
+    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
     type Answer = GeminiAnswer;
 
     fn headers(key: &str, base: &BaseUrl) -> HeaderMap {

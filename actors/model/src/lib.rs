@@ -7,6 +7,7 @@
 #[cfg(feature = "openai")]
 mod anthropic;
 pub mod breaker;
+pub mod catalog;
 #[cfg(feature = "openai")]
 mod gemini;
 pub mod limiter;
@@ -19,12 +20,14 @@ mod registry;
 #[cfg(feature = "openai")]
 mod responses;
 pub mod retry;
+pub mod selection;
 #[cfg(feature = "openai")]
 mod service;
 pub mod tokens;
 
 use std::{collections::HashMap, sync::Arc};
 
+pub use catalog::ModelCatalog;
 use futures::future::BoxFuture;
 pub use reasoning::ReasoningSupport;
 pub use registry::create_model;

@@ -16,7 +16,7 @@ mod tests;
 use async_openai::config::{Config, OpenAIConfig};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
-use soong_protocol::Provider;
+use soong_protocol::{InputKind, Provider};
 
 use self::{
     assemble::Assembler,
@@ -37,6 +37,7 @@ pub(crate) struct ChatCompletions;
 impl Api for ChatCompletions {
     const PROVIDER: Provider = Provider::Openai;
     const ENDPOINT: &'static str = "/chat/completions";
+    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
     type Answer = Assembler;
 
     fn headers(key: &str, _: &BaseUrl) -> HeaderMap {

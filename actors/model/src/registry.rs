@@ -19,7 +19,7 @@ use crate::{anthropic::Messages, gemini::Gemini, openai::ChatCompletions, respon
 /// service (`offline`), or that this build does not include.
 #[cfg(feature = "openai")]
 pub fn create_model(config: &ModelConfig, environment: &Environment) -> Result<Arc<dyn Model>, ModelError> {
-    match config.provider {
+    match config.provider() {
         Provider::Openai => Ok(Arc::new(Service::<ChatCompletions>::new(config, environment)?)),
         Provider::Anthropic => Ok(Arc::new(Service::<Messages>::new(config, environment)?)),
         Provider::Gemini => Ok(Arc::new(Service::<Gemini>::new(config, environment)?)),
@@ -31,7 +31,7 @@ pub fn create_model(config: &ModelConfig, environment: &Environment) -> Result<A
 /// Fails, because this build includes no service.
 #[cfg(not(feature = "openai"))]
 pub fn create_model(config: &ModelConfig, _: &Environment) -> Result<Arc<dyn Model>, ModelError> {
-    let provider = config.provider.as_str();
+    let provider = config.provider().as_str();
     let message = format!("this build has no provider `{provider}` (feature `openai`)");
     Err(ModelError::new(Failure::Rejected, message))
 }

@@ -12,7 +12,7 @@ mod tests;
 use async_openai::config::{Config, OpenAIConfig};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
-use soong_protocol::Provider;
+use soong_protocol::{InputKind, Provider};
 
 use self::{answer::ResponseAnswer, request::RequestBody};
 use crate::{
@@ -37,6 +37,7 @@ pub(crate) struct Responses;
 impl Api for Responses {
     const PROVIDER: Provider = Provider::OpenaiResponses;
     const ENDPOINT: &'static str = "/responses";
+    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = ResponseAnswer;
 
     fn headers(key: &str, _: &BaseUrl) -> HeaderMap {

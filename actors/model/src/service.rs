@@ -68,6 +68,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     const PROVIDER: Provider;
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
+    /// Kinds of content that messages may have.
+    const INPUTS: &'static [InputKind];
     /// An answer in progress.
     type Answer: AnswerFormat + Send;
 
@@ -140,12 +142,13 @@ impl<'a> Call<'a> {
 /// A model service with one API.
 pub(crate) struct Service<A> {
     name: String,
-    max_output_tokens: u64,
+    max_output_tokens: Option<u64>,
     temperature: Option<f64>,
+    effort: Option<Effort>,
+    reasoning_budget_tokens: Option<u64>,
     /// Parameters of the profile, without `temperature`.
     params: Map<String, Value>,
     limits: AnswerLimits,
-    inputs: Vec<InputKind>,
     /// The service, without a model.
     source: ModelSource,
     base_url: BaseUrl,
@@ -164,9 +167,9 @@ impl<A: Api> Service<A> {
     /// An address, key or header that cannot be sent; a variable of `header_env` that is not set.
     pub(crate) fn new(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
         let base_url = BaseUrl::parse(config, A::PROVIDER, A::ENDPOINT, environment)?;
-        let key = environment.get(&config.api_key_env).map(str::trim).filter(|key| !key.is_empty());
+        let key = environment.get(config.api_key_env()).map(str::trim).filter(|key| !key.is_empty());
         if key.is_some_and(|key| HeaderValue::from_str(key).is_err()) {
-            let env = &config.api_key_env;
+            let env = config.api_key_env();
             let message = format!("the key contains invalid characters; check the environment variable {env}");
             return Err(ModelError::new(Failure::Unauthorized, message));
         }
@@ -177,16 +180,17 @@ impl<A: Api> Service<A> {
         let mut params = config.params.clone();
         let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
         Ok(Self {
-            name: config.name.clone(),
+            name: config.model_name().to_owned(),
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature.or(own_temperature),
+            effort: config.effort,
+            reasoning_budget_tokens: config.reasoning_budget_tokens,
             params,
             limits: AnswerLimits::of(config),
-            inputs: config.input.clone(),
             source: ModelSource {
                 dialect: A::PROVIDER.as_str().to_owned(),
                 base_url: base_url.address().to_owned(),
-                api_key_env: config.api_key_env.clone(),
+                api_key_env: config.api_key_env().to_owned(),
                 model: String::new(),
             },
             info: ServiceInfo {
@@ -194,7 +198,7 @@ impl<A: Api> Service<A> {
                 is_local: base_url.is_loopback(),
                 has_key: key.is_some() || headers.carries_key(),
                 redactor: Redactor::from_keys(key.into_iter().chain(headers.secrets())),
-                key_env: config.api_key_env.clone(),
+                key_env: config.api_key_env().to_owned(),
                 timeout,
             },
             http: HttpClient::new(&base_url, request_headers, timeout)?,
@@ -229,10 +233,12 @@ impl<A: Api> Service<A> {
         let names = ToolNames::of(request);
         let mut call = Call {
             model,
-            max_output_tokens: Some(request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens)),
+            max_output_tokens: [request.max_output_tokens, self.max_output_tokens].into_iter().flatten().min(),
             temperature: request.temperature.or(self.temperature),
-            effort: request.effort,
-            reasoning_budget_tokens: request.reasoning_budget_tokens,
+            effort: request.effort.or_else(|| self.effort.filter(|_| request.reasoning_budget_tokens.is_none())),
+            reasoning_budget_tokens: request
+                .reasoning_budget_tokens
+                .or_else(|| self.reasoning_budget_tokens.filter(|_| request.effort.is_none())),
             request,
             params: &self.params,
             names: &names,
@@ -327,7 +333,7 @@ impl<A: Api> Model for Service<A> {
     }
 
     fn inputs(&self) -> &[InputKind] {
-        &self.inputs
+        A::INPUTS
     }
 
     fn reasoning(&self, model: &str) -> ReasoningSupport {

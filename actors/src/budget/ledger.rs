@@ -19,6 +19,8 @@ pub(crate) use crate::actor_tree::BudgetShare as LimitStatus;
 
 /// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
 const MIN_OUTPUT_TOKENS: u64 = 16;
+/// Minimum length of an answer for which a call is made while other calls hold reservations, in tokens.
+const MIN_SHARED_OUTPUT_TOKENS: u64 = 4_096;
 /// Fraction of a limit at which the model is warned: four fifths.
 const WARN_AT: (u64, u64) = (4, 5);
 
@@ -104,7 +106,8 @@ impl ReserveRequest {
 pub(crate) enum ReserveOutcome {
     /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
     /// set.
-    Granted { held: Consumed, max_output_tokens: u64, short_of: Option<LimitStatus> },
+    /// `is_limited`: tokens or money are limited, so the answer must not be longer.
+    Granted { held: Consumed, max_output_tokens: u64, is_limited: bool, short_of: Option<LimitStatus> },
     /// Other runs hold reservations that they may not fully use.
     Wait,
     /// The remaining budget is not sufficient, even if all other reservations are released.
@@ -176,15 +179,20 @@ impl Ledger {
     /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
     /// the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
-        let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
+        let (mut output, mut waits, mut is_limited, mut short_of) = (want.max_output_tokens, false, false, None);
         for account in self.with_ancestors(run) {
             let (used, held) = (account.used, account.reserved);
+            is_limited |= account.budget.tokens.is_some() || account.budget.usd.is_some();
             let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: LimitStatus| {
                 if !free_at_best {
                     return Some(ReserveOutcome::Exceeded(mark));
                 }
                 match free_now {
                     Some(room) if room >= output => {}
+                    // Siblings share what is left, as long as a share is enough for most answers.
+                    Some(room) if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX => {
+                        (output, short_of) = (room / 2, Some(mark));
+                    }
                     _ if is_held => waits = true,
                     room => (output, short_of) = (room.unwrap_or(0), Some(mark)),
                 }
@@ -224,7 +232,7 @@ impl Ledger {
         let tokens = want.prompt_tokens.saturating_add(output);
         let held = Consumed { tokens, usd: want.cost(output), model_calls: 1, ..Consumed::default() };
         self.update_with_ancestors(run, |account| account.reserved = account.reserved.plus(held));
-        ReserveOutcome::Granted { held, max_output_tokens: output, short_of }
+        ReserveOutcome::Granted { held, max_output_tokens: output, is_limited, short_of }
     }
 
     /// Releases a reservation.

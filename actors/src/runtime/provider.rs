@@ -21,17 +21,17 @@ pub(super) fn make_model(
         let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
         config_error(format!("there is no model profile {profile:?}; available: default, offline {}", known.join(", ")))
     })?;
-    if settings.provider == Provider::Offline {
+    if settings.provider() == Provider::Offline {
         return Ok(Arc::new(Offline::new()));
     }
     let is_set = |name: &str| environment.get(name).is_some();
-    let base_url_env = settings.provider.base_url_env();
-    if !is_set(&settings.api_key_env) && !is_set(base_url_env) && settings.base_url.is_none() {
+    let base_url_env = settings.provider().base_url_env();
+    if !is_set(settings.api_key_env()) && !is_set(base_url_env) && settings.base_url.is_none() {
         return Err(config_error(format!(
             "model profile {profile:?} needs a key: set the environment variable {} (or name another one with \
              model.api_key_env), set a local server with model.base_url or {base_url_env}, or use the model `offline`, \
              which needs neither",
-            settings.api_key_env
+            settings.api_key_env()
         )));
     }
     soong_model::create_model(&settings, environment).map_err(|error| match ErrorInfo::from(&error) {

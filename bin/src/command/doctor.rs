@@ -201,7 +201,10 @@ fn models(
     findings.add(models)?;
     match (with_call, can_call) {
         (true, true) => {
-            let called = call::call(findings.context, settings.config)?;
+            let known = settings.models(&findings.context.environment);
+            let model = known.config.model.clone();
+            let window = known.catalog.limits(&model, model.model_name()).context_window;
+            let called = call::call(findings.context, settings.config, (&model, window))?;
             findings.call_failure_exit = called.exit;
             findings.add(called.checks)
         }

@@ -88,8 +88,20 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
 /// Lists the settings with their effective values, including values from the environment.
 fn shown(settings: &Settings, environment: &Environment) -> Vec<SettingRow> {
     let text = settings.file().map_or("", |(_, text)| text);
-    let reach = Endpoint::of(&settings.config.model, environment);
-    settings.config.settings(text).into_iter().map(|setting| one(setting, &reach, environment)).collect()
+    let models = settings.models(environment);
+    let model = &models.config.model;
+    let reach = Endpoint::of(model, environment);
+    let shown = |setting: Setting| {
+        // What follows from other settings and the environment.
+        let value = match setting.key.as_str() {
+            "model.provider" => Value::from(model.provider().as_str()),
+            "model.name" => Value::from(model.model_name()),
+            "model.api_key_env" => Value::from(model.api_key_env()),
+            _ => return one(setting, &reach, environment),
+        };
+        one(Setting { value: Some(setting.value.unwrap_or(value)), ..setting }, &reach, environment)
+    };
+    settings.config.settings(text).into_iter().map(shown).collect()
 }
 
 fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> SettingRow {

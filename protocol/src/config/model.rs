@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Provider, is_variable_name};
-use crate::{InputKind, Prices, Usd};
+use crate::{Effort, InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
 const RESERVED_PARAMS: [(&str, &str); 6] = [
@@ -24,27 +24,41 @@ const TOML_DATE: &str = "$__toml_private_datetime";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Kind of the service. Default: `openai`.
-    pub provider: Provider,
-    /// Base URL of the service. Default: `OPENAI_BASE_URL`, else OpenAI's URL.
+    /// API of the service. Default: that of the model `name`, else of the first vendor whose key is set, else `openai`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Provider>,
+    /// Base URL of the service. Default: the provider's environment variable, such as `OPENAI_BASE_URL`, else the
+    /// vendor's own service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Name of the environment variable that holds the API key. Default: `OPENAI_API_KEY`.
-    pub api_key_env: String,
-    /// Name of the model at the service. Default: `gpt-4.1-mini`.
-    pub name: String,
-    /// Context window of the model, in tokens of the request and the answer together. Default: 128000.
-    pub context_window: u64,
-    /// Maximum number of tokens of one answer. Default: 4096.
-    pub max_output_tokens: u64,
+    /// Name of the environment variable that holds the API key. Default: the provider's, such as `OPENAI_API_KEY`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// Name of the model at the service. Default: the provider's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How much the model reasons. Default: the service's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Maximum number of tokens of the reasoning, for models that take one instead of a level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_budget_tokens: Option<u64>,
+    /// Context window of the model, in tokens of the request and the answer together. Default: that of the table of
+    /// models, else 128000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
+    /// Maximum number of tokens of one answer. Default: the service's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
     /// Maximum size of the arguments of all tool calls of one answer, in bytes. Default: 1048576 (1 MiB).
     pub max_argument_bytes: usize,
     /// Maximum size of one answer, including reasoning and tool calls, in bytes. Default: 16777216 (16 MiB).
     pub max_answer_bytes: usize,
     /// Maximum number of tool calls of one answer. Default: 256.
     pub max_tool_calls: usize,
-    /// Kinds of content that the model takes. Default: text and images.
-    pub input: Vec<InputKind>,
+    /// Kinds of content that the model takes. Default: those of the table of models, else text and images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Vec<InputKind>>,
     /// Maximum size of an image, in bytes. Larger images are scaled down. Default: 5000000.
     pub max_image_bytes: u64,
     /// Maximum width and height of an image, in pixels. Larger images are scaled down. Default: 2000.
@@ -79,16 +93,18 @@ pub struct ModelConfig {
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
-            provider: Provider::Openai,
+            provider: None,
             base_url: None,
-            api_key_env: "OPENAI_API_KEY".to_owned(),
-            name: "gpt-4.1-mini".to_owned(),
-            context_window: 128_000,
-            max_output_tokens: 4096,
+            api_key_env: None,
+            name: None,
+            effort: None,
+            reasoning_budget_tokens: None,
+            context_window: None,
+            max_output_tokens: None,
             max_argument_bytes: 1_048_576,
             max_answer_bytes: 16_777_216,
             max_tool_calls: 256,
-            input: vec![InputKind::Text, InputKind::Image],
+            input: None,
             max_image_bytes: 5_000_000,
             max_image_side: 2_000,
             max_file_bytes: 20_000_000,
@@ -107,6 +123,21 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// Returns the API of the service.
+    pub fn provider(&self) -> Provider {
+        self.provider.unwrap_or_default()
+    }
+
+    /// Returns the name of the environment variable that holds the API key. Empty for the offline model.
+    pub fn api_key_env(&self) -> &str {
+        self.api_key_env.as_deref().unwrap_or_else(|| self.provider().api_key_env())
+    }
+
+    /// Returns the name of the model at the service.
+    pub fn model_name(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.provider().default_model())
+    }
+
     /// Returns why the profile cannot be used for requests, if it cannot.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let is_header = |name: &String| {
@@ -125,6 +156,9 @@ impl ModelConfig {
         }
         if self.max_image_bytes == 0 || self.max_image_side == 0 || self.max_file_bytes == 0 {
             return Err("max_image_bytes, max_image_side and max_file_bytes must be at least 1");
+        }
+        if self.effort.is_some() && self.reasoning_budget_tokens.is_some() {
+            return Err("effort and reasoning_budget_tokens exclude each other");
         }
         if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
             return Err(why);
@@ -164,6 +198,8 @@ pub struct ModelOverride {
     pub base_url: Option<String>,
     pub api_key_env: Option<String>,
     pub name: Option<String>,
+    pub effort: Option<Effort>,
+    pub reasoning_budget_tokens: Option<u64>,
     pub context_window: Option<u64>,
     pub max_output_tokens: Option<u64>,
     pub max_argument_bytes: Option<usize>,
@@ -188,22 +224,30 @@ pub struct ModelOverride {
 impl ModelOverride {
     /// Returns the profile with missing settings taken from `base`.
     ///
-    /// A profile that sets `base_url` uses another service. It does not inherit `headers`, `header_env`, `query` and
-    /// `params`.
+    /// A profile that sets `base_url`, or a provider of another vendor, uses another service. It does not inherit the key,
+    /// `headers`, `header_env`, `query` and `params`. With another vendor, it does not inherit the model either.
     pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
         let defaults = ModelConfig::default();
-        let inherited = if self.base_url.is_some() { &defaults } else { base };
+        let is_same_vendor = self.provider.is_none_or(|provider| provider.is_same_vendor(base.provider()));
+        let of_vendor = if is_same_vendor { base } else { &defaults };
+        let inherited = if self.base_url.is_some() { &defaults } else { of_vendor };
+        let is_own_model = self.name.is_some() || !is_same_vendor;
+        let of_model = if is_own_model { &defaults } else { base };
+        let has_reasoning = self.effort.is_some() || self.reasoning_budget_tokens.is_some();
+        let of_reasoning = if has_reasoning { &defaults } else { of_model };
         ModelConfig {
-            provider: self.provider.unwrap_or(base.provider),
-            base_url: self.base_url.clone().or_else(|| base.base_url.clone()),
-            api_key_env: self.api_key_env.clone().unwrap_or_else(|| base.api_key_env.clone()),
-            name: self.name.clone().unwrap_or_else(|| base.name.clone()),
-            context_window: self.context_window.unwrap_or(base.context_window),
-            max_output_tokens: self.max_output_tokens.unwrap_or(base.max_output_tokens),
+            provider: self.provider.or(base.provider),
+            base_url: self.base_url.clone().or_else(|| of_vendor.base_url.clone()),
+            api_key_env: self.api_key_env.clone().or_else(|| inherited.api_key_env.clone()),
+            name: self.name.clone().or_else(|| of_vendor.name.clone()),
+            effort: self.effort.or(of_reasoning.effort),
+            reasoning_budget_tokens: self.reasoning_budget_tokens.or(of_reasoning.reasoning_budget_tokens),
+            context_window: self.context_window.or(of_vendor.context_window),
+            max_output_tokens: self.max_output_tokens.or(of_vendor.max_output_tokens),
             max_argument_bytes: self.max_argument_bytes.unwrap_or(base.max_argument_bytes),
             max_answer_bytes: self.max_answer_bytes.unwrap_or(base.max_answer_bytes),
             max_tool_calls: self.max_tool_calls.unwrap_or(base.max_tool_calls),
-            input: self.input.clone().unwrap_or_else(|| base.input.clone()),
+            input: self.input.clone().or_else(|| of_vendor.input.clone()),
             max_image_bytes: self.max_image_bytes.unwrap_or(base.max_image_bytes),
             max_image_side: self.max_image_side.unwrap_or(base.max_image_side),
             max_file_bytes: self.max_file_bytes.unwrap_or(base.max_file_bytes),
@@ -232,6 +276,9 @@ pub struct PriceConfig {
     /// Price of request tokens from the provider's cache. Default: `prompt_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_per_mtok: Option<Usd>,
+    /// Price of request tokens that are written to the provider's cache. Default: `prompt_per_mtok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_per_mtok: Option<Usd>,
 }
 
 impl PriceConfig {
@@ -241,6 +288,8 @@ impl PriceConfig {
             prompt: self.prompt_per_mtok,
             completion: self.completion_per_mtok,
             cached: self.cached_per_mtok.unwrap_or(self.prompt_per_mtok),
+            cache_write: self.cache_write_per_mtok.unwrap_or(self.prompt_per_mtok),
+            long: None,
         }
     }
 }

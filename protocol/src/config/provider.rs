@@ -73,6 +73,11 @@ impl Provider {
     /// All providers.
     pub const ALL: [Self; 5] = [Self::Openai, Self::OpenaiResponses, Self::Anthropic, Self::Gemini, Self::Offline];
 
+    /// Returns whether two providers are APIs of the same vendor, with the same keys.
+    pub fn is_same_vendor(self, other: Self) -> bool {
+        self.api_key_env() == other.api_key_env()
+    }
+
     /// Returns the value of the setting `provider`.
     pub fn as_str(self) -> &'static str {
         self.facts().name

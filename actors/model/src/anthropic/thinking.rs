@@ -10,7 +10,7 @@ use crate::{reasoning::ReasoningSupport, service::Call};
 
 /// Minimum number of tokens of a thinking budget.
 const MIN_BUDGET: u64 = 1_024;
-/// Output limit that leaves room to think; used if the profile sets none, and for models that are not known.
+/// Output limit for models that are not known, if the profile sets none.
 const DEFAULT_MAX_TOKENS: u64 = 32_000;
 
 use Effort::{High, Low, Max, Medium, None as NoEffort, Xhigh};
@@ -123,8 +123,8 @@ pub(super) fn support(model: &str) -> ReasoningSupport {
 
 /// Returns the output limit of a request, which the API requires.
 pub(super) fn max_tokens(call: &Call<'_>) -> u64 {
-    let known = Claude::parse(call.model).map_or(DEFAULT_MAX_TOKENS, Claude::max_output_tokens);
-    call.max_output_tokens.unwrap_or(known.min(DEFAULT_MAX_TOKENS))
+    let known = || Claude::parse(call.model).map_or(DEFAULT_MAX_TOKENS, Claude::max_output_tokens);
+    call.max_output_tokens.unwrap_or_else(known)
 }
 
 /// Returns thinking and effort of a request. Summaries are requested wherever the model thinks, because newer models send

@@ -169,7 +169,7 @@ fn address_follows_the_base_url() {
             "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/m:streamGenerateContent?alt=sse",
         ),
     ] {
-        let config = ModelConfig { provider: Provider::Gemini, ..config(base_url.into()) };
+        let config = ModelConfig { provider: Some(Provider::Gemini), ..config(base_url.into()) };
         let service = Service::<Gemini>::new(&config, &Environment::default()).unwrap();
         assert_eq!(service.endpoint("models/m").unwrap().as_str(), expected);
     }

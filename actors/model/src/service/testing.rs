@@ -36,14 +36,20 @@ impl DeltaSink for Collected {
 }
 
 pub(crate) fn config(base_url: String) -> ModelConfig {
-    ModelConfig { base_url: Some(base_url), name: "m".into(), timeout_ms: 5_000, ..ModelConfig::default() }
+    ModelConfig {
+        base_url: Some(base_url),
+        name: Some("m".into()),
+        max_output_tokens: Some(4096),
+        timeout_ms: 5_000,
+        ..ModelConfig::default()
+    }
 }
 
 /// Returns a service with an API at the scripted one, for a model.
 pub(crate) fn service<A: Api>(server: &ScriptedServer, model: &str) -> Service<A> {
     let provider: Provider = A::PROVIDER;
     let key = provider.api_key_env();
-    let config = ModelConfig { provider, name: model.into(), api_key_env: key.into(), ..config(server.base_url()) };
+    let config = ModelConfig { provider: Some(provider), name: Some(model.into()), ..config(server.base_url()) };
     Service::new(&config, &Environment::of([(key, KEY)])).unwrap()
 }
 

@@ -10,7 +10,7 @@ fn run(n: usize) -> RunId {
 
 fn want(prompt: u64, output: u64) -> ReserveRequest {
     let price = |text: &str| text.parse::<Usd>().unwrap();
-    let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5") };
+    let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5"), ..Prices::default() };
     ReserveRequest { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices) }
 }
 
@@ -32,6 +32,8 @@ fn remaining_budget_decides_grant_wait_or_exceeded() {
         (0, 0, 0, 1, 0, Err(false)),
         (1_000, 5_000, 0, 1, 0, Err(false)), // a call used more than its reservation
         (1_000, 990, 0, 5, 3, Ok(3)),        // a model with a short maximum
+        (30_000, 0, 20_000, 100, 16_384, Ok(4_950)), // siblings share what is left
+        (30_000, 0, 22_000, 100, 16_384, Err(true)), // a share would be too small
     ] {
         let mut ledger = Ledger::default();
         ledger.open(&run(0), None, tokens(limit));
@@ -57,7 +59,7 @@ fn cost_limit_shortens_answer() {
     let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
     ledger.open(&run(0), None, budget("0.001"));
     // 100 tokens of prompt cost 0.0001, so the rest pays for 450 tokens of answer at 2 per million.
-    let ReserveOutcome::Granted { held, max_output_tokens, short_of } = ledger.reserve(&run(0), &want(100, 4_096))
+    let ReserveOutcome::Granted { held, max_output_tokens, short_of, .. } = ledger.reserve(&run(0), &want(100, 4_096))
     else {
         panic!()
     };

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use soong_model::tokens::TokenCounter;
 use soong_protocol::{
-    ChildMode, ContextConfig, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
+    ChildMode, ContextConfig, Effort, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec,
+    TraceId,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -148,8 +149,14 @@ pub(crate) struct ModelSpec {
     pub(crate) name: String,
     /// Maximum time without output of the model, in milliseconds.
     pub(crate) timeout_ms: u64,
-    /// Maximum size of one answer, in tokens.
+    /// Tokens of the answer for which a budget reserves, and that a lost call is assumed to have used.
     pub(crate) max_output_tokens: u64,
+    /// Part of the context window that is kept free for the answer, in tokens.
+    pub(crate) answer_room: u64,
+    /// How much the model reasons. `None`: as the profile says.
+    pub(crate) effort: Option<Effort>,
+    /// Maximum number of tokens of the reasoning. `None`: as the profile says.
+    pub(crate) reasoning_budget_tokens: Option<u64>,
     /// Maximum size of prompt and answer together, in tokens.
     pub(crate) context_window: u64,
     pub(crate) counter: TokenCounter,

@@ -2,13 +2,16 @@
 //! recall.
 
 use soong_model::tokens::TokenCounter;
-use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceConfig, Prices, Provider, Run};
+use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
 
 use super::RunResolver;
 use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec};
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
+/// Tokens of an answer for which a budget reserves, unless the profile or the model allows fewer. The limits of many
+/// models are so high that a budget would pay for one call at a time.
+const RESERVED_OUTPUT_TOKENS: u64 = 16_384;
 
 /// The models that a run uses.
 pub(super) struct Models {
@@ -30,13 +33,14 @@ impl RunResolver {
     pub(super) fn models_of(&self, run: &Run, preset: &Preset) -> Result<Models, ErrorInfo> {
         let config = &*self.config;
         let wanted = preset.model.as_deref().unwrap_or(&run.settings.model);
-        let (profile, model_name) = self.models.split_model(wanted);
+        let (profile, model_name) = self.models.split_model(wanted)?;
         let name = self.models.model_name(profile, model_name);
         // A profile that the embedding program registered is not in the configuration: it gets the limits of `[model]`.
-        let limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
-        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), wanted, &name, &limits);
-        let (utility, _) = self.helper(config.context.utility_profile.as_deref(), wanted, &name, &limits);
-        let unpriced = [&name, &summary_model].into_iter().find(|model| prices(config, model).is_none());
+        let settings = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let own = (wanted, name.as_str(), &settings);
+        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), own)?;
+        let (utility, _) = self.helper(config.context.utility_profile.as_deref(), own)?;
+        let unpriced = [&name, &summary_model].into_iter().find(|model| self.models.prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
             let message = format!(
                 "a budget in USD cannot be enforced: the price of model {model:?} is unknown; add [prices.{model:?}] \
@@ -44,52 +48,67 @@ impl RunResolver {
             );
             return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
         }
-        let (context_window, max_output_tokens) = match name == OFFLINE {
-            true => (u64::MAX, 0),
-            false => (limits.context_window, limits.max_output_tokens),
+        let sizes = match name == OFFLINE {
+            true => Sizes { context_window: u64::MAX, max_output_tokens: 0, answer_room: 0 },
+            false => self.sizes(&settings, &name),
         };
         let model = ModelSpec {
-            provider: match limits.provider {
-                _ if profile == OFFLINE => "offline",
-                Provider::Offline => "offline",
-                Provider::Openai => "openai",
-            },
-            timeout_ms: limits.timeout_ms,
-            max_output_tokens,
-            context_window,
+            provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
+            timeout_ms: settings.timeout_ms,
+            max_output_tokens: sizes.max_output_tokens,
+            answer_room: sizes.answer_room,
+            effort: None,
+            reasoning_budget_tokens: None,
+            context_window: sizes.context_window,
             counter: TokenCounter::for_model(&name),
-            prices: prices(config, &name),
-            input: self.models.input_limits(profile, &name, &limits),
+            prices: self.models.prices(&name),
+            input: self.models.input_limits(profile, &name, &settings),
             name,
         };
         let summary_is_own_model = config.context.compact_profile.is_none();
         Ok(Models { model, auxiliary: AuxiliaryModels { summary, summary_is_own_model, utility } })
     }
 
-    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.
+    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model,
+    /// which is given with its profile or name as requested, its name, and the settings of its profile.
     fn helper(
         &self,
         profile: Option<&str>,
-        wanted: &str,
-        own_model: &str,
-        own: &ModelConfig,
-    ) -> (AuxiliaryModel, String) {
-        let (limits, model) = match profile.map(|name| self.models.split_model(name)) {
-            Some((profile, other)) => (self.config.profile(profile), self.models.model_name(profile, other)),
+        own: (&str, &str, &ModelConfig),
+    ) -> Result<(AuxiliaryModel, String), ErrorInfo> {
+        let (wanted, own_model, own_settings) = own;
+        let (settings, model) = match profile {
+            Some(name) => {
+                let (profile, other) = self.models.split_model(name)?;
+                (self.config.profile(profile), self.models.model_name(profile, other))
+            }
             None => (None, own_model.to_owned()),
         };
-        let limits = limits.as_ref().unwrap_or(own);
+        let sizes = self.sizes(settings.as_ref().unwrap_or(own_settings), &model);
         let helper = AuxiliaryModel {
             name: profile.unwrap_or(wanted).to_owned(),
-            max_prompt_tokens: limits.context_window.saturating_sub(limits.max_output_tokens).max(1),
-            max_output_tokens: limits.max_output_tokens,
-            prices: prices(&self.config, &model),
+            max_prompt_tokens: sizes.context_window.saturating_sub(sizes.answer_room).max(1),
+            max_output_tokens: sizes.max_output_tokens,
+            prices: self.models.prices(&model),
         };
-        (helper, model)
+        Ok((helper, model))
+    }
+
+    fn sizes(&self, settings: &ModelConfig, model: &str) -> Sizes {
+        let limits = self.models.limits(settings, model);
+        let limit = limits.max_output_tokens.unwrap_or(RESERVED_OUTPUT_TOKENS);
+        // The limit of a profile is sent with each request, that of the model is not.
+        let max_output_tokens = settings.max_output_tokens.unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
+        let answer_room = limit.min(limits.context_window / 5);
+        Sizes { context_window: limits.context_window, max_output_tokens, answer_room }
     }
 }
 
-fn prices(config: &Config, model: &str) -> Option<Prices> {
-    let offline = || (model == OFFLINE).then(Prices::default);
-    config.prices.get(model).map(PriceConfig::prices).or_else(offline)
+/// Sizes of prompts and answers of a model, in tokens.
+struct Sizes {
+    context_window: u64,
+    /// Tokens of the answer for which a budget reserves.
+    max_output_tokens: u64,
+    /// Part of the window that is kept free for the answer.
+    answer_room: u64,
 }

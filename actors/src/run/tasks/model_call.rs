@@ -81,8 +81,7 @@ impl CallObserver {
         }
     }
 
-    /// Reserves budget for a call. Returns the maximum number of output tokens if the budget limits it below the
-    /// request.
+    /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
     async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
         let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
@@ -91,9 +90,9 @@ impl CallObserver {
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
         let held = account.reserve(&request, wait).await?;
         self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let max_output_tokens = held.max_output_tokens;
+        let limit = held.is_limited.then_some(held.max_output_tokens);
         self.reservation = Some(held);
-        Ok((max_output_tokens < request.max_output_tokens).then_some(max_output_tokens))
+        Ok(limit)
     }
 }
 
@@ -278,12 +277,15 @@ impl ModelCaller {
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let request = ModelRequest {
             system,
-            files: files.load(&call.messages, gateway.inputs()).await,
+            files: files.load(&call.messages, &spec.model.input.kinds).await,
             messages: call.messages,
             tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),
             params: spec.settings.llm_params.clone(),
             model: model.map(str::to_owned),
+            effort: spec.model.effort,
+            reasoning_budget_tokens: spec.model.reasoning_budget_tokens,
+            output_schema: None,
             max_output_tokens: line
                 .reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: spec.model.prices })
                 .await?,

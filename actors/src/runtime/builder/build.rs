@@ -8,6 +8,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorRef};
+use soong_model::{ModelCatalog, selection::complete_default_model};
 use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId};
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
@@ -71,7 +72,12 @@ impl RuntimeBuilder {
             .clone()
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))?;
-        let config = Arc::new(self.effective_config(&home)?);
+        let catalog = match self.ignores_home_files {
+            true => Arc::new(ModelCatalog::built_in().clone()),
+            false => Arc::new(ModelCatalog::of_home(&home).map_err(config_error)?),
+        };
+        let (config, takes_names) = self.effective_config(&home, &catalog, &environment)?;
+        let config = Arc::new(config);
         let place = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, &config);
@@ -79,7 +85,8 @@ impl RuntimeBuilder {
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let user_home = environment.get("HOME").map(PathBuf::from);
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
-        let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
+        let (resolver, presets) =
+            self.resolver(&config, (catalog, takes_names), environment.clone(), &home, redactor)?;
         let (home, lock) = home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
         let (faults, task_place) = (self.faults.program, self.task_journal_location);
@@ -149,8 +156,13 @@ impl RuntimeBuilder {
     }
 
     /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
-    /// settings applied.
-    fn effective_config(&mut self, home: &Path) -> Result<Config, ErrorInfo> {
+    /// settings applied and the default model completed; and whether the service of the default model is configured.
+    fn effective_config(
+        &mut self,
+        home: &Path,
+        catalog: &ModelCatalog,
+        environment: &Environment,
+    ) -> Result<(Config, bool), ErrorInfo> {
         let mut config = match self.config.program.take() {
             Some(config) => config,
             None if self.config.loads_home => read_config(&home.join("config.toml"))?,
@@ -158,25 +170,31 @@ impl RuntimeBuilder {
         };
         config.permissions.allow.append(&mut self.config.allow);
         if self.config.is_offline {
-            config.model.provider = Provider::Offline;
-            config.model.name = "offline".to_owned();
+            config.model.provider = Some(Provider::Offline);
+            config.model.name = None;
         }
         if let Some((base_url, name)) = self.config.default_model.take() {
+            let is_compatible = base_url.is_some() || environment.get(Provider::Openai.base_url_env()).is_some();
+            let known = catalog.find(&name).and_then(|entry| entry.provider).filter(|_| !is_compatible);
+            let is_own = |provider: &Provider| provider.is_same_vendor(Provider::Openai);
+            let provider = known.filter(is_own).unwrap_or(Provider::Openai);
             let ModelConfig { api_key_env, headers, header_env, query, params, .. } = ModelConfig::default();
             let service = (api_key_env, headers, header_env, query, params);
             let model = &mut config.model;
-            (model.provider, model.base_url, model.name) = (Provider::Openai, base_url, name);
+            (model.provider, model.base_url, model.name) = (Some(provider), base_url, Some(name));
             // The key and the headers of another service must not be sent to this one.
             (model.api_key_env, model.headers, model.header_env, model.query, model.params) = service;
         }
         config.tools.env_allowlist = config.command_variables();
-        Ok(config)
+        let takes_names = complete_default_model(&mut config, catalog, environment);
+        Ok((config, takes_names))
     }
 
     /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
     fn resolver(
         &self,
         config: &Arc<Config>,
+        (catalog, default_takes_names): (Arc<ModelCatalog>, bool),
         environment: Environment,
         home: &Path,
         redactor: Redactor,
@@ -213,7 +231,13 @@ impl RuntimeBuilder {
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
         let resolver = RunResolver {
             config: Arc::clone(config),
-            models: Arc::new(ModelGateways::new(Arc::clone(config), make_model, registered)),
+            models: Arc::new(ModelGateways::new(
+                Arc::clone(config),
+                catalog,
+                default_takes_names,
+                make_model,
+                registered,
+            )),
             mcp: Arc::new(McpServers::new(tools, config, &variables)),
             presets: Arc::new(presets),
             skills,

@@ -10,7 +10,7 @@ use std::{
 
 use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
-    protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
+    protocol::{Event, ModelConfig, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 use soong_tui::{format, text};
 
@@ -146,13 +146,19 @@ pub(super) struct CallResult {
 }
 
 /// Calls the default model. Fails only on Ctrl-C.
-pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<CallResult, Failure> {
+///
+/// `model`: the default model as runs use it, and its context window.
+pub(super) fn call(
+    context: &Context<'_>,
+    mut config: Config,
+    (model, context_window): (&ModelConfig, u64),
+) -> Result<CallResult, Failure> {
     // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(MAX_ATTEMPTS);
-    let (name, context_window) = (config.model.name.clone(), config.model.context_window);
-    let is_offline = config.model.provider == Provider::Offline;
+    let is_offline = model.provider() == Provider::Offline;
+    let name = model.model_name().to_owned();
     if !context.global.json {
         let name = text::safe_line(&name);
         print::error_line(&format!(

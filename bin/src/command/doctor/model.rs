@@ -37,8 +37,9 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     if let Err(failure) = settings.check_model(Some(name), environment) {
         return Check::refused("model", failure);
     }
-    let profile = settings.config.profile(name).unwrap_or_else(|| settings.config.model.clone());
-    if profile.provider == Provider::Offline {
+    let models = settings.models(environment);
+    let profile = models.config.profile(name).unwrap_or_else(|| models.config.model.clone());
+    if profile.provider() == Provider::Offline {
         return Check::ok("model", format!("{name}: built-in rules, no language model"));
     }
     // Checks whether address, key and headers are valid; sends nothing.
@@ -51,11 +52,12 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
 fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
     let origin = match reach.origin {
         BaseUrlOrigin::Config => "",
-        BaseUrlOrigin::Environment => &format!(" (from {})", profile.provider.base_url_env()),
+        BaseUrlOrigin::Environment => &format!(" (from {})", profile.provider().base_url_env()),
         BaseUrlOrigin::Default => "",
     };
     let key = if reach.has_key { "is set" } else { "is not set (your own server may not need it)" };
-    format!("{} at {}{origin}; {} {key}", profile.name, secret::hide_in_address(&reach.base_url), profile.api_key_env)
+    let base_url = secret::hide_in_address(&reach.base_url);
+    format!("{} at {base_url}{origin}; {} {key}", profile.model_name(), profile.api_key_env())
 }
 
 #[cfg(test)]

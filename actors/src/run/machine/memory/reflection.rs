@@ -36,12 +36,7 @@ impl RunState {
     /// Builds the messages of a reflecting run for the model; `None` if the run does not reflect.
     pub(crate) fn reflection_messages(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.reflection.as_ref()?.conversation;
-        let room = self
-            .conversation
-            .window
-            .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2))
-            / 10
-            * 8;
+        let room = self.prompt_room() / 10 * 8;
         let mut messages: Vec<Arc<Message>> =
             self.conversation.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
         if let Some(first) = messages.first_mut() {

@@ -77,12 +77,16 @@ impl RunState {
         }
     }
 
+    /// Returns the maximum size of a prompt, in tokens.
+    pub(in crate::run) fn prompt_room(&self) -> u64 {
+        let window = self.conversation.window;
+        // The service may report a smaller window than the one that is configured.
+        window.saturating_sub(self.spec.model.answer_room.min(window / 2))
+    }
+
     /// Returns the prompt size in tokens above which older messages are summarized.
     pub(super) fn compaction_threshold(&self) -> u64 {
-        let available_tokens = self
-            .conversation
-            .window
-            .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
+        let available_tokens = self.prompt_room();
         let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
         // The threshold always leaves room for the answer, whatever ratio is configured.
         (share as u64).min(available_tokens)
@@ -135,7 +139,7 @@ impl Transition<'_, '_> {
                 .map(|entry| entry.message.sequence),
         };
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
-        let available_tokens = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
+        let available_tokens = state.prompt_room();
         let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
             state.spec.auxiliary_models.summary.max_prompt_tokens.min(available_tokens)
         } else {

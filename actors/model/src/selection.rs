@@ -1,0 +1,141 @@
+//! Which profile serves a model: the default one if none is configured, and the profile of a model name.
+
+use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
+use soong_text::Environment;
+
+use crate::ModelCatalog;
+
+/// Providers whose key selects the default model, in order.
+const BY_KEY: [Provider; 3] = [Provider::OpenaiResponses, Provider::Anthropic, Provider::Gemini];
+/// Maximum number of similar names in an error.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// Completes `[model]` if it names neither a provider nor a service: the provider is that of the model name, else the
+/// first one whose key is set. Returns whether a provider or a base URL was configured.
+pub fn complete_default_model(config: &mut Config, catalog: &ModelCatalog, environment: &Environment) -> bool {
+    let is_set = |name: &str| environment.get(name).is_some_and(|value| !value.trim().is_empty());
+    let model = &mut config.model;
+    if model.provider.is_some() || model.base_url.is_some() || is_set(Provider::Openai.base_url_env()) {
+        return true;
+    }
+    match model.name.as_deref() {
+        Some(name) => {
+            if let Some((provider, own_name)) = vendor_name(name, catalog) {
+                let own_name = own_name.to_owned();
+                (model.provider, model.name) = (Some(provider), Some(own_name));
+            }
+        }
+        None if model.api_key_env.is_none() => {
+            model.provider = BY_KEY.into_iter().find(|provider| is_set(provider.api_key_env()));
+        }
+        None => {}
+    }
+    false
+}
+
+/// Splits the name of a model into a profile and a model name for it; `None`: the profile's own model.
+///
+/// In this order: a profile; a model of the default profile if `default_takes_names`, because a provider or base URL is
+/// configured; `PROVIDER/NAME`; a name in the table.
+///
+/// # Errors
+/// `config_error` if no profile serves the name, with the names that are possible.
+pub fn split_model_name<'a>(
+    name: &'a str,
+    is_profile: impl Fn(&str) -> bool,
+    default_takes_names: bool,
+    catalog: &ModelCatalog,
+) -> Result<(&'a str, Option<&'a str>), ErrorInfo> {
+    if matches!(name, "default" | "offline") || is_profile(name) {
+        return Ok((name, None));
+    }
+    if default_takes_names {
+        return Ok(("default", Some(name)));
+    }
+    match vendor_name(name, catalog) {
+        Some((provider, own_name)) => Ok((provider.as_str(), Some(own_name))),
+        None => Err(unknown_name(name, catalog)),
+    }
+}
+
+/// Returns the provider of `PROVIDER/NAME`, or of a name in the table, and the name itself.
+fn vendor_name<'a>(name: &'a str, catalog: &ModelCatalog) -> Option<(Provider, &'a str)> {
+    if let Some((start, own_name)) = name.split_once('/') {
+        let services = Provider::ALL.into_iter().filter(|provider| *provider != Provider::Offline);
+        let provider = services.into_iter().find(|provider| provider.as_str() == start)?;
+        let known = catalog.models.get(own_name).and_then(|entry| entry.provider);
+        // `openai/NAME`: the API that the model needs.
+        let is_same_vendor = |known: &Provider| provider == Provider::Openai && known.is_same_vendor(provider);
+        return Some((known.filter(is_same_vendor).unwrap_or(provider), own_name));
+    }
+    Some((catalog.models.get(name)?.provider?, name))
+}
+
+fn unknown_name(name: &str, catalog: &ModelCatalog) -> ErrorInfo {
+    let start: String = name.chars().take_while(|c| c.is_alphabetic()).collect();
+    let has_provider = catalog.models.values().filter(|entry| entry.provider.is_some());
+    let mut similar: Vec<&str> = has_provider
+        .map(|entry| entry.name.as_str())
+        .filter(|known| !start.is_empty() && known.starts_with(&start))
+        .collect();
+    similar.sort_unstable();
+    similar.reverse(); // newer versions first
+    similar.truncate(MAX_SUGGESTIONS);
+    let similar = if similar.is_empty() { String::new() } else { format!(" such as {}", similar.join(", ")) };
+    let message = format!(
+        "there is no model {name:?}: give the name of a profile, PROVIDER/NAME (such as anthropic/{name}), or a name that \
+         `soong models list --known` shows{similar}; for your own server, set model.base_url"
+    );
+    ErrorInfo::new(ErrorCode::ConfigError, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_model_follows_name_or_key() {
+        for (text, variables, provider, name, is_configured) in [
+            ("", &[][..], None, "gpt-4.1-mini", false),
+            ("", &["OPENAI_API_KEY", "ANTHROPIC_API_KEY"], Some(Provider::OpenaiResponses), "gpt-6-luna", false),
+            ("", &["GEMINI_API_KEY", "ANTHROPIC_API_KEY"], Some(Provider::Anthropic), "claude-haiku-5-5", false),
+            ("", &["GEMINI_API_KEY"], Some(Provider::Gemini), "gemini-3.8-flash", false),
+            ("", &["OPENAI_BASE_URL", "ANTHROPIC_API_KEY"], None, "gpt-4.1-mini", true),
+            ("name = \"claude-opus-5-5\"", &["OPENAI_API_KEY"], Some(Provider::Anthropic), "claude-opus-5-5", false),
+            ("name = \"gemini/new\"", &[], Some(Provider::Gemini), "new", false),
+            ("name = \"llama\"", &["ANTHROPIC_API_KEY"], None, "llama", false),
+            ("api_key_env = \"X\"", &["ANTHROPIC_API_KEY"], None, "gpt-4.1-mini", false),
+            ("base_url = \"http://l\"\nname = \"claude-opus-5-5\"", &[], None, "claude-opus-5-5", true),
+            ("provider = \"gemini\"", &["OPENAI_API_KEY"], Some(Provider::Gemini), "gemini-3.8-flash", true),
+        ] {
+            let mut config = Config::parse("c", &format!("[model]\n{text}\n")).unwrap();
+            let environment = Environment::of(variables.iter().map(|name| (*name, "x")));
+            let found = complete_default_model(&mut config, ModelCatalog::built_in(), &environment);
+            let model = (config.model.provider, config.model.model_name(), found);
+            assert_eq!(model, (provider, name, is_configured), "{text} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn names_select_a_profile_in_the_documented_order() {
+        for (name, takes_names, expected) in [
+            ("small", true, Some(("small", None))),
+            ("small", false, Some(("small", None))),
+            ("offline", true, Some(("offline", None))),
+            ("anthropic/claude-x", true, Some(("default", Some("anthropic/claude-x")))),
+            ("anthropic/claude-x", false, Some(("anthropic", Some("claude-x")))),
+            ("openai/gpt-6-sol", false, Some(("openai-responses", Some("gpt-6-sol")))),
+            ("openai/gpt-4.1", false, Some(("openai", Some("gpt-4.1")))),
+            ("openai-responses/own", false, Some(("openai-responses", Some("own")))),
+            ("gemini-3.8-flash", false, Some(("gemini", Some("gemini-3.8-flash")))),
+            ("deepseek-v4-pro", false, None),
+            ("gpt-9", false, None),
+            ("meta/llama", false, None),
+        ] {
+            let split = split_model_name(name, |name| name == "small", takes_names, ModelCatalog::built_in());
+            assert_eq!(split.as_ref().ok(), expected.as_ref(), "{name} {takes_names}");
+        }
+        let refused = split_model_name("gpt-9", |_| false, false, ModelCatalog::built_in()).unwrap_err();
+        assert!(refused.message.contains("gpt-6.1-terra"), "{}", refused.message);
+    }
+}
