@@ -217,12 +217,13 @@ impl Settings {
         let vendors = [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);
         let others: Vec<&str> = vendors.into_iter().filter(|name| *name != profile.api_key_env()).collect();
         let alternatives = format!("or {}", others.join(", "));
+        let described = match Provider::ALL.into_iter().any(|provider| provider.as_str() == name) {
+            true => format!("provider \"{name}\" (model {})", profile.model_name()),
+            false => format!("model profile \"{name}\""),
+        };
         let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(
-            format!(
-                "no usable model: {}{wanted} is not set, and model profile \"{name}\" has no base_url",
-                profile.api_key_env()
-            ),
+            format!("no usable model: {}{wanted} is not set, and {described} has no base_url", profile.api_key_env()),
             format!(
                 "Choose one of:\n\
                  1. an API key:       export {}=…   ({alternatives})\n\

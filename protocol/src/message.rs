@@ -113,7 +113,7 @@ pub struct Message {
     /// Short text that replaces the output of a tool in later prompts.
     #[serde(default)]
     pub long_term_memory: Option<String>,
-    /// Whether the model receives `content` in one prompt only, and `long_term_memory` in later ones (ART-9).
+    /// Whether `long_term_memory` replaces `content` when the prompt is rebuilt (ART-9).
     #[serde(default)]
     pub include_output_only_once: bool,
     /// The model's reasoning, if the provider returned it. Sent back to the service that made it only.
@@ -122,6 +122,10 @@ pub struct Message {
     /// Data of an answer for the service that made it. Not shown to clients.
     #[serde(skip)]
     pub provider_data: Option<Box<ProviderData>>,
+    /// For an answer, the context that the runtime sent before it, after the newest message: artifacts, goals,
+    /// collaborators, budgets. Absent if nothing had changed. Later prompts contain it at the same place.
+    #[serde(default)]
+    pub context_update: Option<String>,
     /// Tool calls of an assistant message, in order.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
@@ -189,6 +193,7 @@ impl Message {
             include_output_only_once: false,
             reasoning: None,
             provider_data: None,
+            context_update: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
             goal_id: None,
@@ -220,7 +225,7 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Message", 22)?;
+        let mut form = serializer.serialize_struct("Message", 23)?;
         form.serialize_field("message_id", &self.message_id())?;
         form.serialize_field("trace_id", &self.trace_id)?;
         form.serialize_field("sequence", &self.sequence)?;
@@ -237,6 +242,7 @@ impl Serialize for Message {
         when!(self.long_term_memory.is_some(), long_term_memory);
         when!(self.include_output_only_once, include_output_only_once);
         when!(self.reasoning.is_some(), reasoning);
+        when!(self.context_update.is_some(), context_update);
         when!(!self.tool_calls.is_empty(), tool_calls);
         when!(self.tool_call_id.is_some(), tool_call_id);
         when!(self.goal_id.is_some(), goal_id);

@@ -149,10 +149,12 @@ struct MessageForm {
     content: MessageContent,
     /// Short text that replaces the output of a tool in later prompts.
     long_term_memory: Option<String>,
-    /// Whether the model receives `content` in one prompt only.
+    /// Whether `long_term_memory` replaces `content` when the prompt is rebuilt.
     include_output_only_once: Option<bool>,
     /// The model's reasoning, if the provider returned it.
     reasoning: Option<String>,
+    /// For an answer, the context that the runtime sent before it: artifacts, goals, collaborators, budgets.
+    context_update: Option<String>,
     /// Tool calls of an assistant message, in order.
     tool_calls: Option<Vec<ToolCall>>,
     /// For a tool message, the id of the call.

@@ -44,6 +44,9 @@ pub struct ModelRequest {
     pub system: Vec<Arc<str>>,
     /// The conversation in OpenAI's form, without system messages. Every tool call has a result.
     pub messages: Vec<Arc<Message>>,
+    /// Context that follows the newest message. That of earlier requests is in the answers to them
+    /// ([`Message::context_update`]), and precedes them.
+    pub context_update: Option<Arc<str>>,
     /// Bytes of the images and files of the messages, in base64, by artifact. A file that is not included is described
     /// in text.
     pub files: HashMap<ArtifactId, Arc<str>>,

@@ -89,6 +89,7 @@ impl TokenCounter {
             + self.count_text(&message.content)
             + files
             + returned
+            + message.context_update.as_deref().map_or(0, |text| self.count_text(text))
             + message.tool_calls.iter().map(call).sum::<u64>()
     }
 

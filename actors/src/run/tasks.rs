@@ -5,6 +5,7 @@
 //! incarnation.
 
 pub(in crate::run) mod authorize;
+mod context_update;
 pub(in crate::run) mod finalize;
 pub(in crate::run) mod hook_calls;
 pub(in crate::run) mod load;
@@ -121,8 +122,13 @@ impl RunTasks {
             let input = match outcome {
                 Ok(completion) => {
                     let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
-                    let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
-                    RunInput::Model(ModelInput::Answered { completion, duration_ms, waited_ms, short_of: limited_by })
+                    RunInput::Model(ModelInput::Answered {
+                        completion: Box::new(completion),
+                        context_update: observer.context_update.take(),
+                        duration_ms: elapsed_ms(start),
+                        waited_ms,
+                        short_of: limited_by,
+                    })
                 }
                 Err(error) => {
                     let error = spec.redactor.redact_error(error);

@@ -20,32 +20,45 @@ pub struct Setting {
     pub line: Option<usize>,
 }
 
+/// Keys of `[model]` that may have no value.
+const OPTIONAL_MODEL_KEYS: [&str; 10] = [
+    "provider",
+    "base_url",
+    "api_key_env",
+    "name",
+    "effort",
+    "reasoning_budget_tokens",
+    "context_window",
+    "max_output_tokens",
+    "input",
+    "temperature",
+];
+
 impl Config {
     /// Returns all settings. `text` is the file that the configuration was parsed from.
     ///
     /// For tables with user-defined names (profiles, prices, presets), the list contains the keys that they set, and
     /// their defaults.
     pub fn settings(&self, text: &str) -> Vec<Setting> {
-        // Set these keys temporarily, so that they are listed even if they have no value.
-        let mut with_optional_keys = self.clone();
-        with_optional_keys.model.base_url.get_or_insert_default();
-        with_optional_keys.model.temperature.get_or_insert_default();
-        let absent = [
-            (self.model.base_url.is_none(), ["model", "base_url"]),
-            (self.model.temperature.is_none(), ["model", "temperature"]),
-        ];
+        // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
+        let mut values = serde_json::to_value(self).unwrap_or_default();
+        let mut absent = Vec::new();
+        if let Some(model) = values["model"].as_object_mut() {
+            absent.extend(OPTIONAL_MODEL_KEYS.into_iter().filter(|key| !model.contains_key(*key)));
+            // Keys without a value are listed too.
+            model.extend(absent.iter().map(|key| ((*key).to_owned(), Value::from(""))));
+        }
         let file = DeTable::parse(text).ok();
         let mut settings = Vec::new();
         let mut add = |path: &[&str], value: &Value| {
-            let is_absent = absent.iter().any(|(is_absent, key)| *is_absent && key == path);
+            let is_absent = path.len() == 2 && path[0] == "model" && absent.contains(&path[1]);
             settings.push(Setting {
                 key: dotted(path),
                 value: (!is_absent).then(|| value.clone()),
                 line: file.as_ref().and_then(|file| Some(line(text, find_key_span(file.get_ref(), path)?))),
             });
         };
-        // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
-        visit_values(&serde_json::to_value(&with_optional_keys).unwrap_or_default(), &mut Vec::new(), &mut add);
+        visit_values(&values, &mut Vec::new(), &mut add);
         settings
     }
 
@@ -161,7 +174,7 @@ description = \"Reviews.\"
         let mut keys: Vec<&str> = settings.iter().map(|setting| setting.key.as_str()).collect();
         let absent: Vec<&str> =
             settings.iter().filter(|setting| setting.value.is_none()).map(|setting| setting.key.as_str()).collect();
-        assert_eq!(absent, ["model.base_url", "model.temperature"]);
+        assert_eq!(absent.len(), OPTIONAL_MODEL_KEYS.len(), "{absent:?}");
         assert!(keys.len() > 20 && settings.iter().all(|setting| setting.line.is_none()), "{settings:#?}");
         keys.sort_unstable();
         keys.dedup();

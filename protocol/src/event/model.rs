@@ -15,6 +15,10 @@ events! {
             estimated_tokens: u64,
             /// Number of messages of the trace that were left out.
             left_out: u64,
+            /// Whether the prompt was rebuilt: messages of finished goals are left out, outputs that are shown once are
+            /// shortened, and data for the service is omitted, in all messages so far.
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            rebuilt: bool,
         },
         /// The model call of a turn is about to start.
         Started = "model_started" {

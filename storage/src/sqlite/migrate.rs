@@ -32,6 +32,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_event_rows.sql"),
     include_str!("../../migrations/0013_prompts.sql"),
     include_str!("../../migrations/0014_message_parts.sql"),
+    include_str!("../../migrations/0015_context_updates.sql"),
 ];
 
 /// The schema that all [`MIGRATIONS`] together create. A new database is created from it, because the steps take four

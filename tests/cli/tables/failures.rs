@@ -258,7 +258,7 @@ fn run_that_cannot_start_names_what_is_missing() {
         &[
             row("run x", 2, lacks, MODEL),
             row("run --detach x", 2, lacks, MODEL),
-            row("run --model gpt-5 x", 2, "model profile \"gpt-5\"", MODEL),
+            row("run --model gpt-5 x", 2, "provider \"openai-responses\" (model gpt-5)", MODEL),
             row("chat", 2, lacks, MODEL),
             row("run --model offline ''", 2, "the prompt is empty", PROMPT),
             row("run --model offline", 2, "the prompt is empty", PROMPT),

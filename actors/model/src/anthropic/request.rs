@@ -13,7 +13,6 @@ use crate::{
     service::{
         Call,
         conversation::{Turn, turns},
-        parts::InputPart,
     },
 };
 
@@ -106,10 +105,9 @@ fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest) -> Vec<Message
     for turn in turns {
         let (role, content) = match turn {
             Turn::Model(answer) => ("assistant", Block::of_answer(answer)),
-            Turn::User { results, messages } => {
+            Turn::User { results, inputs } => {
                 let results = results.iter().map(|result| OwnBlock::of_result(result, request));
-                let parts =
-                    messages.iter().flat_map(|message| OwnBlock::of_parts(InputPart::of_message(message, request)));
+                let parts = inputs.iter().flat_map(|input| OwnBlock::of_parts(input.parts(request)));
                 ("user", results.chain(parts).map(Block::Own).collect())
             }
         };

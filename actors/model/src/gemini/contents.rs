@@ -128,12 +128,12 @@ impl Content<'_> {
 impl Writer<'_> {
     /// Returns the contents of a turn: the results, which must be alone, and the messages of the user; or an answer.
     fn turn<'a>(&'a self, turn: &'a Turn<'_>) -> Vec<Content<'a>> {
-        let (results, messages) = match turn {
+        let (results, inputs) = match turn {
             Turn::Model(answer) => {
                 let parts = self.answer(answer);
                 return Vec::from_iter((!parts.is_empty()).then_some(Content { role: "model", parts }));
             }
-            Turn::User { results, messages } => (results, messages),
+            Turn::User { results, inputs } => (results, inputs),
         };
         let own = results.iter().map(|result| self.result(result)).collect::<Vec<_>>();
         let mut parts: Vec<Part<'a>> = Vec::new();
@@ -143,10 +143,10 @@ impl Writer<'_> {
             parts.push(Part::text(TOOL_FILES));
             parts.extend(apart);
         }
-        for message in messages {
-            parts.extend(InputPart::of_message(message, self.request).into_iter().filter_map(Part::of_input));
+        for input in inputs {
+            parts.extend(input.parts(self.request).into_iter().filter_map(Part::of_input));
         }
-        if parts.is_empty() && !messages.is_empty() {
+        if parts.is_empty() && !inputs.is_empty() {
             parts.push(Part::text(NO_TEXT));
         }
         [own, parts]

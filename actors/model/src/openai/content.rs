@@ -74,6 +74,18 @@ impl<'a> Content<'a> {
         Self::Text(lines.collect::<Vec<_>>().join("\n").into())
     }
 
+    /// Returns the content with context of the run at its end.
+    pub(super) fn with_context(self, context: Option<&'a str>) -> Self {
+        let Some(context) = context else { return self };
+        match self {
+            Self::Text(text) => Self::Text(format!("{text}\n\n{context}").into()),
+            Self::Parts(mut parts) => {
+                parts.push(Part::Text { text: context.into() });
+                Self::Parts(parts)
+            }
+        }
+    }
+
     /// Returns the content of a user message with the files of tool results. `None` if there are none.
     pub(super) fn of_tool_files(files: &[&'a PartFile], request: &'a ModelRequest) -> Option<Self> {
         let files = files.iter().filter(|file| request.files.contains_key(&file.artifact_id));

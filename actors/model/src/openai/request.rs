@@ -78,18 +78,43 @@ impl Serialize for Messages<'_> {
         }
         let returned = ReturnedData::of(self.0);
         let mut tool_files = Vec::new();
-        for message in &request.messages {
+        for (place, message) in request.messages.iter().enumerate() {
             if message.role != Role::Tool {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
-            list.serialize_element(&OutgoingMessage { message, call: &self.0, data: returned.data(message) })?;
+            let context = self.context_after(place);
+            let of_user = context.filter(|_| message.role == Role::User);
+            let data = returned.data(message);
+            list.serialize_element(&OutgoingMessage { message, context: of_user, call: &self.0, data })?;
             if message.role == Role::Tool {
                 tool_files.extend(message.content.files());
+            }
+            if let Some(context) = context.filter(|_| of_user.is_none()) {
+                serialize_tool_files(&mut list, &mut tool_files, request)?;
+                list.serialize_element(&UserMessage { role: "user", content: Content::Text(context.into()) })?;
             }
         }
         serialize_tool_files(&mut list, &mut tool_files, request)?;
         list.end()
     }
+}
+
+impl<'a> Messages<'a> {
+    /// Returns the context that follows a message. It is a part of a message of the user, because many chat templates
+    /// reject two of them in a row.
+    fn context_after(&self, place: usize) -> Option<&'a str> {
+        match self.0.request.messages.get(place + 1) {
+            Some(next) if next.role == Role::Assistant => next.context_update.as_deref(),
+            Some(_) => None,
+            None => self.0.request.context_update.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct UserMessage<'a> {
+    role: &'static str,
+    content: Content<'a>,
 }
 
 /// Serializes the files of the preceding tool results as a user message, if there are any.
@@ -98,13 +123,8 @@ fn serialize_tool_files<'a, L: SerializeSeq>(
     files: &mut Vec<&'a PartFile>,
     request: &'a ModelRequest,
 ) -> Result<(), L::Error> {
-    #[derive(Serialize)]
-    struct Form<'a> {
-        role: &'static str,
-        content: Content<'a>,
-    }
     match Content::of_tool_files(&std::mem::take(files), request) {
-        Some(content) => list.serialize_element(&Form { role: "user", content }),
+        Some(content) => list.serialize_element(&UserMessage { role: "user", content }),
         None => Ok(()),
     }
 }
@@ -137,6 +157,8 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
+    /// Context that is added to the content.
+    context: Option<&'a str>,
     call: &'a Call<'a>,
     data: MessageData<'a>,
 }
@@ -156,13 +178,13 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, call, data } = self;
+        let Self { message, context, call, data } = self;
         let calls = call.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, call.request)),
+            content: (!only_calls).then(|| Content::of(message, call.request).with_context(*context)),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

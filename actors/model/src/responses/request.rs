@@ -10,7 +10,6 @@ use crate::{
     service::{
         Call,
         conversation::{Turn, turns},
-        parts::InputPart,
     },
 };
 
@@ -122,10 +121,9 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     for turn in turns {
         match turn {
             Turn::Model(answer) => items.extend(Item::of_answer(answer)),
-            Turn::User { results, messages } => {
+            Turn::User { results, inputs } => {
                 items.extend(results.iter().map(|result| Item::Own(OwnItem::of_result(result, request))));
-                let parts = messages.iter().map(|message| InputPart::of_message(message, request));
-                items.extend(parts.map(|parts| Item::Own(OwnItem::of_user(parts))));
+                items.extend(inputs.iter().map(|input| Item::Own(OwnItem::of_user(input.parts(request)))));
             }
         }
     }

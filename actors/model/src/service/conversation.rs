@@ -14,17 +14,35 @@ use std::{
 use serde_json::Value;
 use soong_protocol::{Message, ModelSource, ProviderData, ProviderItem, Role, ToolCall};
 
-use super::Call;
+use super::{Call, parts::InputPart};
+use crate::ModelRequest;
 
 /// Maximum length of the id of a call, in bytes.
 const MAX_ID_BYTES: usize = 64;
 
 /// A turn of the conversation.
 pub(crate) enum Turn<'a> {
-    /// Results of calls, then messages of the user.
-    User { results: Vec<CallResult<'a>>, messages: Vec<&'a Message> },
+    /// Results of calls, then messages of the user and context.
+    User { results: Vec<CallResult<'a>>, inputs: Vec<UserInput<'a>> },
     /// An answer of a model.
     Model(Answer<'a>),
+}
+
+/// What a turn of the user contains besides results.
+pub(crate) enum UserInput<'a> {
+    Message(&'a Message),
+    /// Context of the run, which the runtime adds.
+    Context(&'a str),
+}
+
+impl<'a> UserInput<'a> {
+    /// Returns the texts and files, in order.
+    pub(crate) fn parts(&self, request: &'a ModelRequest) -> Vec<InputPart<'a>> {
+        match self {
+            Self::Message(message) => InputPart::of_message(message, request),
+            Self::Context(text) => vec![InputPart::Text((*text).into())],
+        }
+    }
 }
 
 /// Result of a tool call.
@@ -95,6 +113,9 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
     for message in &call.request.messages {
         match message.role {
             Role::Assistant => {
+                if let Some(context) = &message.context_update {
+                    user_turn(&mut turns).1.push(UserInput::Context(context));
+                }
                 let calls = ids.rename(call.names.outgoing_calls(&message.tool_calls));
                 turns.push(Turn::Model(Answer { message, calls, data: own_data(call, message, any_model) }));
             }
@@ -103,19 +124,22 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
                 let (id, name) = ids.current.get(id).cloned().unwrap_or_else(|| (id.to_owned(), String::new()));
                 user_turn(&mut turns).0.push(CallResult { id, name, message });
             }
-            Role::User | Role::System => user_turn(&mut turns).1.push(message),
+            Role::User | Role::System => user_turn(&mut turns).1.push(UserInput::Message(message)),
         }
+    }
+    if let Some(context) = &call.request.context_update {
+        user_turn(&mut turns).1.push(UserInput::Context(context));
     }
     turns
 }
 
 /// Returns the parts of the last turn, which is one of the user; starts one if it is not.
-fn user_turn<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> (&'t mut Vec<CallResult<'a>>, &'t mut Vec<&'a Message>) {
+fn user_turn<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> (&'t mut Vec<CallResult<'a>>, &'t mut Vec<UserInput<'a>>) {
     if !matches!(turns.last(), Some(Turn::User { .. })) {
-        turns.push(Turn::User { results: Vec::new(), messages: Vec::new() });
+        turns.push(Turn::User { results: Vec::new(), inputs: Vec::new() });
     }
     match turns.last_mut() {
-        Some(Turn::User { results, messages }) => (results, messages),
+        Some(Turn::User { results, inputs }) => (results, inputs),
         _ => unreachable!("the last turn is one of the user"),
     }
 }

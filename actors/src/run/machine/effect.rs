@@ -89,8 +89,10 @@ pub(crate) enum ArtifactEffect {
 pub(crate) struct ModelCall {
     pub(crate) turn: u32,
     pub(crate) system: Arc<str>,
-    /// Added after the system prompt, in this turn only.
+    /// Goals and collaborators, if they are due.
     pub(crate) reminder: Option<String>,
+    /// What is left of a budget, if it is little.
+    pub(crate) budget_note: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.
     pub(crate) tokens: u64,

@@ -31,26 +31,23 @@ use soong_protocol::{
     RunStatus, Stats, Timestamp, ToolEvent,
 };
 
-use crate::{
-    context::SizedMessage,
-    run::machine::{
-        ending::Termination,
-        errors::{answer_truncated, content_refused, schema_mismatch},
-        spec::RunSpec,
-        state::{
-            answer::AnswerState,
-            calls::OpenCalls,
-            children::SubAgents,
-            compaction::CompactionState,
-            conversation::{Conversation, TurnState},
-            documents::DocumentState,
-            phase::{EndState, Phase, StartState},
-            reflection::ReflectionState,
-            usage::{Times, Usage},
-            waiting::Waiting,
-        },
-        tools::is_internal_tool,
+use crate::run::machine::{
+    ending::Termination,
+    errors::{answer_truncated, content_refused, schema_mismatch},
+    spec::RunSpec,
+    state::{
+        answer::AnswerState,
+        calls::OpenCalls,
+        children::SubAgents,
+        compaction::CompactionState,
+        conversation::{Conversation, TurnState},
+        documents::DocumentState,
+        phase::{EndState, Phase, StartState},
+        reflection::ReflectionState,
+        usage::{Times, Usage},
+        waiting::Waiting,
     },
+    tools::is_internal_tool,
 };
 
 /// Maximum number of failed summaries that are carried over into the next turn.
@@ -159,7 +156,12 @@ impl RunState {
     fn apply_model(&mut self, event: &ModelEvent) {
         self.usage.own.add_model_event(event);
         match event {
-            ModelEvent::ContextBuilt { estimated_tokens, .. } => self.conversation.prompt_tokens = *estimated_tokens,
+            ModelEvent::ContextBuilt { estimated_tokens, rebuilt, .. } => {
+                self.conversation.prompt_tokens = *estimated_tokens;
+                if *rebuilt && self.conversation.rebuilt.is_none() {
+                    self.conversation.rebuild(&self.spec, &self.goals);
+                }
+            }
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::CallingModel;
                 self.turn.kept_partial = false;
@@ -282,6 +284,8 @@ impl RunState {
                 let shared = || Arc::clone(&self.spec.system_prompt.text);
                 self.conversation.system = Some(if is_own { shared() } else { message.content.as_str().into() });
                 self.conversation.system_sequence = Some(message.sequence);
+                // The messages so far were answered with another system prompt.
+                self.conversation.drop_bound_data(&self.spec);
                 return;
             }
             // Message of an earlier run, or given with the task: it starts nothing here.
@@ -339,20 +343,6 @@ impl RunState {
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
         (self.compaction.completed, self.compaction.failed) =
             (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
-        self.drop_read_once_outputs();
-    }
-
-    /// Replaces tool outputs that are shown only once with their short form. The model has answered, so it has read
-    /// them (ART-9).
-    fn drop_read_once_outputs(&mut self) {
-        let counter = self.spec.model.counter;
-        let since_last_answer =
-            self.conversation.transcript.iter_mut().rev().take_while(|entry| entry.message.role != Role::Assistant);
-        for entry in since_last_answer.filter(|entry| entry.message.include_output_only_once) {
-            let mut short = Message::clone(&entry.message);
-            short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone()).into();
-            *entry = SizedMessage { tokens: counter.count(&short), message: Arc::new(short) };
-        }
     }
 
     pub(crate) fn calls_mut(&mut self) -> Option<&mut OpenCalls> {

@@ -105,8 +105,8 @@ impl Transition<'_, '_> {
 
     fn model_input(&mut self, input: ModelInput) {
         match input {
-            ModelInput::Answered { completion, duration_ms, waited_ms, short_of } => {
-                self.model_answered(*completion, (duration_ms, waited_ms), short_of);
+            ModelInput::Answered { completion, context_update, duration_ms, waited_ms, short_of } => {
+                self.model_answered(*completion, context_update, (duration_ms, waited_ms), short_of);
             }
             ModelInput::Failed { error, partial, was_sent, waited_ms } => {
                 self.model_failed(error, partial, was_sent, waited_ms);
@@ -224,6 +224,7 @@ impl Transition<'_, '_> {
     fn model_answered(
         &mut self,
         completion: Completion,
+        context_update: Option<String>,
         (duration_ms, waited_ms): (u64, u64),
         short_of: Option<LimitStatus>,
     ) {
@@ -263,6 +264,7 @@ impl Transition<'_, '_> {
         self.add_message(Role::Assistant, completion.text, |message| {
             message.reasoning = completion.reasoning;
             message.provider_data = completion.provider_data;
+            message.context_update = context_update;
             if with_calls && message.content.is_empty() {
                 let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
                 message.description = preview(&format!("calls {}", names.join(", ")));

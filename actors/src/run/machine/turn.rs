@@ -9,7 +9,9 @@ mod compaction;
 
 use std::sync::Arc;
 
-use soong_protocol::{ContextEvent, EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, PartFile, Role, RunStatus};
+use soong_protocol::{
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, GoalTree, Message, ModelEvent, PartFile, Role, RunStatus,
+};
 
 use crate::{
     context::{SizedMessage, prune},
@@ -24,12 +26,17 @@ use crate::{
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
+/// Share of the context window at which the prompt is rebuilt, once.
+const REBUILD_RATIO: f64 = 0.6;
+
 /// The prompt of the next model call.
 struct Prompt {
     messages: Vec<Arc<Message>>,
     reminder: Option<String>,
     tokens: u64,
     omitted: usize,
+    /// Whether it differs from the beginning of the last prompt.
+    is_rebuilt: bool,
 }
 
 impl RunState {
@@ -41,6 +48,13 @@ impl RunState {
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> SizedMessage {
         SizedMessage { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
+    }
+
+    /// Returns whether the prompt must be rebuilt: it fills much of the window for the first time. Until then its
+    /// beginning does not change, because services cache it and check it.
+    fn is_rebuild_due(&self, prompt_tokens: u64) -> bool {
+        let limit = self.conversation.window as f64 * REBUILD_RATIO;
+        self.reflection.is_none() && self.conversation.rebuilt.is_none() && prompt_tokens as f64 > limit
     }
 
     /// Renders the goals and active collaborators (SUB-8). `None` if there are neither.
@@ -104,7 +118,11 @@ impl Transition<'_, '_> {
     /// Calls the model, or first requests a summary if the prompt is too long.
     pub(crate) fn call_model(&mut self) {
         self.record_budget_warnings();
-        let prompt = self.prompt();
+        let mut prompt = self.prompt();
+        if self.state.is_rebuild_due(prompt.tokens) {
+            self.state.conversation.rebuild(&self.state.spec, &self.state.goals);
+            prompt = Prompt { is_rebuilt: true, ..self.prompt() };
+        }
         // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
         // exceeds the window is compacted even before that.
         let has_files = prompt.messages.iter().any(|message| message.content.files().next().is_some());
@@ -127,7 +145,9 @@ impl Transition<'_, '_> {
             tools: to_u64(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
             left_out: to_u64(prompt.omitted),
+            rebuilt: prompt.is_rebuilt,
         });
+        let budget_note = self.budget_note();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
         let state = &self.state;
@@ -135,6 +155,7 @@ impl Transition<'_, '_> {
             turn: state.turn.number,
             system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
             reminder: prompt.reminder,
+            budget_note,
             messages: prompt.messages,
             tokens: prompt.tokens,
         })));
@@ -159,32 +180,38 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Builds the prompt: the pruned messages, the budget note if any and, at intervals, the goals and collaborators.
-    /// The prompt of a reflection contains only its messages.
+    /// Builds the prompt: the messages and, at intervals, the goals and collaborators. Messages of finished goals are left
+    /// out up to the message at which the prompt was rebuilt. The prompt of a reflection contains only its messages.
     fn prompt(&self) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);
-            return Prompt { messages, reminder: None, tokens, omitted: 0 };
+            return Prompt { messages, reminder: None, tokens, omitted: 0, is_rebuilt: false };
         }
         // `state.turn.number` already counts the current turn if it is open.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
         let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
         let reminder = if is_due { state.reminder() } else { None };
-        let reminder = match (reminder, self.budget_note()) {
-            (Some(reminder), Some(note)) => Some(format!("{reminder}\n{note}")),
-            (reminder, note) => reminder.or(note),
-        };
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
-        let built = prune(&state.conversation.transcript, &state.goals, context.keep_recent_messages, |message| {
-            counter.count(message)
-        });
+        let (rebuilt, rest) = state.conversation.split_at_rebuild();
+        let count = |message: &Message| counter.count(message);
+        let none = GoalTree::default();
+        let goals = state.conversation.rebuilt.as_ref().map_or(&none, |rebuilt| &rebuilt.goals);
+        let mut built = prune(rebuilt, goals, context.keep_recent_messages, count);
+        let rest = prune(rest, &none, 0, count);
+        built.messages.extend(rest.messages);
         let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
-        Prompt { messages: built.messages, reminder, tokens: built.tokens + fixed_tokens, omitted: built.omitted }
+        Prompt {
+            messages: built.messages,
+            reminder,
+            tokens: built.tokens + rest.tokens + fixed_tokens,
+            omitted: built.omitted + rest.omitted,
+            is_rebuilt: false,
+        }
     }
 
     /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.

@@ -30,7 +30,7 @@ use crate::{
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
-        tasks::{artifact_owner, traffic_dump::TrafficDump},
+        tasks::{artifact_owner, context_update::RunContext, traffic_dump::TrafficDump},
     },
 };
 
@@ -52,6 +52,8 @@ pub(crate) struct CallObserver {
     pub(crate) was_sent: bool,
     /// Budget reserved for the call.
     pub(crate) reservation: Option<Reservation>,
+    /// Context that the request adds to the conversation.
+    pub(crate) context_update: Option<String>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
     clock_pause: Option<ClockPause>,
@@ -75,6 +77,7 @@ impl CallObserver {
             partial: String::new(),
             was_sent: false,
             reservation: None,
+            context_update: None,
             waited_ms: 0,
             clock_pause: None,
             redactors: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
@@ -264,19 +267,21 @@ impl ModelCaller {
     ) -> Result<Completion, ErrorInfo> {
         let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
         let (gateway, model) = self.interrupt_if_gateway_lost(spec, self.models.open(name).await).await?;
-        let mut system = vec![call.system];
-        let mut prompt_tokens = call.tokens;
-        if spec.tool("read_artifact").is_some()
-            && let Some(inventory) = self.artifacts.inventory(&artifact_owner(spec)).await?
-        {
-            prompt_tokens += spec.model.counter.count_text(&inventory);
-            system.push(inventory.into());
-        }
-        system.extend(call.reminder.map(Into::into));
+        let inventory = match spec.tool("read_artifact") {
+            Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
+            None => None,
+        };
+        let context = RunContext { inventory, reminder: call.reminder, budget_note: call.budget_note };
+        let update = context.update(&call.messages);
+        let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());
+        let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));
+        let prompt_tokens = call.tokens.saturating_add(update_tokens);
+        line.context_update.clone_from(&update);
         let max_output_tokens = spec.model.max_output_tokens;
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let request = ModelRequest {
-            system,
+            system: vec![call.system],
+            context_update: update.map(Into::into),
             files: files.load(&call.messages, &spec.model.input.kinds).await,
             messages: call.messages,
             tools: Arc::clone(&spec.tools.specs),

@@ -118,6 +118,7 @@ impl Redactor {
             || is_in(&message.description)
             || message.reasoning.as_deref().is_some_and(is_in)
             || message.long_term_memory.as_deref().is_some_and(is_in)
+            || message.context_update.as_deref().is_some_and(is_in)
             || message.tool_calls.iter().any(|call| is_in(&call.arguments))
     }
 
@@ -131,6 +132,7 @@ impl Redactor {
         self.redact(&mut message.description);
         self.redact_optional(&mut message.reasoning);
         self.redact_optional(&mut message.long_term_memory);
+        self.redact_optional(&mut message.context_update);
         message.tool_calls.iter_mut().for_each(|call| self.redact(&mut call.arguments));
     }
 

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{context::SizedMessage, run::machine::state::cut_calls::TruncatedCalls};
+use soong_protocol::{GoalTree, Message, Role};
+
+use crate::{
+    context::SizedMessage,
+    run::machine::{spec::RunSpec, state::cut_calls::TruncatedCalls},
+};
 
 /// The messages that the model is sent, and how large they are.
 #[derive(Default)]
@@ -23,6 +28,52 @@ pub(in crate::run::machine) struct Conversation {
     /// Context window in tokens: as configured, or smaller after the model has refused a prompt that should have
     /// fitted.
     pub(in crate::run::machine) window: u64,
+    /// How the prompt was rebuilt, if it was.
+    pub(in crate::run::machine) rebuilt: Option<RebuiltPrompt>,
+}
+
+/// A prompt whose beginning was changed to save tokens.
+pub(in crate::run::machine) struct RebuiltPrompt {
+    /// Last message of the changed part.
+    through: u64,
+    /// The goals at that time. The messages of those that were finished are left out.
+    pub(in crate::run::machine) goals: GoalTree,
+}
+
+impl Conversation {
+    /// Splits the transcript into the part that was changed when the prompt was rebuilt, and the rest.
+    pub(in crate::run::machine) fn split_at_rebuild(&self) -> (&[SizedMessage], &[SizedMessage]) {
+        let through = self.rebuilt.as_ref().map_or(0, |rebuilt| rebuilt.through);
+        let is_after = |entry: &SizedMessage| entry.message.covers.is_none() && entry.message.sequence > through;
+        let end = self.transcript.iter().position(is_after).unwrap_or(self.transcript.len());
+        self.transcript.split_at(end)
+    }
+
+    /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
+    /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
+    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, goals: &GoalTree) {
+        self.rebuilt = Some(RebuiltPrompt { through: self.last_sequence, goals: goals.clone() });
+        let last_answer = self.transcript.iter().rposition(|entry| entry.message.role == Role::Assistant);
+        for entry in self.transcript.iter_mut().take(last_answer.unwrap_or(0)) {
+            if entry.message.include_output_only_once {
+                let mut short = Message::clone(&entry.message);
+                short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone()).into();
+                *entry = SizedMessage { tokens: spec.model.counter.count(&short), message: Arc::new(short) };
+            }
+        }
+        self.drop_bound_data(spec);
+    }
+
+    /// Drops the data of earlier answers, which services accept only after the same messages as before, and the context
+    /// that was sent with them, which the next request sends again.
+    pub(in crate::run::machine) fn drop_bound_data(&mut self, spec: &RunSpec) {
+        for entry in &mut self.transcript {
+            if entry.message.provider_data.is_some() || entry.message.context_update.is_some() {
+                let message = Message { provider_data: None, context_update: None, ..Message::clone(&entry.message) };
+                *entry = SizedMessage { tokens: spec.model.counter.count(&message), message: Arc::new(message) };
+            }
+        }
+    }
 }
 
 /// The current turn: one answer of the model and its tool calls.

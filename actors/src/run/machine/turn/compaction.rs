@@ -102,6 +102,8 @@ impl RunState {
         let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
+        self.conversation.rebuilt = None;
+        self.conversation.drop_bound_data(&self.spec);
     }
 }
 

@@ -1,0 +1,80 @@
+//! Context of a run that the runtime sends after the newest message when it has changed: artifacts, goals,
+//! collaborators, budgets.
+//!
+//! An update is recorded with the answer to its request, and later prompts contain it at the same place. So the beginning
+//! of a prompt never changes: services cache it, and reject reasoning whose beginning has changed.
+
+use std::sync::Arc;
+
+use soong_protocol::Message;
+
+/// First line of an update.
+const MARK: &str = "[Context of this run, added by the runtime]";
+
+/// What the context consists of at a call.
+#[derive(Default)]
+pub(super) struct RunContext {
+    /// Sent if it has changed.
+    pub(super) inventory: Option<String>,
+    /// Sent always.
+    pub(super) reminder: Option<String>,
+    /// Sent if it has changed.
+    pub(super) budget_note: Option<String>,
+}
+
+impl RunContext {
+    /// Returns the update to send after these messages. `None` if nothing has changed.
+    pub(super) fn update(&self, messages: &[Arc<Message>]) -> Option<String> {
+        let is_new = |section: &&String| {
+            // The latest update with such a section counts: the one before it is out of date.
+            let heading = section.lines().find(|line| !line.is_empty()).unwrap_or_default();
+            let earlier = messages.iter().rev().filter_map(|message| message.context_update.as_deref());
+            let latest = earlier.into_iter().find(|update| update.lines().any(|line| line == heading));
+            latest.is_none_or(|update| !update.contains(section.trim()))
+        };
+        let changed = self.inventory.iter().filter(is_new);
+        let sections: Vec<&str> = changed
+            .chain(&self.reminder)
+            .chain(self.budget_note.iter().filter(is_new))
+            .map(|section| section.trim())
+            .filter(|section| !section.is_empty())
+            .collect();
+        (!sections.is_empty()).then(|| format!("{MARK}\n\n{}", sections.join("\n\n")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::{Role, Timestamp, TraceId};
+
+    use super::*;
+
+    fn answer(update: Option<&str>) -> Arc<Message> {
+        let message = Message::new(TraceId::new("t"), 1, None, Role::Assistant, "x", Timestamp::default());
+        Arc::new(Message { context_update: update.map(str::to_owned), ..message })
+    }
+
+    #[test]
+    fn only_changed_sections_are_sent() {
+        let artifacts = |text: &str| Some(format!("## Artifacts\n{text}\n"));
+        let context = |inventory: Option<String>, reminder: Option<&str>| RunContext {
+            inventory,
+            reminder: reminder.map(str::to_owned),
+            budget_note: None,
+        };
+        let first = context(artifacts("- a"), None).update(&[]).unwrap();
+        assert_eq!(first, format!("{MARK}\n\n## Artifacts\n- a"));
+        let sent = [answer(Some(&first)), answer(None)];
+        for (inventory, reminder, expected) in [
+            (artifacts("- a"), None, None),
+            (artifacts("- b"), None, Some("## Artifacts\n- b")),
+            (artifacts("- a"), Some("## Goals\n1"), Some("## Goals\n1")),
+            (None, None, None),
+        ] {
+            let update = context(inventory, reminder).update(&sent);
+            assert_eq!(update, expected.map(|text| format!("{MARK}\n\n{text}")));
+        }
+        let newer = [answer(Some(&first)), answer(Some("x\n## Artifacts\n- b"))];
+        assert!(context(artifacts("- a"), None).update(&newer).is_some(), "an older update is out of date");
+    }
+}
