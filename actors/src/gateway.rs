@@ -21,7 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use soong_model::{Completion, DeltaSink, Model, ModelRequest};
+use soong_model::{Completion, DeltaSink, Model, ModelRequest, ReasoningSupport};
 use soong_protocol::{ErrorCode, ErrorInfo, InputKind, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::{actor::GatewayActor, shared::GatewayMsg};
@@ -95,6 +95,11 @@ impl Gateway {
     /// Returns the kinds of content that the model takes.
     pub(crate) fn inputs(&self) -> &[InputKind] {
         self.model.inputs()
+    }
+
+    /// Returns what a model accepts about its reasoning.
+    pub(crate) fn reasoning(&self, model: &str) -> ReasoningSupport {
+        self.model.reasoning(model)
     }
 
     /// Returns the reason if the gateway was given up.

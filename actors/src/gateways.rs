@@ -9,7 +9,7 @@ use std::{
 
 use dashmap::DashMap;
 use ractor::ActorRef;
-use soong_model::{Model, ModelCatalog, catalog::ModelLimits, selection::split_model_name};
+use soong_model::{Model, ModelCatalog, ReasoningSupport, catalog::ModelLimits, selection::split_model_name};
 use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
 
@@ -147,6 +147,11 @@ impl ModelGateways {
         let (profile, model) = self.split_model(name).unwrap_or(("default", Some(name)));
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
         self.input_limits(profile, &self.model_name(profile, model), &settings)
+    }
+
+    /// Returns what the model of a profile accepts about its reasoning. Unknown if the profile has no usable provider.
+    pub(crate) fn reasoning(&self, profile: &str, model: &str) -> ReasoningSupport {
+        self.gateway(profile).map_or(ReasoningSupport::UNKNOWN, |gateway| gateway.reasoning(model))
     }
 
     /// Returns the gateway of a profile, if it has been used.

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
+use soong_protocol::{Config, Effort, McpConfig, Preset, builtin_presets};
 
 use crate::{
     front_matter::{FrontMatter, FrontMatterFault},
@@ -21,13 +21,15 @@ use crate::{
 /// Name of the folder in the home.
 const FOLDER: &str = "agents";
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 11] = [
     "name",
     "description",
     "allowed_tools",
     "denied_tools",
     "max_iterations",
     "temperature",
+    "effort",
+    "reasoning_budget_tokens",
     "skills",
     "model",
     "coordinates",
@@ -35,7 +37,7 @@ const KEYS: [&str; 9] = [
 
 /// Keys that other programs use in agent files. `model` and `skills` are not listed, because they are also keys of
 /// this format.
-const FOREIGN_KEYS: [&str; 12] = [
+const FOREIGN_KEYS: [&str; 11] = [
     "tools",
     "disallowedTools",
     "color",
@@ -46,7 +48,6 @@ const FOREIGN_KEYS: [&str; 12] = [
     "isolation",
     "background",
     "memory",
-    "effort",
     "initialPrompt",
 ];
 /// Model names that other programs use in agent files and that are ignored here.
@@ -129,6 +130,12 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
             }
         }
     };
+    let effort = file.text("effort")?.map(|text| {
+        let known = Effort::ALL.into_iter().find(|effort| effort.as_str() == text);
+        let levels = || Effort::ALL.map(Effort::as_str).join(", ");
+        known.ok_or_else(|| file.fault("effort", format!("must be one of {}", levels())))
+    });
+    let effort = effort.transpose()?;
     Ok(Preset {
         name: name.to_owned(),
         description: file.required("description")?.to_owned(),
@@ -136,6 +143,8 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
         denied_tools: tool_list("denied_tools")?.unwrap_or_default(),
         max_iterations: file.number("max_iterations", "a whole number, 1 or greater", |turns: &u32| *turns > 0)?,
         temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| (0.0..=2.0).contains(t))?,
+        effort,
+        reasoning_budget_tokens: file.number("reasoning_budget_tokens", "a whole number, 1 or greater", |n| *n > 0)?,
         skills: file.comma_list("skills")?,
         model: file.text("model")?.filter(|model| !is_foreign_model(model, config)).map(str::to_owned),
         instructions: file.body.to_owned(),

@@ -77,13 +77,9 @@ impl Bench {
             name: "bench".to_owned(),
             description: "Hands out work.".to_owned(),
             allowed_tools: Some(vec!["agent".to_owned()]),
-            denied_tools: Vec::new(),
-            max_iterations: None,
-            temperature: None,
-            skills: None,
-            model: None,
             instructions: "You are a helpful agent.".to_owned(),
             coordinates: true,
+            ..Preset::default()
         };
         let worker = Preset { name: "default".to_owned(), allowed_tools: None, coordinates: false, ..preset.clone() };
         let silent = Arc::new(respond_async(|_| std::future::pending()));

@@ -35,13 +35,9 @@ fn preset(name: &str, coordinates: bool) -> Preset {
         name: name.to_owned(),
         description: "Works on one task.".to_owned(),
         allowed_tools: coordinates.then(|| vec!["agent".to_owned()]),
-        denied_tools: Vec::new(),
-        max_iterations: None,
-        temperature: None,
-        skills: None,
-        model: None,
         instructions: INSTRUCTIONS.to_owned(),
         coordinates,
+        ..Preset::default()
     }
 }
 

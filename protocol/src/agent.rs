@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Effort;
+
 /// An agent type with its tools, limits and prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preset {
     /// Unique name, to which `agent_type` refers.
@@ -23,6 +25,12 @@ pub struct Preset {
     /// Sampling temperature. Default: the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// How much the model reasons. Default: the profile's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
+    /// Maximum number of tokens of the reasoning, for models that take one instead of a level. Default: the profile's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_budget_tokens: Option<u64>,
     /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill` (MEM-1). Default:
     /// none. Skills are text and grant no tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,6 +144,8 @@ pub fn builtin_presets() -> Vec<Preset> {
         denied_tools: Vec::new(),
         max_iterations: None,
         temperature: None,
+        effort: None,
+        reasoning_budget_tokens: None,
         skills: None,
         model: None,
         instructions: instructions.to_owned(),

@@ -29,7 +29,7 @@ pub use self::{
         SearchProvider, ToolsConfig, WebSearchConfig,
     },
 };
-use crate::{Budget, Preset};
+use crate::{Budget, Effort, Preset};
 
 /// Error for a value that is not the name of an environment variable. The message never repeats the value, because it
 /// may be the key itself.
@@ -201,6 +201,8 @@ pub struct PresetConfig {
     pub denied_tools: Vec<String>,
     pub max_iterations: Option<u32>,
     pub temperature: Option<f64>,
+    pub effort: Option<Effort>,
+    pub reasoning_budget_tokens: Option<u64>,
     pub skills: Option<Vec<String>>,
     pub model: Option<String>,
     #[serde(default)]
@@ -217,6 +219,8 @@ impl PresetConfig {
             denied_tools: self.denied_tools.clone(),
             max_iterations: self.max_iterations,
             temperature: self.temperature,
+            effort: self.effort,
+            reasoning_budget_tokens: self.reasoning_budget_tokens,
             skills: self.skills.clone(),
             model: self.model.clone(),
             instructions: self.instructions.clone(),

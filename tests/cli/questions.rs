@@ -220,7 +220,10 @@ fn budget_option_ends_the_run_with_a_message() {
         "budget_exceeded",
         "--budget-tokens",
     ]);
-    begin(&world, &service, &["run", "--budget-usd", "1.50", "x"]).finish().expect_code(2).expect_stderr(&["prices."]);
+    begin(&world, &service, &["run", "--model", "m", "--budget-usd", "1.50", "x"])
+        .finish()
+        .expect_code(2)
+        .expect_stderr(&["prices."]);
     begin(&world, &service, &["run", "--budget-usd", "much", "x"])
         .finish()
         .expect_code(2)

@@ -61,6 +61,8 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
 fn path_of_an_image_in_chat_is_attached() {
     let world = TestHome::new();
     let service = ManualModelService::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), "[model]\ninput = [\"text\", \"image\"]\n").unwrap();
     let image = image::DynamicImage::new_rgb8(2, 2);
     image.save(world.project().join("my plan.png")).unwrap();
     let seat = sit(&world, &service, &["chat"]);

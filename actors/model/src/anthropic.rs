@@ -69,7 +69,7 @@ impl Api for Messages {
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })
         } else {
-            None
+            call.without_rejected_schema(error)
         }
     }
 

@@ -69,7 +69,7 @@ impl Api for Gemini {
         } else if !now.no_reasoning && call.effort.is_none() && error.mentions(&["thinking"]) {
             Some(Adaptation { no_reasoning: true, ..now })
         } else {
-            None
+            call.without_rejected_schema(error)
         }
     }
 

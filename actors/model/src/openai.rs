@@ -64,7 +64,7 @@ impl Api for ChatCompletions {
         } else if !now.no_stream_options && error.rejects_parameter("stream_options") {
             Some(Adaptation { no_stream_options: true, ..now })
         } else {
-            None
+            call.without_rejected_schema(error)
         }
     }
 

@@ -4,7 +4,49 @@
 //! not one of them: it has its own setting.
 
 use serde_json::{Map, Value};
-use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_protocol::{Effort, ErrorCode, ErrorInfo};
+
+/// Parameters that select how much the model reasons. Each API sends them under its own name.
+const EFFORT: &str = "effort";
+const REASONING_BUDGET: &str = "reasoning_budget_tokens";
+
+/// How much a model is asked to reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReasoningParams {
+    /// The level.
+    pub effort: Option<Effort>,
+    /// The number of tokens.
+    pub budget_tokens: Option<u64>,
+}
+
+impl ReasoningParams {
+    /// Takes the level or the number of tokens out of the parameters of a run.
+    ///
+    /// # Errors
+    /// A value that is not a level or a number, or both of them.
+    pub fn take(params: &mut Map<String, Value>) -> Result<Self, String> {
+        let effort = params.remove(EFFORT).map(|value| {
+            serde_json::from_value(value).map_err(|_| {
+                let levels = Effort::ALL.map(Effort::as_str).join(", ");
+                format!("`{EFFORT}` must be one of {levels}")
+            })
+        });
+        let budget_tokens = params.remove(REASONING_BUDGET).map(|value| {
+            let tokens = value.as_u64().filter(|tokens| *tokens > 0);
+            tokens.ok_or_else(|| format!("`{REASONING_BUDGET}` must be a number of tokens, at least 1"))
+        });
+        let found = Self { effort: effort.transpose()?, budget_tokens: budget_tokens.transpose()? };
+        if found.effort.is_some() && found.budget_tokens.is_some() {
+            return Err(format!("`{EFFORT}` and `{REASONING_BUDGET}` exclude each other"));
+        }
+        Ok(found)
+    }
+
+    /// Returns whether neither is set.
+    pub fn is_unset(self) -> bool {
+        self == Self::default()
+    }
+}
 
 /// Parameters that the caller cannot set: every request sets them, or they would change the form of the answer.
 const RESERVED_PARAMS: [&str; 16] = [
@@ -40,6 +82,9 @@ pub fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
         };
         return refuse(format!("`{ours}` is set for each request: {instead}"));
     }
+    if let Err(why) = ReasoningParams::take(&mut params.clone()) {
+        return refuse(why);
+    }
     let bytes = Value::Object(params.clone()).to_string().len();
     if bytes > MAX_BYTES {
         return refuse(format!(
@@ -63,6 +108,11 @@ mod tests {
             (json!({"top_p": 0.5, "stream": false}), Some("`stream`")),
             (json!({"temperature": 0}), Some("`temperature` of the run")),
             (json!({"model": "x"}), Some("`model` of the run")),
+            (json!({"effort": "high"}), None),
+            (json!({"effort": "huge"}), Some("none, minimal, low, medium, high, xhigh, max")),
+            (json!({"reasoning_budget_tokens": 5}), None),
+            (json!({"reasoning_budget_tokens": 0}), Some("at least 1")),
+            (json!({"reasoning_budget_tokens": 5, "effort": "low"}), Some("exclude each other")),
             (json!({"user": "x".repeat(MAX_BYTES)}), Some("limit of 8192")),
         ] {
             let Value::Object(params) = params else { unreachable!("an object") };

@@ -69,7 +69,7 @@ impl Api for Responses {
         } else if !now.no_reasoning && call.effort.is_none() && error.rejects_parameter("reasoning") {
             Some(Adaptation { no_reasoning: true, ..now })
         } else {
-            None
+            call.without_rejected_schema(error)
         }
     }
 

@@ -111,6 +111,8 @@ pub(crate) struct Adaptation {
     pub(crate) no_summary: bool,
     /// The part of the request to cache is not marked.
     pub(crate) no_cache_control: bool,
+    /// The schema of the answer is omitted; the run checks the answer in any case.
+    pub(crate) no_output_schema: bool,
 }
 
 /// Everything that a request is made of. Borrows all of it.
@@ -132,6 +134,18 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// Returns the schema of the answer, if the service accepts it.
+    pub(crate) fn output_schema(&self) -> Option<&'a Value> {
+        self.request.output_schema.as_deref().filter(|_| !self.adaptation.no_output_schema)
+    }
+
+    /// Returns the adaptation without the schema of the answer, if the service rejects that.
+    pub(crate) fn without_rejected_schema(&self, error: &ErrorBody) -> Option<Adaptation> {
+        const NAMES: [&str; 5] = ["schema", "response_format", "output_config.format", "text.format", "mime type"];
+        let is_rejected = self.output_schema().is_some() && error.mentions(&NAMES);
+        is_rejected.then_some(Adaptation { no_output_schema: true, ..self.adaptation })
+    }
+
     /// Returns the parameters of the profile and the request.
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         let (of_profile, of_request) = (self.params, &self.request.params);

@@ -26,7 +26,7 @@ fn faults(home: &Path) -> Vec<String> {
 #[test]
 fn preset_file_body_becomes_instructions() {
     let all = "---\nname: reviewer\ndescription: \"Reviews: all\"\nallowed_tools: [read, grep]\ndenied_tools:\n  - goal\n\
-               max_iterations: 20\ntemperature: 0.2\nskills: [style]\nmodel: small\ncoordinates: true\n---\n\n# You review\n";
+               max_iterations: 20\ntemperature: 0.2\neffort: high\nskills: [style]\nmodel: small\ncoordinates: true\n---\n\n# You review\n";
     let home =
         home(&[("a.md", all), ("b.md", "---\nname: plain\ndescription: p\n---\n"), (".c.md", "x"), ("d.txt", "x")]);
     let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
@@ -40,6 +40,8 @@ fn preset_file_body_becomes_instructions() {
         denied_tools: texts(&["goal"]),
         max_iterations: Some(20),
         temperature: Some(0.2),
+        effort: Some(Effort::High),
+        reasoning_budget_tokens: None,
         skills: Some(texts(&["style"])),
         model: Some("small".into()),
         instructions: "# You review".into(),

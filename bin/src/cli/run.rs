@@ -3,9 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, ValueEnum};
-use soong::protocol::{Budget, RunMode, Usd};
+use serde_json::{Map, Value};
+use soong::protocol::{Budget, Effort, RunMode, Usd};
 
-use super::{duration, number_parser, short_duration};
+use super::{duration, number_parser, short_duration, values::effort};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -181,6 +182,16 @@ pub(crate) struct AgentArgs {
     /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
+    /// How much the model reasons: none, minimal, low, medium, high, xhigh, max [default: the preset's or profile's]
+    #[arg(long, value_name = "LEVEL", value_parser = effort)]
+    pub(crate) effort: Option<Effort>,
+}
+
+impl AgentArgs {
+    /// Returns the sampling parameters that are set. They replace those of the session.
+    pub(crate) fn llm_params(&self) -> Option<Map<String, Value>> {
+        self.effort.map(|effort| Map::from_iter([("effort".to_owned(), Value::from(effort.as_str()))]))
+    }
 }
 
 /// Options of the permissions of a run.

@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use soong::protocol::Effort;
+
 pub(crate) use soong_server::duration::duration;
 
 /// Returns a parser for whole numbers in a range.
@@ -13,6 +15,12 @@ pub(super) fn number_parser<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl
             (first, last) => format!("expected a whole number from {first} to {last}"),
         })
     }
+}
+
+/// Parses a level of reasoning.
+pub(super) fn effort(text: &str) -> Result<Effort, String> {
+    let known = Effort::ALL.into_iter().find(|effort| effort.as_str() == text);
+    known.ok_or_else(|| format!("expected one of {}", Effort::ALL.map(Effort::as_str).join(", ")))
 }
 
 /// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of

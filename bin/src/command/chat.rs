@@ -115,6 +115,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
             let mut next = StartBody {
                 session_id,
                 mode: options.mode.map(|mode| Some(mode.into())),
+                llm_params: options.agent.llm_params().map(Some),
                 model: options.agent.model.map(Some),
                 agent_type: options.agent.agent_type.map(Some),
                 project_dir: project,

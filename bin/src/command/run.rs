@@ -201,12 +201,14 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         }
         (None, None) => None,
     };
+    let llm_params = options.agent.llm_params();
     let mut body = StartBody {
         prompt,
         mode: options.mode.map(|mode| Some(mode.into())),
         session_id,
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
+        llm_params: llm_params.map(Some),
         max_iterations: options.max_iterations.map(Some),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),

@@ -50,6 +50,15 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
+        /// The model lacks the configured level of reasoning, and another one is used. Reported once per run.
+        EffortAdjusted = "effort_adjusted" {
+            /// Name of the model.
+            model: String,
+            /// The configured level.
+            wanted: String,
+            /// The level that is used.
+            used: String,
+        },
         /// The service rejected data that it had sent with earlier answers, such as signatures of its reasoning. The
         /// request was repeated without them; later requests omit them too.
         ProviderDataRejected = "provider_data_rejected" {

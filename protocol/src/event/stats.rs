@@ -14,6 +14,7 @@ impl Stats {
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
             ModelEvent::ContextBuilt { .. }
+            | ModelEvent::EffortAdjusted { .. }
             | ModelEvent::Started { .. }
             | ModelEvent::Waiting { .. }
             | ModelEvent::ProviderDataRejected { .. } => return,

@@ -42,13 +42,19 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
 fn attached_image_reaches_the_model_and_a_document_is_rejected() {
     let world = TestHome::new();
     let service = ManualModelService::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), "[model]\ninput = [\"text\", \"image\"]\n").unwrap();
     image::DynamicImage::new_rgb8(2, 2).save(world.project().join("a.png")).unwrap();
     let run = begin(&world, &service, &["run", "--attach", "a.png", "--attach", "README.md", "What is it?"]);
     let asked = service.next();
     let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
     assert_eq!(content[0], json!({"type": "text", "text": "What is it?"}));
     assert!(content[1]["image_url"]["url"].as_str().unwrap().starts_with("data:image/png;base64,"), "{content}");
-    assert_eq!(content.as_array().unwrap().len(), 2, "a text file is an artifact only");
+    assert!(
+        content[2]["text"].as_str().unwrap().contains("\n- README.md ("),
+        "a text file is an artifact only: {content}"
+    );
+    assert_eq!(content.as_array().unwrap().len(), 3, "{content}");
     asked.answer("A square.");
     run.finish().expect_code(0);
     let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();

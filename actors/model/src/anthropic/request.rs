@@ -73,7 +73,7 @@ impl Serialize for RequestBody<'_> {
         if let Some(thinking) = &settings.thinking {
             form.serialize_entry("thinking", thinking)?;
         }
-        let format = request.output_schema.as_deref().map(|schema| Format { r#type: "json_schema", schema });
+        let format = call.output_schema().map(|schema| Format { r#type: "json_schema", schema });
         if settings.effort.is_some() || format.is_some() {
             form.serialize_entry("output_config", &OutputConfig { effort: settings.effort, format })?;
         }

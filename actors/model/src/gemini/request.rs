@@ -79,7 +79,10 @@ impl Serialize for RequestBody<'_> {
             form.serialize_entry("tools", &[Tools { function_declarations }])?;
         }
         form.serialize_entry("contents", &Contents::of(call).list())?;
-        let schema = request.output_schema.as_deref();
+        // Models before Gemini 3 reject a schema together with tools.
+        let is_accepted =
+            request.tools.is_empty() || thinking::version(call.model).is_none_or(|version| version >= (3, 0));
+        let schema = call.output_schema().filter(|_| is_accepted);
         let of_request = |name: &str| OF_REQUEST.contains(&name);
         let config = GenerationConfig {
             max_output_tokens: call.max_output_tokens,

@@ -20,7 +20,7 @@ use super::{
     returned::{MessageData, ReturnedData},
 };
 use crate::{
-    ModelRequest,
+    ModelCatalog, ModelRequest,
     service::{Adaptation, Call, names::ToolNames},
 };
 
@@ -46,6 +46,10 @@ impl Serialize for RequestBody<'_> {
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
+        if let Some(schema) = output_schema(call) {
+            let json_schema = JsonSchema { name: "answer", schema, strict: false };
+            form.serialize_entry("response_format", &ResponseFormat { r#type: "json_schema", json_schema })?;
+        }
         form.serialize_entry("stream", &true)?;
         if !call.adaptation.no_stream_options && !call.params.contains_key("stream_options") {
             form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;
@@ -60,6 +64,26 @@ impl Serialize for RequestBody<'_> {
 /// Returns the parameter name of the output limit.
 pub(super) fn limit_name(adaptation: Adaptation) -> &'static str {
     if adaptation.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
+}
+
+/// Returns the schema of the answer. It is not sent to an unknown model together with tools, because many local servers
+/// then prevent calls of tools.
+fn output_schema<'a>(call: &Call<'a>) -> Option<&'a Value> {
+    let is_known = || ModelCatalog::built_in().find(call.model).is_some();
+    call.output_schema().filter(|_| call.request.tools.is_empty() || is_known())
+}
+
+#[derive(Serialize)]
+struct ResponseFormat<'a> {
+    r#type: &'static str,
+    json_schema: JsonSchema<'a>,
+}
+
+#[derive(Serialize)]
+struct JsonSchema<'a> {
+    name: &'static str,
+    schema: &'a Value,
+    strict: bool,
 }
 
 #[derive(Serialize)]

@@ -80,7 +80,7 @@ impl Serialize for RequestBody<'_> {
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
-        if let Some(schema) = request.output_schema.as_deref() {
+        if let Some(schema) = call.output_schema() {
             let format = Format { r#type: "json_schema", name: "answer", schema, strict: false };
             form.serialize_entry("text", &TextSettings { format })?;
         }

@@ -35,6 +35,8 @@ pub(crate) struct OutputSchema {
     validator: Arc<Validator>,
     /// Prompt text that requests the schema; empty if the instructions request it.
     prompt_text: String,
+    /// The schema for the model's service; `None` if the instructions are enough.
+    pub(crate) for_service: Option<Arc<Value>>,
 }
 
 impl OutputSchema {
@@ -53,17 +55,17 @@ impl OutputSchema {
         let request = format!(
             "## Expected output\nEnd with one JSON value that matches this JSON schema, and nothing else.\n{schema}"
         );
-        Ok(Self { validator: Arc::new(validator), prompt_text: request })
+        Ok(Self { validator: Arc::new(validator), prompt_text: request, for_service: Some(Arc::new(schema.clone())) })
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn evaluation() -> Self {
-        Self { validator: Arc::clone(&EVALUATION), prompt_text: String::new() }
+        Self { validator: Arc::clone(&EVALUATION), prompt_text: String::new(), for_service: None }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
-        Self { validator: Arc::clone(&REFLECTION), prompt_text: String::new() }
+        Self { validator: Arc::clone(&REFLECTION), prompt_text: String::new(), for_service: None }
     }
 
     /// Returns the text that is added to the task to request the schema.

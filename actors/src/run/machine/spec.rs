@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::{Map, Value};
 use soong_model::tokens::TokenCounter;
 use soong_protocol::{
     ChildMode, ContextConfig, Effort, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec,
@@ -153,9 +154,13 @@ pub(crate) struct ModelSpec {
     pub(crate) max_output_tokens: u64,
     /// Part of the context window that is kept free for the answer, in tokens.
     pub(crate) answer_room: u64,
-    /// How much the model reasons. `None`: as the profile says.
+    /// Sampling parameters of the caller.
+    pub(crate) params: Map<String, Value>,
+    /// How much the model reasons. `None`: as its service decides.
     pub(crate) effort: Option<Effort>,
-    /// Maximum number of tokens of the reasoning. `None`: as the profile says.
+    /// The level that is configured, which the model may lack.
+    pub(crate) wanted_effort: Option<Effort>,
+    /// Maximum number of tokens of the reasoning. `None`: as its service decides.
     pub(crate) reasoning_budget_tokens: Option<u64>,
     /// Maximum size of prompt and answer together, in tokens.
     pub(crate) context_window: u64,

@@ -201,7 +201,9 @@ impl RunState {
                     error: Some(error.clone()),
                 });
             }
-            ModelEvent::Waiting { .. } | ModelEvent::ProviderDataRejected { .. } => {}
+            ModelEvent::Waiting { .. }
+            | ModelEvent::EffortAdjusted { .. }
+            | ModelEvent::ProviderDataRejected { .. } => {}
         }
     }
 

@@ -140,6 +140,7 @@ impl Transition<'_, '_> {
             return self.fail_prompt_too_long(prompt.tokens);
         }
         self.report_omitted_files(&prompt.messages);
+        self.report_adjusted_effort();
         self.emit(ModelEvent::ContextBuilt {
             messages: to_u64(prompt.messages.len()),
             tools: to_u64(self.state.spec.tools.specs.len()),
@@ -159,6 +160,16 @@ impl Transition<'_, '_> {
             messages: prompt.messages,
             tokens: prompt.tokens,
         })));
+    }
+
+    /// Reports, at the first call of the run, that the model lacks the configured level of reasoning.
+    fn report_adjusted_effort(&mut self) {
+        let model = &self.state.spec.model;
+        let changed = model.wanted_effort.zip(model.effort).filter(|(wanted, used)| wanted != used);
+        if let Some((wanted, used)) = changed.filter(|_| self.state.turn.number == 0) {
+            let (wanted, used) = (wanted.as_str().to_owned(), used.as_str().to_owned());
+            self.emit(ModelEvent::EffortAdjusted { model: model.name.clone(), wanted, used });
+        }
     }
 
     /// Reports the files of messages that the model does not take, each once per run.

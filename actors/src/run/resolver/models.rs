@@ -1,8 +1,8 @@
 //! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
 //! recall.
 
-use soong_model::tokens::TokenCounter;
-use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
+use soong_model::{ReasoningSupport, params::ReasoningParams, tokens::TokenCounter};
+use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
 
 use super::RunResolver;
 use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec};
@@ -52,13 +52,23 @@ impl RunResolver {
             true => Sizes { context_window: u64::MAX, max_output_tokens: 0, answer_room: 0 },
             false => self.sizes(&settings, &name),
         };
+        let mut params = run.settings.llm_params.clone();
+        let of_run = ReasoningParams::take(&mut params).unwrap_or_default();
+        let of_preset = ReasoningParams { effort: preset.effort, budget_tokens: preset.reasoning_budget_tokens };
+        let of_profile = ReasoningParams { effort: settings.effort, budget_tokens: settings.reasoning_budget_tokens };
+        let wanted_reasoning = [of_run, of_preset, of_profile].into_iter().find(|params| !params.is_unset());
+        let wanted_reasoning = wanted_reasoning.unwrap_or_default();
+        let support = self.models.reasoning(profile, &name);
+        check_reasoning(wanted_reasoning, support, &name)?;
         let model = ModelSpec {
             provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
             timeout_ms: settings.timeout_ms,
             max_output_tokens: sizes.max_output_tokens,
             answer_room: sizes.answer_room,
-            effort: None,
-            reasoning_budget_tokens: None,
+            params,
+            effort: wanted_reasoning.effort.and_then(|effort| support.nearest(effort)),
+            wanted_effort: wanted_reasoning.effort,
+            reasoning_budget_tokens: wanted_reasoning.budget_tokens,
             context_window: sizes.context_window,
             counter: TokenCounter::for_model(&name),
             prices: self.models.prices(&name),
@@ -102,6 +112,23 @@ impl RunResolver {
         let answer_room = limit.min(limits.context_window / 5);
         Sizes { context_window: limits.context_window, max_output_tokens, answer_room }
     }
+}
+
+/// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level, the reverse, or neither.
+fn check_reasoning(wanted: ReasoningParams, support: ReasoningSupport, model: &str) -> Result<(), ErrorInfo> {
+    let takes_level = support.levels.is_none_or(|levels| !levels.is_empty());
+    let takes_budget = support.takes_budget != Some(false);
+    let wants_level = wanted.effort.is_some_and(|effort| effort != Effort::None);
+    let instead = match (wants_level && !takes_level, wanted.budget_tokens.is_some() && !takes_budget) {
+        (false, false) => return Ok(()),
+        (true, _) if takes_budget => "set `reasoning_budget_tokens` instead of `effort` (model.effort)",
+        (_, true) if takes_level => "set `effort` (model.effort) instead of `reasoning_budget_tokens`",
+        _ => {
+            "it does not reason: remove `effort` and `reasoning_budget_tokens` (model.effort), or choose another model"
+        }
+    };
+    let message = format!("model {model:?} cannot be asked to reason in this way: {instead}");
+    Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
 }
 
 /// Sizes of prompts and answers of a model, in tokens.

@@ -286,11 +286,11 @@ impl ModelCaller {
             messages: call.messages,
             tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),
-            params: spec.settings.llm_params.clone(),
+            params: spec.model.params.clone(),
             model: model.map(str::to_owned),
             effort: spec.model.effort,
             reasoning_budget_tokens: spec.model.reasoning_budget_tokens,
-            output_schema: None,
+            output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
             max_output_tokens: line
                 .reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: spec.model.prices })
                 .await?,
