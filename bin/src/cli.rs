@@ -5,6 +5,7 @@
 mod artifacts;
 mod mcp;
 mod memory;
+mod models;
 mod permissions;
 mod questions;
 mod run;
@@ -20,6 +21,7 @@ use std::{ffi::OsString, path::PathBuf};
 pub(crate) use artifacts::{Artifacts, SessionArg};
 pub(crate) use mcp::Mcp;
 pub(crate) use memory::{Experiences, Skills};
+pub(crate) use models::Models;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use run::{Chat, ConversationArgs, Demo, Run, Setting};
@@ -159,16 +161,6 @@ Examples:
   soong demo --monitor
   soong --url https://agents.example.org monitor";
 
-const MODELS: &str = "\
-The known models come from a built-in table. A model name is a profile, a name of the default profile if
-model.provider or model.base_url is set, PROVIDER/NAME (openai, openai-responses, anthropic, gemini), or a
-known name.
-
-Examples:
-  soong models list
-  soong models list --known --json
-  soong models update models.json";
-
 const PRESETS: &str = "\
 A preset is a kind of agent: its tools, limits and instructions. Each file agents/*.md in the home
 defines a preset: front matter between two lines `---`, then the instructions. Projects cannot
@@ -276,7 +268,7 @@ pub(crate) enum CatalogCommand {
     #[command(subcommand)]
     Tools(List),
     /// List the model profiles and the known models, and update their prices
-    #[command(subcommand, after_help = MODELS)]
+    #[command(subcommand, after_help = models::HELP)]
     Models(Models),
     /// List and test the MCP servers in config.toml
     #[command(subcommand)]
@@ -430,23 +422,6 @@ pub(crate) struct Man {
 pub(crate) enum Config {
     /// Show every setting with its value and origin (default, line of config.toml, or variable)
     Show,
-}
-
-/// `soong models`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Models {
-    /// List the model profiles, then the known models with price, context window and inputs
-    List {
-        /// List the known models only
-        #[arg(long)]
-        known: bool,
-    },
-    /// Use a newer table of known models: prices, context windows and inputs
-    Update {
-        /// JSON file in the form of `catalog/models.json` of Soong's sources
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
 }
 
 /// Subcommand of commands that only list.

@@ -86,7 +86,7 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
         }
         check(request);
         let call = calls.fetch_add(1, SeqCst);
-        let system = request.system.join("\n");
+        let system = request.instructions();
         let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
         let expect = |what: &str, holds: bool| {
             if !holds {
@@ -359,6 +359,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_completed_goal_are_replaced_by_its_summary() {
+    const WINDOW: u64 = 5_890;
     let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
     let kept = Arc::clone(&shown);
     let calls = AtomicUsize::new(0);
@@ -376,9 +377,12 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     let world = TestRuntime::with(model, |builder| {
         let mut config = quick_config();
         config.context.keep_recent_messages = 4;
+        // The prompt passes 60 % of the window after the second goal has begun.
+        config.model.context_window = Some(WINDOW);
         builder.config(config)
     })
     .await;
+    std::fs::write(world.project().join("a.txt"), "alpha\n".repeat(60)).unwrap();
     let start = RunRequest::new("the job").mode(RunMode::Orchestrator).session("s");
     let run = world.runtime().start(start).await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
@@ -394,6 +398,8 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
             _ => None,
         })
         .collect();
-    assert!(left_out[..6].iter().all(|count| *count == 0) && *left_out.last().unwrap() >= 8, "{left_out:?}");
+    assert!(left_out[..9].iter().all(|count| *count == 0) && *left_out.last().unwrap() >= 8, "{left_out:?}");
+    let is_rebuilt = |event: &Event| matches!(event, Event::Model(ModelEvent::ContextBuilt { rebuilt: true, .. }));
+    assert_eq!(events.iter().filter(|event| is_rebuilt(&event.event)).count(), 1, "it is rebuilt once");
     world.finish().await;
 }

@@ -144,7 +144,7 @@ async fn interrupted_model_call_is_charged_its_maximum_usage() {
         _ => None,
     });
     let booked = booked.expect("the call is booked");
-    assert!(booked.estimated && booked.prompt_tokens > 0 && booked.completion_tokens == 4096, "{booked:?}");
+    assert!(booked.estimated && booked.prompt_tokens > 0 && booked.completion_tokens == 16_384, "{booked:?}");
     let record = world.runtime().traces().run(run.run_id()).await.unwrap();
     assert_eq!(record.usage.total_tokens, booked.prompt_tokens + booked.completion_tokens + 15);
     assert_eq!(outcome.stats.own.total_tokens, record.usage.total_tokens, "the state says what the row says");

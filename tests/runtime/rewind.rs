@@ -182,11 +182,11 @@ async fn collaborators_are_rewound_with_the_conversation() {
     assert!(!after.contains(&both[1]), "{after:?}");
     let requests = std::mem::take(&mut *requests.lock().unwrap());
     let is_named = |request: &&ModelRequest| {
-        let says = |text: &str| request.system.iter().any(|part| part.contains(text));
+        let says = |text: &str| request.instructions().contains(text);
         is_parent(request) && says("Active Collaborators") && says(&both[1])
     };
     let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));
-    assert_eq!((of("two").filter(is_named).count(), of("three").filter(is_named).count()), (1, 0));
+    assert!(of("two").any(|request| is_named(&request)) && !of("three").any(|request| is_named(&request)));
     // Another branch has its own collaborators again, also after a restart.
     world.runtime().sessions().switch_head(&SessionId::new("s"), second).await.unwrap();
     world.reopen(delegating).await;

@@ -85,7 +85,9 @@ impl Request {
     /// Returns the content of the last message of the request.
     pub(crate) fn last_message(&self) -> String {
         let last = self.body["messages"].as_array().and_then(|messages| messages.last());
-        last.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
+        let text = last.and_then(|message| message["content"].as_str()).unwrap_or_default();
+        // Without the context that the runtime adds.
+        text.split("\n\n[Context of this run").next().unwrap_or_default().to_owned()
     }
 
     /// Streams a piece of the answer.

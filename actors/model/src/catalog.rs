@@ -82,13 +82,13 @@ pub struct LongEntryPrices {
 /// How a service caches prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheRule {
-    /// What is cached.
+    /// The part of a prompt that is cached.
     pub rule: CacheKind,
     /// Minimum length of a prompt that is cached, in tokens.
     pub min_tokens: u64,
 }
 
-/// What a service caches.
+/// The part of a prompt that a service caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheKind {

@@ -68,6 +68,15 @@ pub struct ModelRequest {
     pub output_schema: Option<Arc<Value>>,
 }
 
+impl ModelRequest {
+    /// Returns the system prompt and all context of the run as one text, the newest last.
+    pub fn instructions(&self) -> String {
+        let earlier = self.messages.iter().filter_map(|message| message.context_update.as_deref());
+        let texts = self.system.iter().map(AsRef::as_ref).chain(earlier).chain(self.context_update.as_deref());
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+}
+
 /// Answer of a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Completion {

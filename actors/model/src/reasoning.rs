@@ -4,7 +4,7 @@
 
 use soong_protocol::Effort;
 
-/// What a model accepts about its reasoning.
+/// The levels and numbers of tokens by which a model can be asked to reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningSupport {
     /// The levels, in ascending order. `None`: unknown. Empty: it takes no level.

@@ -45,8 +45,14 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     rows.push(cells("total", &report.total, unicode));
     print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
-        let hint = "a cost is known only if config.toml had a price, [prices.\"MODEL\"], when the model was called";
+        let hint = "a cost is known only if the model had a price when it was called: see `soong models list`, or add \
+                    [prices.\"MODEL\"] to config.toml";
         print::line_or_stderr(context.terminal, TextStyle::Dim, hint)?;
+    }
+    // A server has its own table.
+    if let (None, Ok(settings)) = (&context.remote, context.settings()) {
+        let date = &settings.models(&context.environment).catalog.date;
+        print::line_or_stderr(context.terminal, TextStyle::Dim, &format!("prices of {date}"))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
     write(&world, "a b \"q\".md", "minutes");
     let run = begin(&world, &service, &["run", "--attach", "README.md", "--attach", "a b \"q\".md", "Read them"]);
     let asked = service.next();
-    let prompt = asked.body["messages"][0]["content"].as_str().unwrap().to_owned();
+    let prompt = asked.body["messages"][1]["content"].as_str().unwrap().to_owned();
     for part in ["README.md", "a b _q_.md", "uploaded by the user"] {
         assert!(prompt.contains(part), "{part:?} is missing in {prompt}");
     }

@@ -37,7 +37,7 @@ const GOAL: &str = "id number description reason (parent_id) type status summary
                     agent_call_mode? self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
                      model_calls tool_calls duration_ms (estimated)";
-const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) tool_calls? tool_call_id? \
+const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) context_update? tool_calls? tool_call_id? \
                        goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
                        finish_reason? created_at";
 const ARTIFACT: &str = "artifact_id scope session_id? uid? name title filename content_type size current_version \
@@ -521,9 +521,9 @@ fn setup_and_list_commands_have_these_keys() {
         "models list",
         &[json(&world, "models list")],
         &[
-            ("[]", "profile provider name server? max_output_tokens prices?"),
+            ("[]", "profile provider name server? max_output_tokens? prices?"),
             ("[].server", "base_url api_key_env is_set is_usable"),
-            ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok)"),
+            ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok cache_write_per_mtok)"),
         ],
     );
     let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools is_usable \

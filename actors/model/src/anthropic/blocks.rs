@@ -40,7 +40,7 @@ pub(super) enum Block<'a> {
 pub(super) enum OwnBlock<'a> {
     Text {
         text: Cow<'a, str>,
-        /// What else the service sent in the block.
+        /// Further fields that the service sent in the block.
         #[serde(flatten)]
         more: Option<&'a Map<String, Value>>,
         #[serde(skip_serializing_if = "Option::is_none")]

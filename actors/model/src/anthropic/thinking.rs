@@ -1,4 +1,4 @@
-//! What each Claude model accepts about its thinking, by its name.
+//! The thinking that each Claude model accepts, by its name.
 //!
 //! Rules as of version 2026-10-21 of the API: <https://platform.claude.com/docs/en/build-with-claude/thinking>. A model
 //! whose name is not understood is a model of a compatible service; nothing is sent to it that was not configured.

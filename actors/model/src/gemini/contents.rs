@@ -46,7 +46,7 @@ struct Part<'a> {
     thought: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     thought_signature: Option<&'a str>,
-    /// What else the service sent in the part.
+    /// Further fields that the service sent in the part.
     #[serde(flatten)]
     more: Option<&'a Map<String, Value>>,
 }

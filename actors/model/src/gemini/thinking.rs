@@ -1,4 +1,4 @@
-//! What each Gemini model accepts about its thinking, by its name.
+//! The thinking that each Gemini model accepts, by its name.
 //!
 //! Rules as of November 2026: <https://ai.google.dev/gemini-api/docs/thinking>.
 

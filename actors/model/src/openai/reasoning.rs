@@ -1,4 +1,4 @@
-//! What each model of OpenAI accepts about its reasoning, by its name.
+//! The levels of reasoning that each model of OpenAI accepts, by its name.
 //!
 //! Rules as of November 2026: <https://developers.openai.com/api/docs/guides/reasoning>. Nothing is known about other
 //! names, which are models of compatible services or deployments.

@@ -130,7 +130,7 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     items
 }
 
-/// Returns whether a model caches at breakpoints only: GPT-5.6 and later.
+/// Returns whether a model caches at breakpoints only: `gpt-5.6` and later.
 fn caches_at_breakpoints(call: &Call<'_>) -> bool {
     let name = call.model.rsplit('/').next().unwrap_or(call.model);
     let version = name.strip_prefix("gpt-").and_then(|rest| rest.split('-').next());

@@ -28,7 +28,7 @@ pub(crate) enum Turn<'a> {
     Model(Answer<'a>),
 }
 
-/// What a turn of the user contains besides results.
+/// A part of a turn of the user that is not a result.
 pub(crate) enum UserInput<'a> {
     Message(&'a Message),
     /// Context of the run, which the runtime adds.

@@ -21,6 +21,9 @@ const MAX_MESSAGE_CHARS: usize = 500;
 /// Maximum length of the service's own message within it, in characters, so that the advice is never cut off.
 const MAX_SERVICE_MESSAGE_CHARS: usize = 280;
 
+/// Texts of errors about a model that does not exist.
+const NO_MODEL: [&str; 4] = ["not exist", "not found", "unknown model", "invalid model"];
+
 /// Description of the service, for error messages.
 pub(crate) struct ServiceInfo {
     /// Host and port.
@@ -192,7 +195,7 @@ impl ServiceInfo {
             Some(place) if (300..400).contains(&status) => {
                 format!("; set `model.base_url` to the redirect target: {}", clip(place, 80))
             }
-            _ => self.advice(failure, status),
+            _ => self.advice(failure, status, error_body),
         };
         if let Some(ms) = retry_after_ms {
             advice.push_str(&format!("; it requests a delay of {} s", ms.div_ceil(1000)));
@@ -208,7 +211,7 @@ impl ServiceInfo {
         let status = error_body.implied_status();
         let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
-        let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status));
+        let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
         ModelError { status: Some(status), ..error }
     }
 
@@ -264,16 +267,26 @@ impl ServiceInfo {
         }
     }
 
-    fn advice(&self, failure: Failure, status: u16) -> String {
+    /// Returns what to do about an error. It names the setting to change.
+    fn advice(&self, failure: Failure, status: u16, error_body: &ErrorBody) -> String {
         let env = &self.key_env;
         match (failure, status) {
             (Failure::Unauthorized, _) if !self.has_key => {
-                format!("; no key was sent: set the environment variable {env}")
+                format!("; no key was sent: set the environment variable {env} (`model.api_key_env`)")
             }
             (Failure::Unauthorized, _) => {
-                format!("; check the key in the environment variable {env} and its permissions")
+                format!("; check the key in the environment variable {env} (`model.api_key_env`) and its permissions")
             }
-            (Failure::Rejected, 404) => "; check the model name and `model.base_url` (most end in /v1)".to_owned(),
+            (Failure::Rejected, 400 | 404) if error_body.mentions(&["/v1/responses", "responses api"]) => {
+                "; set `model.provider` to \"openai-responses\"".to_owned()
+            }
+            (Failure::Rejected, 404 | 405) => "; check `model.name`, `model.base_url` and `model.provider`".to_owned(),
+            (Failure::Rejected, 400 | 422) if error_body.mentions(&["effort", "thinking", "reasoning"]) => {
+                "; check `model.effort`".to_owned()
+            }
+            (Failure::Rejected, 400 | 422) if error_body.mentions(&["model"]) && error_body.mentions(&NO_MODEL) => {
+                "; check `model.name`".to_owned()
+            }
             (Failure::Rejected, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }

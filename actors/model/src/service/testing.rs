@@ -30,7 +30,7 @@ impl DeltaSink for Collected {
         match delta {
             Delta::Text { text } => self.text.push_str(&text),
             Delta::Reasoning { text } => self.reasoning.push_str(&text),
-            Delta::ToolProgress { .. } => unreachable!("a model has no tools at work"),
+            Delta::ToolProgress { .. } => unreachable!("a model runs no tools"),
         }
     }
 }

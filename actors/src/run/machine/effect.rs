@@ -91,7 +91,7 @@ pub(crate) struct ModelCall {
     pub(crate) system: Arc<str>,
     /// Goals and collaborators, if they are due.
     pub(crate) reminder: Option<String>,
-    /// What is left of a budget, if it is little.
+    /// The rest of a budget, if it is small.
     pub(crate) budget_note: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.

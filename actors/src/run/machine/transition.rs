@@ -262,8 +262,7 @@ impl Transition<'_, '_> {
             self.plan_root_goal();
         }
         self.add_message(Role::Assistant, completion.text, |message| {
-            message.reasoning = completion.reasoning;
-            message.provider_data = completion.provider_data;
+            (message.reasoning, message.provider_data) = (completion.reasoning, completion.provider_data);
             message.context_update = context_update;
             if with_calls && message.content.is_empty() {
                 let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
@@ -273,8 +272,7 @@ impl Transition<'_, '_> {
             message.partial = was_cut_off || was_refused;
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
-            message.cost = cost;
-            message.duration_ms = Some(duration_ms);
+            (message.cost, message.duration_ms) = (cost, Some(duration_ms));
             message.finish_reason = Some(finish_reason);
         });
         if with_calls && !was_cut_off {

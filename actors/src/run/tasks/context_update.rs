@@ -11,7 +11,7 @@ use soong_protocol::Message;
 /// First line of an update.
 const MARK: &str = "[Context of this run, added by the runtime]";
 
-/// What the context consists of at a call.
+/// The context at one call.
 #[derive(Default)]
 pub(super) struct RunContext {
     /// Sent if it has changed.

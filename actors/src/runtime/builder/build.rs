@@ -72,21 +72,16 @@ impl RuntimeBuilder {
             .clone()
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))?;
-        let catalog = match self.ignores_home_files {
-            true => Arc::new(ModelCatalog::built_in().clone()),
-            false => Arc::new(ModelCatalog::of_home(&home).map_err(config_error)?),
-        };
-        let (config, takes_names) = self.effective_config(&home, &catalog, &environment)?;
-        let config = Arc::new(config);
+        let configuration = self.configuration(&home, &environment)?;
+        let config = &configuration.config;
         let place = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
-        let redactor = Redactor::new(&environment, &config);
-        let permissions = Permissions::new(self.approver.clone(), &config)
+        let redactor = Redactor::new(&environment, config);
+        let permissions = Permissions::new(self.approver.clone(), config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let user_home = environment.get("HOME").map(PathBuf::from);
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
-        let (resolver, presets) =
-            self.resolver(&config, (catalog, takes_names), environment.clone(), &home, redactor)?;
+        let (resolver, presets) = self.resolver(&configuration, environment.clone(), &home, redactor)?;
         let (home, lock) = home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
         let (faults, task_place) = (self.faults.program, self.task_journal_location);
@@ -123,6 +118,14 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
+    /// Returns the table of models: that of the home, unless files of the home are ignored.
+    fn catalog(&self, home: &Path) -> Result<Arc<ModelCatalog>, ErrorInfo> {
+        Ok(Arc::new(match self.ignores_home_files {
+            true => ModelCatalog::built_in().clone(),
+            false => ModelCatalog::of_home(home).map_err(config_error)?,
+        }))
+    }
+
     /// Opens the store of a home, with the configured faults and wrapper.
     async fn open_store(
         &mut self,
@@ -156,13 +159,9 @@ impl RuntimeBuilder {
     }
 
     /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
-    /// settings applied and the default model completed; and whether the service of the default model is configured.
-    fn effective_config(
-        &mut self,
-        home: &Path,
-        catalog: &ModelCatalog,
-        environment: &Environment,
-    ) -> Result<(Config, bool), ErrorInfo> {
+    /// settings applied and the default model completed.
+    fn configuration(&mut self, home: &Path, environment: &Environment) -> Result<Configuration, ErrorInfo> {
+        let catalog = self.catalog(home)?;
         let mut config = match self.config.program.take() {
             Some(config) => config,
             None if self.config.loads_home => read_config(&home.join("config.toml"))?,
@@ -186,15 +185,14 @@ impl RuntimeBuilder {
             (model.api_key_env, model.headers, model.header_env, model.query, model.params) = service;
         }
         config.tools.env_allowlist = config.command_variables();
-        let takes_names = complete_default_model(&mut config, catalog, environment);
-        Ok((config, takes_names))
+        let default_takes_names = complete_default_model(&mut config, &catalog, environment);
+        Ok(Configuration { config: Arc::new(config), catalog, default_takes_names })
     }
 
     /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
     fn resolver(
         &self,
-        config: &Arc<Config>,
-        (catalog, default_takes_names): (Arc<ModelCatalog>, bool),
+        Configuration { config, catalog, default_takes_names }: &Configuration,
         environment: Environment,
         home: &Path,
         redactor: Redactor,
@@ -233,8 +231,8 @@ impl RuntimeBuilder {
             config: Arc::clone(config),
             models: Arc::new(ModelGateways::new(
                 Arc::clone(config),
-                catalog,
-                default_takes_names,
+                Arc::clone(catalog),
+                *default_takes_names,
                 make_model,
                 registered,
             )),
@@ -274,6 +272,14 @@ impl RuntimeBuilder {
             None => Ok(tools),
         }
     }
+}
+
+/// The configuration of a runtime.
+struct Configuration {
+    config: Arc<Config>,
+    catalog: Arc<ModelCatalog>,
+    /// Whether the service of the default model is configured, so that model names belong to it.
+    default_takes_names: bool,
 }
 
 /// Work that earlier owners of the home did not finish.
