@@ -23,7 +23,7 @@ use soong_protocol::Message;
 
 pub(crate) use self::{
     compaction::plan_compaction,
-    prune::{is_replacement, prune},
+    prune::{goals_to_omit, is_replacement, prune},
     summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
     summary_request::{
         CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, conversation_text, correction_request,

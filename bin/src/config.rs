@@ -102,7 +102,7 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
-    /// The table of models that the home has instead of the built-in one.
+    /// The built-in table of models, with the entries of the home.
     catalog: Option<ModelCatalog>,
     /// Path and text of the file. `None`: all settings have their defaults.
     file: Option<(PathBuf, String)>,

@@ -24,7 +24,7 @@ use crate::{
 
 /// Version of the API that requests are made for. A profile can set another one in `headers`.
 const VERSION: &str = "2026-10-21";
-/// Beginning of tokens that are no API keys and must be sent as bearer tokens.
+/// Prefix of OAuth tokens, which are sent as bearer tokens.
 const TOKEN_START: &str = "sk-ant-oat";
 
 /// Anthropic's Messages API.
@@ -32,6 +32,8 @@ pub(crate) struct Messages;
 
 impl Api for Messages {
     const PROVIDER: Provider = Provider::Anthropic;
+    const REJECTED_PARAMS: (&'static [&'static str], &'static str) =
+        (&["temperature", "top_p", "top_k"], "anthropic-version");
     const ENDPOINT: &'static str = "/messages";
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = MessageAnswer;
@@ -64,7 +66,7 @@ impl Api for Messages {
         let now = call.adaptation;
         if !now.no_provider_data && error.mentions(&["`thinking` block", "redacted_thinking", "`signature`"]) {
             Some(Adaptation { no_provider_data: true, ..now })
-        } else if !now.no_reasoning && call.effort.is_none() && error.rejects_parameter("thinking") {
+        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.rejects_parameter("thinking") {
             Some(Adaptation { no_reasoning: true, ..now })
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })

@@ -52,8 +52,8 @@ impl Api for Gemini {
     fn path(base: &BaseUrl, model: &str) -> String {
         // The address of Vertex AI ends with the publisher of the model.
         let version = if base.ends_with_version() || base.host().contains(VERTEX) { "" } else { "/v1beta" };
-        let model = model.strip_prefix("models/").unwrap_or(model);
-        format!("{version}/models/{model}{}?alt=sse", Self::ENDPOINT)
+        let folder = if model.starts_with("models/") || model.starts_with("tunedModels/") { "" } else { "models/" };
+        format!("{version}/{folder}{model}{}?alt=sse", Self::ENDPOINT)
     }
 
     fn body(call: Call<'_>) -> impl Serialize {
@@ -66,7 +66,7 @@ impl Api for Gemini {
             Some(Adaptation { no_provider_data: true, ..now })
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })
-        } else if !now.no_reasoning && call.effort.is_none() && error.mentions(&["thinking"]) {
+        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.mentions(&["thinking"]) {
             Some(Adaptation { no_reasoning: true, ..now })
         } else {
             call.without_rejected_schema(error)

@@ -36,6 +36,7 @@ pub(crate) struct ChatCompletions;
 
 impl Api for ChatCompletions {
     const PROVIDER: Provider = Provider::Openai;
+    const LEARNS_REJECTED_DATA: bool = true;
     const ENDPOINT: &'static str = "/chat/completions";
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
     type Answer = Assembler;

@@ -4,10 +4,12 @@
 //! not one of them: it has its own setting.
 
 use serde_json::{Map, Value};
-use soong_protocol::{Effort, ErrorCode, ErrorInfo};
+use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig};
 
 /// Parameters that select how much the model reasons. Each API sends them under its own name.
 const EFFORT: &str = "effort";
+/// The level in chat completions.
+const REASONING_EFFORT: &str = "reasoning_effort";
 const REASONING_BUDGET: &str = "reasoning_budget_tokens";
 
 /// How much a model is asked to reason.
@@ -25,6 +27,12 @@ impl ReasoningParams {
     /// # Errors
     /// A value that is not a level or a number, or both of them.
     pub fn take(params: &mut Map<String, Value>) -> Result<Self, String> {
+        let of_chat =
+            params.get(REASONING_EFFORT).filter(|value| serde_json::from_value::<Effort>((*value).clone()).is_ok());
+        if of_chat.is_some() && !params.contains_key(EFFORT) {
+            let value = params.remove(REASONING_EFFORT).unwrap_or_default();
+            params.insert(EFFORT.to_owned(), value);
+        }
         let effort = params.remove(EFFORT).map(|value| {
             serde_json::from_value(value).map_err(|_| {
                 let levels = Effort::ALL.map(Effort::as_str).join(", ");
@@ -40,6 +48,12 @@ impl ReasoningParams {
             return Err(format!("`{EFFORT}` and `{REASONING_BUDGET}` exclude each other"));
         }
         Ok(found)
+    }
+
+    /// Returns the level or number of tokens of a profile.
+    pub fn of_profile(profile: &ModelConfig) -> Self {
+        let of_params = || Self::take(&mut profile.params.clone()).ok()?.effort;
+        Self { effort: profile.effort.or_else(of_params), budget_tokens: profile.reasoning_budget_tokens }
     }
 
     /// Returns whether neither is set.

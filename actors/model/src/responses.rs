@@ -66,7 +66,7 @@ impl Api for Responses {
             Some(Adaptation { no_cache_control: true, ..now })
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })
-        } else if !now.no_reasoning && call.effort.is_none() && error.rejects_parameter("reasoning") {
+        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.rejects_parameter("reasoning") {
             Some(Adaptation { no_reasoning: true, ..now })
         } else {
             call.without_rejected_schema(error)

@@ -1,6 +1,6 @@
 //! Which profile serves a model: the default one if none is configured, and the profile of a model name.
 
-use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
+use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelOverride, Provider};
 use soong_text::Environment;
 
 use crate::ModelCatalog;
@@ -14,10 +14,13 @@ const MAX_SUGGESTIONS: usize = 5;
 /// first one whose key is set. Returns whether a provider or a base URL was configured.
 pub fn complete_default_model(config: &mut Config, catalog: &ModelCatalog, environment: &Environment) -> bool {
     let is_set = |name: &str| environment.get(name).is_some_and(|value| !value.trim().is_empty());
-    let model = &mut config.model;
-    if model.provider.is_some() || model.base_url.is_some() || is_set(Provider::Openai.base_url_env()) {
+    if config.model.provider.is_some() || config.model.base_url.is_some() || is_set(Provider::Openai.base_url_env()) {
         return true;
     }
+    for profile in config.model_profiles.values_mut().filter(|profile| profile.provider.is_none()) {
+        profile.provider = provider_of_profile(profile, catalog);
+    }
+    let model = &mut config.model;
     match model.name.as_deref() {
         Some(name) => {
             if let Some((provider, own_name)) = vendor_name(name, catalog) {
@@ -25,12 +28,24 @@ pub fn complete_default_model(config: &mut Config, catalog: &ModelCatalog, envir
                 (model.provider, model.name) = (Some(provider), Some(own_name));
             }
         }
-        None if model.api_key_env.is_none() => {
+        // Parameters are those of chat completions.
+        None if model.api_key_env.is_none() && model.params.is_empty() => {
             model.provider = BY_KEY.into_iter().find(|provider| is_set(provider.api_key_env()));
         }
         None => {}
     }
     false
+}
+
+/// Returns the provider of a profile that names none, so that it does not depend on the keys that are set. `None` if the
+/// profile says nothing about its service.
+fn provider_of_profile(profile: &ModelOverride, catalog: &ModelCatalog) -> Option<Provider> {
+    let of_name = profile.name.as_deref().and_then(|name| vendor_name(name, catalog)).map(|(provider, _)| provider);
+    match (&profile.base_url, of_name) {
+        (Some(_), _) => Some(Provider::Openai),
+        (None, Some(provider)) => Some(provider),
+        (None, None) => profile.api_key_env.is_some().then_some(Provider::Openai),
+    }
 }
 
 /// Splits the name of a model into a profile and a model name for it; `None`: the profile's own model.
@@ -68,7 +83,9 @@ fn vendor_name<'a>(name: &'a str, catalog: &ModelCatalog) -> Option<(Provider, &
         let is_same_vendor = |known: &Provider| provider == Provider::Openai && known.is_same_vendor(provider);
         return Some((known.filter(is_same_vendor).unwrap_or(provider), own_name));
     }
-    Some((catalog.models.get(name)?.provider?, name))
+    // Fine-tuned models are named `ft:BASE:…`.
+    let base = name.strip_prefix("ft:").and_then(|rest| rest.split(':').next()).unwrap_or(name);
+    Some((catalog.models.get(base)?.provider?, name))
 }
 
 fn unknown_name(name: &str, catalog: &ModelCatalog) -> ErrorInfo {
@@ -83,8 +100,8 @@ fn unknown_name(name: &str, catalog: &ModelCatalog) -> ErrorInfo {
     similar.truncate(MAX_SUGGESTIONS);
     let similar = if similar.is_empty() { String::new() } else { format!(" such as {}", similar.join(", ")) };
     let message = format!(
-        "there is no model {name:?}: give the name of a profile, PROVIDER/NAME (such as anthropic/{name}), or a name that \
-         `soong models list --known` shows{similar}; for your own server, set model.base_url"
+        "there is no model {name:?}: give the name of a profile, PROVIDER/NAME such as anthropic/claude-opus-5-5, or a \
+         name that `soong models list --known` shows{similar}; for your own server, set model.base_url"
     );
     ErrorInfo::new(ErrorCode::ConfigError, message)
 }
@@ -117,6 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn profiles_do_not_depend_on_the_keys_that_are_set() {
+        let text = "[model_profiles.local]\nbase_url = \"http://l/v1\"\n\
+                    [model_profiles.work]\nname = \"gpt-4.1-mini\"\napi_key_env = \"WORK\"\n\
+                    [model_profiles.keyed]\napi_key_env = \"WORK\"\n\
+                    [model_profiles.same]\ntimeout_ms = 9\n";
+        for key in BY_KEY.map(Provider::api_key_env) {
+            let mut config = Config::parse("c", text).unwrap();
+            complete_default_model(&mut config, ModelCatalog::built_in(), &Environment::of([(key, "x")]));
+            let service = |name: &str| {
+                let profile = config.profile(name).unwrap();
+                (profile.provider(), profile.api_key_env().to_owned())
+            };
+            assert_eq!(service("local"), (Provider::Openai, "OPENAI_API_KEY".to_owned()), "{key}");
+            assert_eq!(service("work"), (Provider::Openai, "WORK".to_owned()), "{key}");
+            assert_eq!(service("keyed"), (Provider::Openai, "WORK".to_owned()), "{key}");
+            assert_eq!(service("same").1, key);
+        }
+    }
+
+    #[test]
     fn names_select_a_profile_in_the_documented_order() {
         for (name, takes_names, expected) in [
             ("small", true, Some(("small", None))),
@@ -127,6 +164,7 @@ mod tests {
             ("openai/gpt-6-sol", false, Some(("openai-responses", Some("gpt-6-sol")))),
             ("openai/gpt-4.1", false, Some(("openai", Some("gpt-4.1")))),
             ("openai-responses/own", false, Some(("openai-responses", Some("own")))),
+            ("ft:gpt-4.1-mini:org::id", false, Some(("openai", Some("ft:gpt-4.1-mini:org::id")))),
             ("gemini-3.8-flash", false, Some(("gemini", Some("gemini-3.8-flash")))),
             ("deepseek-v4-pro", false, None),
             ("gpt-9", false, None),

@@ -54,7 +54,7 @@ use super::{
 };
 
 /// Maximum number of adaptations in one call: one per part that can be rejected.
-pub(crate) const MAX_ADAPTATIONS: usize = 4;
+pub(crate) const MAX_ADAPTATIONS: usize = 8;
 /// Finish reason of an answer that the service paused, to be continued by another request.
 const PAUSED: &str = "pause_turn";
 /// Maximum number of continuations of an answer.
@@ -66,6 +66,10 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 pub(crate) trait Api: Send + Sync + 'static {
     /// The provider of profiles that use this API.
     const PROVIDER: Provider;
+    /// Whether a model that rejects data of earlier answers is assumed to reject it always.
+    const LEARNS_REJECTED_DATA: bool = false;
+    /// Parameters that the API rejects, with the header that selects a version which does not.
+    const REJECTED_PARAMS: (&'static [&'static str], &'static str) = (&[], "");
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
     /// Kinds of content that messages may have.
@@ -128,12 +132,24 @@ pub(crate) struct Call<'a> {
     /// Parameters of the profile. Those of the request override them.
     pub(crate) params: &'a Map<String, Value>,
     pub(crate) names: &'a ToolNames,
+    /// Parameters that are not sent.
+    pub(crate) omitted_params: &'static [&'static str],
     /// The service, without a model.
     pub(crate) source: &'a ModelSource,
     pub(crate) adaptation: Adaptation,
 }
 
 impl<'a> Call<'a> {
+    /// Returns whether a level or a number of tokens is configured for the reasoning.
+    pub(crate) fn has_reasoning_settings(&self) -> bool {
+        self.effort.is_some() || self.reasoning_budget_tokens.is_some()
+    }
+
+    /// Returns whether a parameter sets a field, which the request then does not set itself.
+    pub(crate) fn is_param(&self, name: &str) -> bool {
+        self.params.contains_key(name) || self.request.params.contains_key(name)
+    }
+
     /// Returns the schema of the answer, if the service accepts it.
     pub(crate) fn output_schema(&self) -> Option<&'a Value> {
         self.request.output_schema.as_deref().filter(|_| !self.adaptation.no_output_schema)
@@ -148,8 +164,9 @@ impl<'a> Call<'a> {
 
     /// Returns the parameters of the profile and the request.
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-        let (of_profile, of_request) = (self.params, &self.request.params);
-        of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request)
+        let (of_profile, of_request, omitted) = (self.params, &self.request.params, self.omitted_params);
+        let all = of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request);
+        all.filter(|(name, _)| !omitted.contains(&name.as_str()))
     }
 }
 
@@ -160,6 +177,8 @@ pub(crate) struct Service<A> {
     temperature: Option<f64>,
     effort: Option<Effort>,
     reasoning_budget_tokens: Option<u64>,
+    /// Parameters that are not sent.
+    omitted_params: &'static [&'static str],
     /// Parameters of the profile, without `temperature`.
     params: Map<String, Value>,
     limits: AnswerLimits,
@@ -192,12 +211,17 @@ impl<A: Api> Service<A> {
         headers.apply(&mut request_headers);
         let timeout = Duration::from_millis(config.timeout_ms);
         let mut params = config.params.clone();
+        let (rejected, version_header) = A::REJECTED_PARAMS;
+        let has_version = headers.contains(version_header);
+        let omitted_params = if has_version { &[][..] } else { rejected };
+        let own_effort = take_effort(&mut params);
         let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
         Ok(Self {
             name: config.model_name().to_owned(),
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature.or(own_temperature),
-            effort: config.effort,
+            effort: config.effort.or(own_effort),
+            omitted_params,
             reasoning_budget_tokens: config.reasoning_budget_tokens,
             params,
             limits: AnswerLimits::of(config),
@@ -226,13 +250,18 @@ impl<A: Api> Service<A> {
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let mut completion = self.one_answer(request, deltas).await?;
         let mut continuations = 0;
+        // It precedes the answer that is continued.
+        let context = request.context_update.as_deref().map(str::to_owned);
         let mut request = Cow::Borrowed(request);
         while completion.finish_reason == PAUSED && continuations < MAX_CONTINUATIONS {
+            request.to_mut().context_update = None;
             let messages = &mut request.to_mut().messages;
             if continuations > 0 {
                 messages.pop(); // the shorter answer
             }
-            messages.push(Arc::new(answer_message(&completion)));
+            let mut message = answer_message(&completion);
+            message.context_update = context.clone();
+            messages.push(Arc::new(message));
             continuations += 1;
             let rest = self.one_answer(&request, deltas).await?;
             completion.append(rest);
@@ -248,7 +277,11 @@ impl<A: Api> Service<A> {
         let mut call = Call {
             model,
             max_output_tokens: [request.max_output_tokens, self.max_output_tokens].into_iter().flatten().min(),
-            temperature: request.temperature.or(self.temperature),
+            temperature: request
+                .temperature
+                .or(self.temperature)
+                .filter(|_| !self.omitted_params.contains(&"temperature")),
+            omitted_params: self.omitted_params,
             effort: request.effort.or_else(|| self.effort.filter(|_| request.reasoning_budget_tokens.is_none())),
             reasoning_budget_tokens: request
                 .reasoning_budget_tokens
@@ -302,14 +335,23 @@ impl<A: Api> Service<A> {
     fn learn(&self, call: &Call<'_>, known: Adaptation) {
         // Without calls, a service may reject data that it requires with calls.
         let has_calls = call.request.messages.iter().any(|message| !message.tool_calls.is_empty());
-        let no_provider_data = call.adaptation.no_provider_data && (has_calls || known.no_provider_data);
-        let learned = Adaptation { no_provider_data, ..call.adaptation };
+        let no_provider_data =
+            A::LEARNS_REJECTED_DATA && call.adaptation.no_provider_data && (has_calls || known.no_provider_data);
+        // Another schema may be accepted.
+        let learned = Adaptation { no_provider_data, no_output_schema: known.no_output_schema, ..call.adaptation };
         if learned != known {
             let model = call.model;
             tracing::warn!(model, adaptation = ?learned, "the model rejects a parameter; later requests are adapted");
             self.adaptations.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), learned);
         }
     }
+}
+
+/// Takes a level of reasoning out of parameters that are written for chat completions.
+fn take_effort(params: &mut Map<String, Value>) -> Option<Effort> {
+    let effort = serde_json::from_value(params.get("reasoning_effort")?.clone()).ok()?;
+    params.remove("reasoning_effort");
+    Some(effort)
 }
 
 /// Returns an answer as a message of the conversation.

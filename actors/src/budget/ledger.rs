@@ -79,7 +79,9 @@ pub(crate) struct ReserveRequest {
 impl ReserveRequest {
     fn cost(&self, output: u64) -> Usd {
         let usage = Usage { prompt_tokens: self.prompt_tokens, completion_tokens: output, ..Usage::default() };
-        self.prices.map(|prices| prices.cost(&usage)).unwrap_or_default()
+        // All of the prompt may be written to the cache, which can cost more.
+        let written = Usage { cache_write_tokens: self.prompt_tokens, ..usage };
+        self.prices.map(|prices| prices.cost(&usage).max(prices.cost(&written))).unwrap_or_default()
     }
 
     /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`; `None` if it does not
@@ -189,7 +191,7 @@ impl Ledger {
                 }
                 match free_now {
                     Some(room) if room >= output => {}
-                    // Siblings share what is left, as long as a share is enough for most answers.
+                    // While other calls hold reservations, half of the room is granted if that is enough for most answers.
                     Some(room) if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX => {
                         (output, short_of) = (room / 2, Some(mark));
                     }

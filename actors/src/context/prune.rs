@@ -42,15 +42,17 @@ pub(crate) fn is_replacement(text: &str) -> bool {
     rest.is_some_and(|rest| OUTCOMES.iter().any(|end| rest.starts_with(end)))
 }
 
-/// Builds the messages for a model from `path`. The last `keep_recent` messages are always kept. `count` returns the
-/// tokens of the replacement messages.
+/// Builds the messages for a model from `path`, without those of the goals `omitted`. The last `keep_recent` messages are
+/// always kept. `count` returns the tokens of the replacement messages.
 pub(crate) fn prune(
     path: &[SizedMessage],
     goals: &GoalTree,
+    omitted: &[GoalId],
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
 ) -> PrunedContext {
-    let finished = goals_to_omit(goals);
+    let places = goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place));
+    let finished: HashMap<&GoalId, usize> = places.filter(|(id, _)| omitted.contains(id)).collect();
     let recent = path.len().saturating_sub(keep_recent);
     let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
     let mut replacements = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
@@ -74,8 +76,8 @@ pub(crate) fn prune(
     built
 }
 
-/// Returns the goals whose messages are omitted, with their indexes: closed goals that are not on the focus path.
-fn goals_to_omit(goals: &GoalTree) -> HashMap<&GoalId, usize> {
+/// Returns the goals whose messages can be omitted: closed goals that are not on the focus path.
+pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<GoalId> {
     let places: HashMap<&GoalId, usize> =
         goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place)).collect();
     let parents: Vec<Option<usize>> =
@@ -93,8 +95,8 @@ fn goals_to_omit(goals: &GoalTree) -> HashMap<&GoalId, usize> {
             above = parents[place];
         }
     }
-    let finished = |(_, place): &(&GoalId, usize)| !goals.goals[*place].status.is_open() && !on_focus_path[*place];
-    places.into_iter().filter(finished).collect()
+    let all = goals.goals.iter().zip(&on_focus_path);
+    all.filter(|(goal, on_path)| !goal.status.is_open() && !**on_path).map(|(goal, _)| goal.id.clone()).collect()
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.

@@ -2,7 +2,7 @@
 //!
 //! An API key is shown by the name of its variable and whether that is set, never by value.
 
-use std::path::Path;
+use std::{io::Write as _, path::Path};
 
 use serde::Serialize;
 use soong::{
@@ -106,10 +106,18 @@ fn update(context: &Context<'_>, path: &Path) -> Result<Exit, Failure> {
     let table = ModelCatalog::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let home = context.home()?;
     config::make_home(&home).map_err(|error| refuse(error.to_string()))?;
-    std::fs::write(home.join(HOME_FILE), text).map_err(|error| refuse(error.to_string()))?;
+    write(&home.join(HOME_FILE), &text).map_err(|error| refuse(error.to_string()))?;
     let count = format::plural(table.models.len(), "model", "models");
-    print::line(&format!("{count} of {}; a running owner process reads them when it starts again", table.date))?;
+    print::line(&format!("saved {count} (table of {}); restart a running owner process to use them", table.date))?;
     Ok(Exit::Success)
+}
+
+/// Writes a file of the home. After an error, the previous file is unchanged.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// Lists `[model]` as `default`, then the other profiles, then the built-in offline model.
@@ -241,7 +249,7 @@ mod tests {
                 "local | openai | big | http://[hidden]@l/v1 | OPENAI_API_KEY (not set; your own server may not need \
                  it) | 0.40 in, 1.60 out",
                 "other | openai | big | https://api.openai.com/v1 | OTHER (set) | 0.40 in, 1.60 out",
-                "rules | offline | big | - | - | 0.40 in, 1.60 out",
+                "rules | offline | offline | - | - | free (no language model)",
                 "offline | offline | offline | - | - | free (no language model)",
             ]
         );

@@ -305,7 +305,10 @@ mod tests {
                     params = { seed = 7 }\n[model_profiles.same]\nname = \"b\"\n\
                     [model_profiles.own]\nparams = { top_k = 3 }\n[model_profiles.other]\nbase_url = \"http://l/v1\"\n";
         let config = Config::parse("c", text).unwrap();
-        assert_eq!(config.secret_variables().into_iter().collect::<Vec<_>>(), ["OPENAI_API_KEY", "Y"]);
+        assert_eq!(
+            config.secret_variables().into_iter().collect::<Vec<_>>(),
+            ["ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY", "Y"]
+        );
         let shown = |name: &str| {
             let profile = config.profile(name).unwrap();
             let params = Value::Object(profile.params.clone()).to_string();

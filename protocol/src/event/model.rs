@@ -1,6 +1,6 @@
 //! Events of model calls.
 
-use crate::{ErrorInfo, Usage, Usd, event_macro::events};
+use crate::{ErrorInfo, GoalId, Usage, Usd, event_macro::events};
 
 events! {
     /// A step of a model call.
@@ -15,10 +15,10 @@ events! {
             estimated_tokens: u64,
             /// Number of messages of the trace that were left out.
             left_out: u64,
-            /// Whether the prompt was rebuilt: messages of finished goals are left out, outputs that are shown once are
-            /// shortened, and data for the service is omitted, in all messages so far.
-            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-            rebuilt: bool,
+            /// If the prompt was rebuilt, the finished goals whose messages are left out from now on. In all messages so
+            /// far, outputs that are shown once are shortened, and data for the service is omitted.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            rebuilt: Option<Vec<GoalId>>,
         },
         /// The model call of a turn is about to start.
         Started = "model_started" {

@@ -70,11 +70,11 @@ impl Serialize for RequestBody<'_> {
         let turns = turns(call, true);
         form.serialize_entry("messages", &messages(&turns, request))?;
         let settings = thinking::settings(call);
-        if let Some(thinking) = &settings.thinking {
+        if let Some(thinking) = settings.thinking.as_ref().filter(|_| !call.is_param("thinking")) {
             form.serialize_entry("thinking", thinking)?;
         }
         let format = call.output_schema().map(|schema| Format { r#type: "json_schema", schema });
-        if settings.effort.is_some() || format.is_some() {
+        if (settings.effort.is_some() || format.is_some()) && !call.is_param("output_config") {
             form.serialize_entry("output_config", &OutputConfig { effort: settings.effort, format })?;
         }
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
@@ -97,8 +97,8 @@ fn system(request: &ModelRequest) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Returns the messages. The last two of the user are cached: the request before this one wrote the first of them, and
-/// the next one reads the second.
+/// Returns the messages. The last two messages of the user carry a cache mark: the previous request wrote the first, and
+/// the next request reads the second.
 fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest) -> Vec<MessageForm<'a>> {
     const CACHED: usize = 2;
     let mut messages: Vec<MessageForm<'a>> = Vec::with_capacity(turns.len());

@@ -226,11 +226,15 @@ async fn paused_answer_is_continued() {
         0 => Reply::stream(first.clone()),
         _ => Reply::stream(answer(&[(text_block("b").0, &text_block("b").1)], "end_turn")),
     });
-    let answer = ask(&service::<Messages>(&server, MODEL), &request()).await.unwrap();
+    let request = ModelRequest { context_update: Some("## Artifacts".into()), ..request() };
+    let answer = ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.finish_reason.as_str()), ("A b", "stop"));
     assert_eq!(answer.usage.unwrap().completion_tokens, 40);
+    let messages = |number: usize| server.requests()[number].body["messages"].clone();
+    assert_eq!(messages(1)[0], messages(0)[0], "the beginning stays the same");
+    assert_eq!(messages(1).as_array().unwrap().len(), 2);
     assert_eq!(
-        server.requests()[1].body["messages"][1]["content"],
+        messages(1)[1]["content"],
         json!([
             {"type": "text", "text": "A "},
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},

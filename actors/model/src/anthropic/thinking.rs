@@ -4,9 +4,12 @@
 //! whose name is not understood is a model of a compatible service; nothing is sent to it that was not configured.
 
 use serde::Serialize;
-use soong_protocol::Effort;
+use soong_protocol::{Effort, ProviderItem, Role};
 
-use crate::{reasoning::ReasoningSupport, service::Call};
+use crate::{
+    reasoning::ReasoningSupport,
+    service::{Call, conversation::own_data},
+};
 
 /// Minimum number of tokens of a thinking budget.
 const MIN_BUDGET: u64 = 1_024;
@@ -127,6 +130,18 @@ pub(super) fn max_tokens(call: &Call<'_>) -> u64 {
     call.max_output_tokens.unwrap_or_else(known)
 }
 
+/// Returns whether the last answer called tools without thinking that can be returned. With a budget, the API requires that
+/// such an answer begins with thinking.
+fn has_open_answer_without_thinking(call: &Call<'_>) -> bool {
+    let messages = &call.request.messages;
+    let is_open = messages.last().is_some_and(|message| message.role == Role::Tool);
+    let last = messages.iter().rev().find(|message| message.role == Role::Assistant).filter(|_| is_open);
+    last.is_some_and(|message| {
+        let items = own_data(call, message, true).map(|data| data.items.as_slice()).unwrap_or_default();
+        !matches!(items.first(), Some(ProviderItem::Reasoning { .. } | ProviderItem::Opaque(_)))
+    })
+}
+
 /// Returns thinking and effort of a request. Summaries are requested wherever the model thinks, because newer models send
 /// none by default.
 pub(super) fn settings(call: &Call<'_>) -> ThinkingSettings {
@@ -137,7 +152,10 @@ pub(super) fn settings(call: &Call<'_>) -> ThinkingSettings {
     let wanted = call.effort;
     if let Some(budget_tokens) = call.reasoning_budget_tokens {
         // The budget must be smaller than the output limit.
-        let budget_tokens = budget_tokens.min(max_tokens(call).saturating_sub(1)).max(MIN_BUDGET);
+        let budget_tokens = budget_tokens.max(MIN_BUDGET).min(max_tokens(call).saturating_sub(1));
+        if budget_tokens < MIN_BUDGET || has_open_answer_without_thinking(call) {
+            return ThinkingSettings::default();
+        }
         return ThinkingSettings {
             thinking: Some(Thinking::Enabled { budget_tokens, display: DISPLAY }),
             effort: None,

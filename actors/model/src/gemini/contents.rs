@@ -99,7 +99,7 @@ pub(super) struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     pub(super) fn of(call: &Call<'a>) -> Self {
-        let is_gemini_3 = thinking::version(call.model).is_some_and(|version| version >= (3, 0));
+        let is_gemini_3 = thinking::is_gemini_3(call.model);
         let has_ids = !call.source.base_url.contains(super::VERTEX);
         Self { turns: turns(call, false), writer: Writer { request: call.request, is_gemini_3, has_ids } }
     }

@@ -80,8 +80,7 @@ impl Serialize for RequestBody<'_> {
         }
         form.serialize_entry("contents", &Contents::of(call).list())?;
         // Models before Gemini 3 reject a schema together with tools.
-        let is_accepted =
-            request.tools.is_empty() || thinking::version(call.model).is_none_or(|version| version >= (3, 0));
+        let is_accepted = request.tools.is_empty() || thinking::is_gemini_3(call.model);
         let schema = call.output_schema().filter(|_| is_accepted);
         let of_request = |name: &str| OF_REQUEST.contains(&name);
         let config = GenerationConfig {

@@ -27,12 +27,21 @@ pub(super) fn version(model: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// Returns whether a model is of Gemini 3 or later, as the names without a version are.
+pub(super) fn is_gemini_3(model: &str) -> bool {
+    model.to_ascii_lowercase().contains("gemini-") && version(model).is_none_or(|version| version >= (3, 0))
+}
+
 /// Returns what a model accepts about its reasoning.
 pub(super) fn support(model: &str) -> ReasoningSupport {
     let name = model.to_ascii_lowercase();
     let levels: &'static [Effort] = match version(model) {
         None => return ReasoningSupport::UNKNOWN,
         Some((0..=1, _) | (2, 0..=4)) => return ReasoningSupport::NONE,
+        // A budget of 0 switches the thinking of these models off.
+        Some((2, _)) if name.contains("flash") => {
+            return ReasoningSupport { levels: Some(&[NoEffort]), takes_budget: Some(true) };
+        }
         Some((2, _)) => return ReasoningSupport { levels: Some(&[]), takes_budget: Some(true) },
         Some((3, 0..=6)) if !name.contains("-pro") => &[Minimal, Low, Medium, High],
         Some(_) if name.contains("-lite") => &[Minimal, Low, Medium, High],
@@ -54,6 +63,8 @@ pub(super) fn config(call: &Call<'_>) -> Option<ThinkingConfig> {
     if support == ReasoningSupport::UNKNOWN && !is_configured {
         return None;
     }
+    let takes_budget = support.takes_budget == Some(true);
+    let thinking_budget = thinking_budget.or((takes_budget && level == Some(NoEffort)).then_some(0));
     let thinking_level = level.filter(|level| *level != NoEffort).map(Effort::as_str);
     Some(ThinkingConfig { include_thoughts: true, thinking_level, thinking_budget })
 }
@@ -66,6 +77,7 @@ mod tests {
     fn models_have_the_documented_levels() {
         for (model, levels, takes_budget) in [
             ("gemini-2.5-pro", Some(&[][..]), Some(true)),
+            ("gemini-2.5-flash-lite", Some(&[NoEffort][..]), Some(true)),
             ("gemini-2.0-flash", Some(&[][..]), Some(false)),
             ("gemini-3.1-pro-preview", Some(&[Low, Medium, High][..]), Some(false)),
             ("google/gemini-3.6-flash", Some(&[Minimal, Low, Medium, High][..]), Some(false)),

@@ -40,13 +40,14 @@ impl Serialize for RequestBody<'_> {
         if let Some(limit) = call.max_output_tokens {
             form.serialize_entry(limit_name(call.adaptation), &limit)?;
         }
-        if let Some(effort) = call.effort.and_then(|effort| reasoning::support(call.model).nearest(effort)) {
+        let effort = call.effort.and_then(|effort| reasoning::support(call.model).nearest(effort));
+        if let Some(effort) = effort.filter(|_| !call.is_param("reasoning_effort")) {
             form.serialize_entry("reasoning_effort", &effort)?;
         }
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
-        if let Some(schema) = output_schema(call) {
+        if let Some(schema) = output_schema(call).filter(|_| !call.is_param("response_format")) {
             let json_schema = JsonSchema { name: "answer", schema, strict: false };
             form.serialize_entry("response_format", &ResponseFormat { r#type: "json_schema", json_schema })?;
         }

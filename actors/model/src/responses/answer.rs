@@ -279,7 +279,7 @@ impl AnswerFormat for ResponseAnswer {
 
     fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         let mut draft = Draft::new(self.limits);
-        // An item that follows reasoning without encrypted content is rejected if it has an id.
+        // Items that follow reasoning without encrypted content are rejected if they have an id.
         let mut keeps_id = true;
         for item in self.items.into_values() {
             keeps_id = item.add_to(&mut draft, keeps_id).map_err(|_| "an item that is too large")?;
@@ -321,7 +321,7 @@ impl Item {
             "" if !self.streamed.is_empty() => {
                 draft.begin_text();
                 draft.push_text(&self.streamed, &mut NoDeltas)?;
-                return Ok(true);
+                return Ok(keeps_id);
             }
             _ => draft.push_opaque(Value::Object(self.item.clone()))?,
         }
@@ -333,7 +333,7 @@ impl Item {
             self.item.retain(|name, value| kept(name, value));
             draft.set_fields(self.item)?;
         }
-        Ok(true)
+        Ok(keeps_id)
     }
 }
 

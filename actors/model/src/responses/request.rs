@@ -70,7 +70,7 @@ impl Serialize for RequestBody<'_> {
         }
         let turns = turns(call, false);
         form.serialize_entry("input", &input(call, &turns))?;
-        if let Some(reasoning) = reasoning(call) {
+        if let Some(reasoning) = reasoning(call).filter(|_| !call.is_param("reasoning") && !call.is_param("include")) {
             form.serialize_entry("include", &["reasoning.encrypted_content"])?;
             form.serialize_entry("reasoning", &reasoning)?;
         }
@@ -80,7 +80,7 @@ impl Serialize for RequestBody<'_> {
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
         }
-        if let Some(schema) = call.output_schema() {
+        if let Some(schema) = call.output_schema().filter(|_| !call.is_param("text")) {
             let format = Format { r#type: "json_schema", name: "answer", schema, strict: false };
             form.serialize_entry("text", &TextSettings { format })?;
         }

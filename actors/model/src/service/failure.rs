@@ -110,6 +110,8 @@ impl ErrorBody {
             None if says(&["not_found"]) => 404,
             None if says(&["timeout", "deadline"]) => 408,
             None if says(&["overloaded"]) => 529,
+            None if says(&["billing"]) => 402,
+            None if says(&["policy", "image"]) => 400,
             None if says(&["context_length", "request_too_large"]) => 413,
             None if says(&["invalid", "bad_request", "unsupported"]) => 400,
             None => 502,

@@ -49,6 +49,11 @@ impl Headers {
         Ok(Self(headers))
     }
 
+    /// Returns whether a header is set. `false` for an empty name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Returns whether a header carries a key.
     pub(crate) fn carries_key(&self) -> bool {
         KEY_HEADERS.iter().any(|name| self.0.contains_key(*name))

@@ -158,8 +158,8 @@ impl RunState {
         match event {
             ModelEvent::ContextBuilt { estimated_tokens, rebuilt, .. } => {
                 self.conversation.prompt_tokens = *estimated_tokens;
-                if *rebuilt && self.conversation.rebuilt.is_none() {
-                    self.conversation.rebuild(&self.spec, &self.goals);
+                if let Some(omitted) = rebuilt {
+                    self.conversation.rebuild(&self.spec, omitted.clone());
                 }
             }
             ModelEvent::Started { attempt, .. } => {
@@ -201,9 +201,8 @@ impl RunState {
                     error: Some(error.clone()),
                 });
             }
-            ModelEvent::Waiting { .. }
-            | ModelEvent::EffortAdjusted { .. }
-            | ModelEvent::ProviderDataRejected { .. } => {}
+            ModelEvent::ProviderDataRejected { .. } => self.conversation.drop_provider_data(&self.spec),
+            ModelEvent::Waiting { .. } | ModelEvent::EffortAdjusted { .. } => {}
         }
     }
 

@@ -10,15 +10,15 @@ mod compaction;
 use std::sync::Arc;
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorCode, ErrorInfo, GoalTree, Message, ModelEvent, PartFile, Role, RunStatus,
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, GoalId, Message, ModelEvent, PartFile, Role, RunStatus,
 };
 
 use crate::{
-    context::{SizedMessage, prune},
+    context::{SizedMessage, goals_to_omit, prune},
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
-        state::{RunState, phase::Phase},
+        state::{RunState, conversation::Conversation, phase::Phase},
         transition::{Transition, to_u64},
     },
 };
@@ -26,7 +26,7 @@ use crate::{
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// Share of the context window at which the prompt is rebuilt, once.
+/// Share of the context window above which the prompt is rebuilt, once between two summaries.
 const REBUILD_RATIO: f64 = 0.6;
 
 /// The prompt of the next model call.
@@ -35,8 +35,8 @@ struct Prompt {
     reminder: Option<String>,
     tokens: u64,
     omitted: usize,
-    /// Whether it differs from the beginning of the last prompt.
-    is_rebuilt: bool,
+    /// If it is rebuilt, the goals whose messages are left out.
+    rebuilt: Option<Vec<GoalId>>,
 }
 
 impl RunState {
@@ -118,10 +118,13 @@ impl Transition<'_, '_> {
     /// Calls the model, or first requests a summary if the prompt is too long.
     pub(crate) fn call_model(&mut self) {
         self.record_budget_warnings();
-        let mut prompt = self.prompt();
+        let mut prompt = self.prompt(&self.state.conversation);
         if self.state.is_rebuild_due(prompt.tokens) {
-            self.state.conversation.rebuild(&self.state.spec, &self.state.goals);
-            prompt = Prompt { is_rebuilt: true, ..self.prompt() };
+            let omitted = goals_to_omit(&self.state.goals);
+            let mut rebuilt = self.state.conversation.clone();
+            rebuilt.rebuild(&self.state.spec, omitted.clone());
+            // The event `context_built` changes the state.
+            prompt = Prompt { rebuilt: Some(omitted), ..self.prompt(&rebuilt) };
         }
         // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
         // exceeds the window is compacted even before that.
@@ -146,7 +149,7 @@ impl Transition<'_, '_> {
             tools: to_u64(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
             left_out: to_u64(prompt.omitted),
-            rebuilt: prompt.is_rebuilt,
+            rebuilt: prompt.rebuilt,
         });
         let budget_note = self.budget_note();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
@@ -193,13 +196,13 @@ impl Transition<'_, '_> {
 
     /// Builds the prompt: the messages and, at intervals, the goals and collaborators. Messages of finished goals are left
     /// out up to the message at which the prompt was rebuilt. The prompt of a reflection contains only its messages.
-    fn prompt(&self) -> Prompt {
+    fn prompt(&self, conversation: &Conversation) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.model.counter);
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);
-            return Prompt { messages, reminder: None, tokens, omitted: 0, is_rebuilt: false };
+            return Prompt { messages, reminder: None, tokens, omitted: 0, rebuilt: None };
         }
         // `state.turn.number` already counts the current turn if it is open.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
@@ -208,12 +211,11 @@ impl Transition<'_, '_> {
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
-        let (rebuilt, rest) = state.conversation.split_at_rebuild();
+        let (rebuilt, rest) = conversation.split_at_rebuild();
         let count = |message: &Message| counter.count(message);
-        let none = GoalTree::default();
-        let goals = state.conversation.rebuilt.as_ref().map_or(&none, |rebuilt| &rebuilt.goals);
-        let mut built = prune(rebuilt, goals, context.keep_recent_messages, count);
-        let rest = prune(rest, &none, 0, count);
+        let omitted = conversation.rebuilt.as_ref().map_or(&[][..], |rebuilt| &rebuilt.omitted_goals);
+        let mut built = prune(rebuilt, &state.goals, omitted, context.keep_recent_messages, count);
+        let rest = prune(rest, &state.goals, &[], 0, count);
         built.messages.extend(rest.messages);
         let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
         Prompt {
@@ -221,7 +223,7 @@ impl Transition<'_, '_> {
             reminder,
             tokens: built.tokens + rest.tokens + fixed_tokens,
             omitted: built.omitted + rest.omitted,
-            is_rebuilt: false,
+            rebuilt: None,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec};
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
-/// Tokens of an answer for which a budget reserves, unless the profile or the model allows fewer. The limits of many
+/// Answer tokens that a budget reserves per call, unless the profile or the model allows fewer. The limits of many
 /// models are so high that a budget would pay for one call at a time.
 const RESERVED_OUTPUT_TOKENS: u64 = 16_384;
 
@@ -55,7 +55,7 @@ impl RunResolver {
         let mut params = run.settings.llm_params.clone();
         let of_run = ReasoningParams::take(&mut params).unwrap_or_default();
         let of_preset = ReasoningParams { effort: preset.effort, budget_tokens: preset.reasoning_budget_tokens };
-        let of_profile = ReasoningParams { effort: settings.effort, budget_tokens: settings.reasoning_budget_tokens };
+        let of_profile = ReasoningParams::of_profile(&settings);
         let wanted_reasoning = [of_run, of_preset, of_profile].into_iter().find(|params| !params.is_unset());
         let wanted_reasoning = wanted_reasoning.unwrap_or_default();
         let support = self.models.reasoning(profile, &name);
@@ -116,18 +116,16 @@ impl RunResolver {
 
 /// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level, the reverse, or neither.
 fn check_reasoning(wanted: ReasoningParams, support: ReasoningSupport, model: &str) -> Result<(), ErrorInfo> {
-    let takes_level = support.levels.is_none_or(|levels| !levels.is_empty());
+    let takes_level = support.levels.is_none_or(|levels| levels.iter().any(|level| *level != Effort::None));
     let takes_budget = support.takes_budget != Some(false);
     let wants_level = wanted.effort.is_some_and(|effort| effort != Effort::None);
     let instead = match (wants_level && !takes_level, wanted.budget_tokens.is_some() && !takes_budget) {
         (false, false) => return Ok(()),
-        (true, _) if takes_budget => "set `reasoning_budget_tokens` instead of `effort` (model.effort)",
-        (_, true) if takes_level => "set `effort` (model.effort) instead of `reasoning_budget_tokens`",
-        _ => {
-            "it does not reason: remove `effort` and `reasoning_budget_tokens` (model.effort), or choose another model"
-        }
+        (true, _) if takes_budget => "takes no level of reasoning (model.effort): set `reasoning_budget_tokens`",
+        (_, true) if takes_level => "takes no reasoning budget (model.reasoning_budget_tokens): set `effort`",
+        _ => "does not reason: remove `effort` and `reasoning_budget_tokens` (model.effort), or choose another model",
     };
-    let message = format!("model {model:?} cannot be asked to reason in this way: {instead}");
+    let message = format!("model {model:?} {instead}");
     Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
 }
 

@@ -26,11 +26,11 @@ impl RunContext {
     /// Returns the update to send after these messages. `None` if nothing has changed.
     pub(super) fn update(&self, messages: &[Arc<Message>]) -> Option<String> {
         let is_new = |section: &&String| {
-            // The latest update with such a section counts: the one before it is out of date.
+            // Only the latest update that contains this section counts.
             let heading = section.lines().find(|line| !line.is_empty()).unwrap_or_default();
             let earlier = messages.iter().rev().filter_map(|message| message.context_update.as_deref());
             let latest = earlier.into_iter().find(|update| update.lines().any(|line| line == heading));
-            latest.is_none_or(|update| !update.contains(section.trim()))
+            latest.is_none_or(|update| !contains_section(update, section.trim()))
         };
         let changed = self.inventory.iter().filter(is_new);
         let sections: Vec<&str> = changed
@@ -41,6 +41,12 @@ impl RunContext {
             .collect();
         (!sections.is_empty()).then(|| format!("{MARK}\n\n{}", sections.join("\n\n")))
     }
+}
+
+/// Returns whether an update contains a whole section.
+fn contains_section(update: &str, section: &str) -> bool {
+    let found = update.match_indices(section).map(|(start, _)| &update[start + section.len()..]);
+    found.into_iter().any(|rest| rest.is_empty() || rest.starts_with("\n\n## "))
 }
 
 #[cfg(test)]
@@ -68,6 +74,7 @@ mod tests {
         for (inventory, reminder, expected) in [
             (artifacts("- a"), None, None),
             (artifacts("- b"), None, Some("## Artifacts\n- b")),
+            (Some("## Artifacts".to_owned()), None, Some("## Artifacts")),
             (artifacts("- a"), Some("## Goals\n1"), Some("## Goals\n1")),
             (None, None, None),
         ] {

@@ -73,7 +73,7 @@ mod tests {
         let used = "[model_profiles.small]\napi_key_env = \"SMALL\"\n[presets.p]\nmodel = \"small\"\n";
         for (text, variables, want) in [
             ("", &[][..], &[(Status::Broken, "OPENAI_API_KEY is not set")][..]),
-            ("", &key, &[(Status::Ok, "gpt-4.1-mini at https://api.openai.com/v1; OPENAI_API_KEY is set")]),
+            ("", &key, &[(Status::Ok, "gpt-6-luna at https://api.openai.com/v1; OPENAI_API_KEY is set")]),
             ("", &[("OPENAI_BASE_URL", "http://l/v1")], &[(Status::Ok, "from OPENAI_BASE_URL")]),
             ("", &[("OPENAI_API_KEY", "k\nk")], &[(Status::Broken, "invalid characters")]),
             ("[model]\nbase_url = \"ftp://x\"\n", &[], &[(Status::Broken, "http or https URL")]),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{GoalTree, Message, Role};
+use soong_protocol::{GoalId, Message, Role};
 
 use crate::{
     context::SizedMessage,
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The messages that the model is sent, and how large they are.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(in crate::run::machine) struct Conversation {
     /// Largest sequence number of a message of the trace (R3).
     pub(in crate::run::machine) last_sequence: u64,
@@ -32,12 +32,13 @@ pub(in crate::run::machine) struct Conversation {
     pub(in crate::run::machine) rebuilt: Option<RebuiltPrompt>,
 }
 
-/// A prompt whose beginning was changed to save tokens.
+/// The rebuild of a prompt.
+#[derive(Clone)]
 pub(in crate::run::machine) struct RebuiltPrompt {
-    /// Last message of the changed part.
+    /// Last message at that time.
     through: u64,
-    /// The goals at that time. The messages of those that were finished are left out.
-    pub(in crate::run::machine) goals: GoalTree,
+    /// The goals whose messages are left out up to it.
+    pub(in crate::run::machine) omitted_goals: Vec<GoalId>,
 }
 
 impl Conversation {
@@ -51,8 +52,8 @@ impl Conversation {
 
     /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
     /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
-    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, goals: &GoalTree) {
-        self.rebuilt = Some(RebuiltPrompt { through: self.last_sequence, goals: goals.clone() });
+    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, omitted_goals: Vec<GoalId>) {
+        self.rebuilt = Some(RebuiltPrompt { through: self.last_sequence, omitted_goals });
         let last_answer = self.transcript.iter().rposition(|entry| entry.message.role == Role::Assistant);
         for entry in self.transcript.iter_mut().take(last_answer.unwrap_or(0)) {
             if entry.message.include_output_only_once {
@@ -67,11 +68,21 @@ impl Conversation {
     /// Drops the data of earlier answers, which services accept only after the same messages as before, and the context
     /// that was sent with them, which the next request sends again.
     pub(in crate::run::machine) fn drop_bound_data(&mut self, spec: &RunSpec) {
-        for entry in &mut self.transcript {
-            if entry.message.provider_data.is_some() || entry.message.context_update.is_some() {
-                let message = Message { provider_data: None, context_update: None, ..Message::clone(&entry.message) };
-                *entry = SizedMessage { tokens: spec.model.counter.count(&message), message: Arc::new(message) };
-            }
+        self.drop_provider_data(spec);
+        self.change(spec, |message| message.context_update.is_some(), |message| message.context_update = None);
+    }
+
+    /// Drops the data of earlier answers for their service.
+    pub(in crate::run::machine) fn drop_provider_data(&mut self, spec: &RunSpec) {
+        self.change(spec, |message| message.provider_data.is_some(), |message| message.provider_data = None);
+    }
+
+    /// Changes the messages that `is_changed` selects.
+    fn change(&mut self, spec: &RunSpec, is_changed: impl Fn(&Message) -> bool, change: impl Fn(&mut Message)) {
+        for entry in self.transcript.iter_mut().filter(|entry| is_changed(&entry.message)) {
+            let mut message = Message::clone(&entry.message);
+            change(&mut message);
+            *entry = SizedMessage { tokens: spec.model.counter.count(&message), message: Arc::new(message) };
         }
     }
 }

@@ -241,10 +241,10 @@ impl Transition<'_, '_> {
     /// Returns the size, in tokens, that the prompt would have with the summary. The transcript is not changed.
     fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
-        let transcript = self.state.conversation.transcript.clone();
+        let conversation = self.state.conversation.clone();
         self.state.apply_summary(&summary, &covers);
-        let tokens = self.prompt().tokens;
-        self.state.conversation.transcript = transcript;
+        let tokens = self.prompt(&self.state.conversation).tokens;
+        self.state.conversation = conversation;
         tokens
     }
 
