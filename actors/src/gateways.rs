@@ -3,6 +3,7 @@
 //! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does (`gateway.rs`).
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -28,7 +29,7 @@ pub(crate) struct StartGateway {
 /// The model profiles of a runtime, and their gateways.
 pub(crate) struct ModelGateways {
     config: Arc<Config>,
-    catalog: Arc<ModelCatalog>,
+    catalog: Cow<'static, ModelCatalog>,
     /// Whether model names belong to the default profile, because its service is configured.
     default_takes_names: bool,
     make_model: ModelFactory,
@@ -42,7 +43,7 @@ impl ModelGateways {
     /// `default_takes_names`: the service of the default profile is configured.
     pub(crate) fn new(
         config: Arc<Config>,
-        catalog: Arc<ModelCatalog>,
+        catalog: Cow<'static, ModelCatalog>,
         default_takes_names: bool,
         make_model: ModelFactory,
         registered: BTreeMap<String, String>,

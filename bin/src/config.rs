@@ -3,6 +3,7 @@
 //! Elsewhere: printing the settings (`command/settings.rs`).
 
 use std::{
+    borrow::Cow,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
@@ -103,7 +104,7 @@ pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
 pub(crate) struct Settings {
     pub(crate) config: Config,
     /// The built-in table of models, with the entries of the home.
-    catalog: Option<ModelCatalog>,
+    catalog: Option<Cow<'static, ModelCatalog>>,
     /// Path and text of the file. `None`: all settings have their defaults.
     file: Option<(PathBuf, String)>,
 }
@@ -139,7 +140,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
 }
 
 /// Returns the table of models of a home.
-fn catalog(home: &Path) -> Result<ModelCatalog, Failure> {
+fn catalog(home: &Path) -> Result<Cow<'static, ModelCatalog>, Failure> {
     ModelCatalog::of_home(home)
         .map_err(|error| Failure::usage(error, "Replace it with `soong models update FILE`, or delete it."))
 }
@@ -196,9 +197,17 @@ impl Settings {
     /// Returns the model profiles as runs use them.
     pub(crate) fn models(&self, environment: &Environment) -> Models<'_> {
         let mut config = self.config.clone();
-        let catalog = self.catalog.as_ref().unwrap_or_else(|| ModelCatalog::built_in());
+        let catalog = self.catalog.as_deref().unwrap_or_else(|| ModelCatalog::built_in());
         let default_takes_names = complete_default_model(&mut config, catalog, environment);
         Models { config, catalog, default_takes_names }
+    }
+
+    /// Describes the default model if a key selects it, because none is configured.
+    pub(crate) fn model_selected_by_key(&self, environment: &Environment) -> Option<String> {
+        let models = self.models(environment);
+        let model = &models.config.model;
+        let is_selected = self.config.model.name.is_none() && !models.default_takes_names && model.provider.is_some();
+        is_selected.then(|| format!("model {} ({} is set)", model.model_name(), model.api_key_env()))
     }
 
     /// Fails with advice if the endpoint or API key that the model needs is missing.
@@ -249,6 +258,15 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn model_that_a_key_selects_is_described() {
+        let key = Environment::of([("GEMINI_API_KEY", "k")]);
+        let shown = |text: &str, environment: &Environment| Settings::of("c", text).model_selected_by_key(environment);
+        assert_eq!(shown("", &key).as_deref(), Some("model gemini-3.8-flash (GEMINI_API_KEY is set)"));
+        assert_eq!(shown("", &Environment::default()), None);
+        assert_eq!(shown("[model]\nname = \"gemini-3.6-flash\"\n", &key), None);
+    }
 
     #[test]
     fn run_requires_api_key_base_url_or_offline_model() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests Soong with third-party programs: client generators, MCP servers, nginx, promtool, and a model server that
-parses the arguments of every earlier tool call, as llama.cpp and vLLM do.
+"""Tests Soong with third-party programs: client generators, the SDKs of model providers, MCP servers, nginx,
+promtool, and a model server that parses the arguments of every earlier tool call, as llama.cpp and vLLM do.
 
 Needs Python with venv, Node with npm, and their registries. Programs that cannot be installed are reported and
 skipped. Argument: the binary. Each wait has a limit.
@@ -356,6 +356,11 @@ def metrics(world, *_):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def providers(world, python, _):
+    """The providers' SDKs accept each request, and the documented rules of their APIs are kept."""
+    command(python / "python", HERE / "providers.py", SOONG)
+
+
 def main():
     with tempfile.TemporaryDirectory() as top:
         top = pathlib.Path(top)
@@ -370,7 +375,7 @@ def main():
             INSTALLING_LITELLM.wait()
             print(f"interop: skipped: {why}")
             return
-        for check in (generated_clients, broken_arguments, mcp_programs, mcp_restart, nginx_buffers, metrics, litellm):
+        for check in (generated_clients, broken_arguments, providers, mcp_programs, mcp_restart, nginx_buffers, metrics, litellm):
             world, begun = top / check.__name__, time.monotonic()
             world.mkdir()
             (world / "README.md").write_text("# A project\n")

@@ -84,10 +84,12 @@ impl Request {
 
     /// Returns the content of the last message of the request.
     pub(crate) fn last_message(&self) -> String {
-        let last = self.body["messages"].as_array().and_then(|messages| messages.last());
-        let text = last.and_then(|message| message["content"].as_str()).unwrap_or_default();
         // Without the context that the runtime adds.
-        text.split("\n\n[Context of this run").next().unwrap_or_default().to_owned()
+        const CONTEXT: &str = "[Context of this run";
+        let messages = self.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut texts = messages.iter().rev().map(|message| message["content"].as_str().unwrap_or_default());
+        let text = texts.find(|text| !text.starts_with(CONTEXT)).unwrap_or_default();
+        text.split(&format!("\n\n{CONTEXT}")).next().unwrap_or_default().to_owned()
     }
 
     /// Streams a piece of the answer.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ModelConfig, Provider};
+use soong_protocol::ModelConfig;
+#[cfg(feature = "openai")]
+use soong_protocol::Provider;
 use soong_text::Environment;
 
 use crate::{Failure, Model, ModelError};

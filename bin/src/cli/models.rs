@@ -18,14 +18,14 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum Models {
     /// List the model profiles, then the known models with price, context window and inputs
-    #[command(after_help = "Example:\n  soong models list --known --json")]
+    #[command(after_help = "Examples:\n  soong models list --known --json")]
     List {
         /// List the known models only
         #[arg(long)]
         known: bool,
     },
     /// Use a newer table of known models: prices, context windows and inputs
-    #[command(after_help = "Example:\n  soong models update models.json")]
+    #[command(after_help = "Examples:\n  soong models update models.json")]
     Update {
         /// JSON file in the form of `catalog/models.json` of Soong's sources
         #[arg(value_name = "FILE")]

@@ -95,12 +95,14 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let project = project(context, options.project.path.as_deref())?;
+    let mut about_model = None;
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         let session = (options.session.as_deref(), None, options.resume);
         let kept = || last_model(&home, session, project.as_deref());
         let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
         let model = options.agent.model.clone().or_else(|| if is_reset { None } else { kept() });
         settings.check_model(model.as_deref(), &context.environment)?;
+        about_model = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
     }
     let input = Input::open()?;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
@@ -124,8 +126,8 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
-            let mut talk =
-                Conversation { context, input, next_request: next, limits: settings.config.artifacts.clone() };
+            let limits = settings.config.artifacts.clone();
+            let mut talk = Conversation { context, input, about_model, next_request: next, limits };
             let talked = talk.run(&mut place).await;
             talk.print_resume_hint().and(talked)
         }
@@ -139,6 +141,8 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
 struct Conversation<'a> {
     context: &'a Context<'a>,
     input: Input,
+    /// The default model, if a key selects it.
+    about_model: Option<String>,
     next_request: StartBody,
     limits: ArtifactsConfig,
 }
@@ -153,7 +157,8 @@ impl Conversation<'_> {
                 Some(session) => format!("continuing session {session}"),
                 None => "new session".to_owned(),
             };
-            self.print_dim(&format!("soong chat: {about}; /help lists the commands"))?;
+            let model = self.about_model.as_deref().map(|model| format!(", {model}")).unwrap_or_default();
+            self.print_dim(&format!("soong chat: {about}{model}; /help lists the commands"))?;
         }
         let prompt = if self.context.terminal.unicode { "› " } else { "> " };
         loop {

@@ -14,7 +14,7 @@ use soong::{
     },
 };
 use soong_client::{Client, Discovery};
-use soong_tui::format;
+use soong_tui::{format, terminal::TextStyle};
 
 use super::{
     attach::Attachments,
@@ -53,6 +53,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
         let model = options.agent.model.clone().or_else(|| if is_reset { None } else { last_model() });
         check_credentials(context, &settings, &home, model.as_deref(), resumed_trace)?;
+        print_model_selected_by_key(context, &settings, model.as_deref());
     }
     let fails_on_denied = options.permissions.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
@@ -87,6 +88,14 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
             Err(Failure::new(Exit::Refused, format!("{calls} denied (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
+    }
+}
+
+/// Prints, at a terminal, the model that a key selects, because none is configured. `model`: the one that is requested.
+fn print_model_selected_by_key(context: &Context<'_>, settings: &Settings, model: Option<&str>) {
+    let selected = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
+    if let Some(selected) = selected.filter(|_| !context.global.json && prompts::is_interactive()) {
+        print::error_line(&context.terminal.stderr.paint(TextStyle::Dim, &selected));
     }
 }
 

@@ -45,8 +45,13 @@ impl Config {
         let mut absent = Vec::new();
         if let Some(model) = values["model"].as_object_mut() {
             absent.extend(OPTIONAL_MODEL_KEYS.into_iter().filter(|key| !model.contains_key(*key)));
-            // Keys without a value are listed too.
-            model.extend(absent.iter().map(|key| ((*key).to_owned(), Value::from(""))));
+            // These keys are listed first, also those without a value.
+            let mut all = serde_json::Map::new();
+            for key in OPTIONAL_MODEL_KEYS {
+                all.insert(key.to_owned(), model.remove(key).unwrap_or_else(|| Value::from("")));
+            }
+            all.append(model);
+            *model = all;
         }
         let file = DeTable::parse(text).ok();
         let mut settings = Vec::new();

@@ -492,7 +492,7 @@ fn failed_run_reports_cause_and_advice() {
         ),
         (
             refused(404, "no such model", ""),
-            row("run x", 1, "no such model; check the model name and `model.base_url`", ""),
+            row("run x", 1, "no such model; check `model.name`, `model.base_url` and `model.provider`", ""),
         ),
         (refused(429, "slow down", ""), row("run x", 5, "provider_rate_limited", "model.max_concurrency")),
         (

@@ -1,6 +1,7 @@
 //! Building a runtime: home, lock, store, models, tools, and the tree (RT-1, RT-2).
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -119,11 +120,11 @@ impl RuntimeBuilder {
     }
 
     /// Returns the table of models: that of the home, unless files of the home are ignored.
-    fn catalog(&self, home: &Path) -> Result<Arc<ModelCatalog>, ErrorInfo> {
-        Ok(Arc::new(match self.ignores_home_files {
-            true => ModelCatalog::built_in().clone(),
-            false => ModelCatalog::of_home(home).map_err(config_error)?,
-        }))
+    fn catalog(&self, home: &Path) -> Result<Cow<'static, ModelCatalog>, ErrorInfo> {
+        match self.ignores_home_files {
+            true => Ok(Cow::Borrowed(ModelCatalog::built_in())),
+            false => ModelCatalog::of_home(home).map_err(config_error),
+        }
     }
 
     /// Opens the store of a home, with the configured faults and wrapper.
@@ -231,7 +232,7 @@ impl RuntimeBuilder {
             config: Arc::clone(config),
             models: Arc::new(ModelGateways::new(
                 Arc::clone(config),
-                Arc::clone(catalog),
+                catalog.clone(),
                 *default_takes_names,
                 make_model,
                 registered,
@@ -277,7 +278,7 @@ impl RuntimeBuilder {
 /// The configuration of a runtime.
 struct Configuration {
     config: Arc<Config>,
-    catalog: Arc<ModelCatalog>,
+    catalog: Cow<'static, ModelCatalog>,
     /// Whether the service of the default model is configured, so that model names belong to it.
     default_takes_names: bool,
 }
