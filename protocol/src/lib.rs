@@ -58,7 +58,7 @@ pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level, MemoryEvent,
-    MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
+    MessageEvent, ModelEvent, OmittedGoal, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use goal::{

@@ -84,7 +84,7 @@ async fn slow_match_is_stopped_and_does_not_block_other_runs() {
 }
 
 fn system(request: &ModelRequest) -> String {
-    request.instructions() + "\n"
+    request.system_and_context() + "\n"
 }
 
 /// (ART-8)

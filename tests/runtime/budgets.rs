@@ -34,7 +34,7 @@ fn insatiable(_: &ModelRequest) -> Turn {
 fn honest_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
     Arc::new(respond(move |request| {
         let tools: usize = request.tools.iter().map(|tool| tool.parameters.to_string().len()).sum();
-        let system: usize = request.instructions().len();
+        let system: usize = request.system_and_context().len();
         let messages: usize = request.messages.iter().map(|message| message.content.len()).sum();
         let prompt_tokens = ((tools + system + messages) / 5) as u64;
         let usage = Usage { prompt_tokens, completion_tokens: 5, ..Usage::default() };
@@ -199,7 +199,7 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
     let model = honest_model(move |request| {
-        let told = request.instructions().contains("## Budget");
+        let told = request.system_and_context().contains("## Budget");
         saw.lock().unwrap().push(told);
         Turn::call("list_files", json!({}))
     });

@@ -86,7 +86,7 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
         }
         check(request);
         let call = calls.fetch_add(1, SeqCst);
-        let system = request.instructions();
+        let system = request.system_and_context();
         let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
         let expect = |what: &str, holds: bool| {
             if !holds {

@@ -72,7 +72,7 @@ async fn image_reaches_the_model_also_after_a_restart() {
     let sent = request.files[&file.artifact_id].clone();
     assert_eq!(sent.len(), png(8, 6).len().div_ceil(3) * 4, "base64");
     // It is an artifact without a name, so prompts do not list it.
-    let instructions = request.instructions();
+    let instructions = request.system_and_context();
     assert!(!instructions.contains(file.artifact_id.as_str()), "{instructions}");
     let stored = world.runtime().traces().messages(&TraceId::new("s"), soong::MessagePath::Main).await.unwrap();
     let shown = serde_json::to_value(&stored[1]).unwrap();

@@ -182,7 +182,7 @@ async fn collaborators_are_rewound_with_the_conversation() {
     assert!(!after.contains(&both[1]), "{after:?}");
     let requests = std::mem::take(&mut *requests.lock().unwrap());
     let is_named = |request: &&ModelRequest| {
-        let says = |text: &str| request.instructions().contains(text);
+        let says = |text: &str| request.system_and_context().contains(text);
         is_parent(request) && says("Active Collaborators") && says(&both[1])
     };
     let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));

@@ -112,7 +112,7 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
     let model = scripted_model(|request| match assistant_count(request) {
         0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
         1 => {
-            let system = request.instructions();
+            let system = request.system_and_context();
             assert!(system.contains("- [ ] two"), "the plan is in the system prompt: {system}");
             Turn::call("create_artifact", json!({"name": "task_plan", "content": "other"}))
         }

@@ -120,12 +120,14 @@ async fn every_documented_operation_works() {
     drop(of_children);
 
     // The run restarts and repeats its model call. Then it requests permission and asks a question.
-    asked = loop {
+    // Its children repeat their calls as well.
+    let next_of_run = || loop {
         let request = service.next();
-        if request.last_message().contains("Work.") {
+        if request.body["messages"].to_string().contains("Work.") {
             break request;
         }
     };
+    asked = next_of_run();
     asked.call("write", &json!({ "path": "x.txt", "content": "x" }));
     asked.end();
     let permission = served.wait_for("/api/permissions?status=pending", "permissions").await;
@@ -137,7 +139,7 @@ async fn every_documented_operation_works() {
     assert_eq!((&decided["status"], &decided["reason"]), (&json!("denied"), &json!("not now")));
     let again = served.post(&format!("/api/permissions/{id}"), json!({ "decision": "deny" })).await;
     assert_eq!((again.0.as_u16(), code(&again.1)), (409, "already_decided"));
-    let mut asked = service.next();
+    let mut asked = next_of_run();
     asked.call("ask_human", &json!({ "question": "Which?" }));
     asked.end();
     let question = served.wait_for("/api/questions?status=pending", "questions").await;
@@ -145,7 +147,7 @@ async fn every_documented_operation_works() {
     let id = question["question_id"].as_str().unwrap().replace('@', "%40");
     let body = Some(json!({ "answer": "This." }));
     walk.ask("POST /api/questions/{question_id}", &format!("/api/questions/{id}"), body, 200).await;
-    let asked = service.next();
+    let asked = next_of_run();
     asked.answer("Done.");
     // The other child still waits for its model.
     for child in children {

@@ -70,7 +70,7 @@ pub struct ModelRequest {
 
 impl ModelRequest {
     /// Returns the system prompt and all context of the run as one text, the newest last.
-    pub fn instructions(&self) -> String {
+    pub fn system_and_context(&self) -> String {
         let earlier = self.messages.iter().filter_map(|message| message.context_update.as_deref());
         let texts = self.system.iter().map(AsRef::as_ref).chain(earlier).chain(self.context_update.as_deref());
         texts.collect::<Vec<_>>().join("\n\n")

@@ -27,9 +27,11 @@ impl ReasoningParams {
     /// # Errors
     /// A value that is not a level or a number, or both of them.
     pub fn take(params: &mut Map<String, Value>) -> Result<Self, String> {
-        let of_chat =
-            params.get(REASONING_EFFORT).filter(|value| serde_json::from_value::<Effort>((*value).clone()).is_ok());
-        if of_chat.is_some() && !params.contains_key(EFFORT) {
+        if params.contains_key(REASONING_EFFORT) && params.contains_key(EFFORT) {
+            return Err(format!("`{EFFORT}` and `{REASONING_EFFORT}` exclude each other"));
+        }
+        let level = params.get(REASONING_EFFORT).cloned().map(serde_json::from_value::<Effort>);
+        if level.is_some_and(|level| level.is_ok()) {
             let value = params.remove(REASONING_EFFORT).unwrap_or_default();
             params.insert(EFFORT.to_owned(), value);
         }
@@ -52,7 +54,7 @@ impl ReasoningParams {
 
     /// Returns the level or number of tokens of a profile.
     pub fn of_profile(profile: &ModelConfig) -> Self {
-        let of_params = || Self::take(&mut profile.params.clone()).ok()?.effort;
+        let of_params = || serde_json::from_value(profile.params.get(REASONING_EFFORT)?.clone()).ok();
         Self { effort: profile.effort.or_else(of_params), budget_tokens: profile.reasoning_budget_tokens }
     }
 
@@ -63,7 +65,7 @@ impl ReasoningParams {
 }
 
 /// Parameters that the caller cannot set: every request sets them, or they would change the form of the answer.
-const RESERVED_PARAMS: [&str; 16] = [
+const RESERVED_PARAMS: [&str; 22] = [
     "model",
     "messages",
     "tools",
@@ -77,6 +79,12 @@ const RESERVED_PARAMS: [&str; 16] = [
     "temperature",
     "max_tokens",
     "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+    "input",
+    "contents",
+    "system",
+    "systemInstruction",
     "response_format",
     "modalities",
     "store",

@@ -17,34 +17,35 @@ pub fn complete_default_model(config: &mut Config, catalog: &ModelCatalog, envir
     if config.model.provider.is_some() || config.model.base_url.is_some() || is_set(Provider::Openai.base_url_env()) {
         return true;
     }
-    for profile in config.model_profiles.values_mut().filter(|profile| profile.provider.is_none()) {
-        profile.provider = provider_of_profile(profile, catalog);
-    }
     let model = &mut config.model;
-    match model.name.as_deref() {
-        Some(name) => {
-            if let Some((provider, own_name)) = vendor_name(name, catalog) {
-                let own_name = own_name.to_owned();
-                (model.provider, model.name) = (Some(provider), Some(own_name));
-            }
-        }
-        // Parameters are those of chat completions.
-        None if model.api_key_env.is_none() && model.params.is_empty() => {
-            model.provider = BY_KEY.into_iter().find(|provider| is_set(provider.api_key_env()));
-        }
-        None => {}
+    if let Some((provider, own_name)) = model.name.as_deref().and_then(|name| vendor_name(name, catalog)) {
+        let own_name = own_name.to_owned();
+        (model.provider, model.name) = (Some(provider), Some(own_name));
+    }
+    let has_provider = model.provider.is_some();
+    for profile in config.model_profiles.values_mut().filter(|profile| profile.provider.is_none()) {
+        complete_profile(profile, has_provider, catalog);
+    }
+    // Parameters are those of chat completions.
+    let model = &mut config.model;
+    if model.name.is_none() && model.api_key_env.is_none() && model.params.is_empty() {
+        model.provider = BY_KEY.into_iter().find(|provider| is_set(provider.api_key_env()));
     }
     false
 }
 
-/// Returns the provider of a profile that names none, so that it does not depend on the keys that are set. `None` if the
-/// profile says nothing about its service.
-fn provider_of_profile(profile: &ModelOverride, catalog: &ModelCatalog) -> Option<Provider> {
-    let of_name = profile.name.as_deref().and_then(|name| vendor_name(name, catalog)).map(|(provider, _)| provider);
-    match (&profile.base_url, of_name) {
-        (Some(_), _) => Some(Provider::Openai),
-        (None, Some(provider)) => Some(provider),
-        (None, None) => profile.api_key_env.is_some().then_some(Provider::Openai),
+/// Sets the provider of a profile that names none, so that it does not depend on the keys that are set.
+/// `inherits_provider`: the model of `[model]` determines one.
+fn complete_profile(profile: &mut ModelOverride, inherits_provider: bool, catalog: &ModelCatalog) {
+    let known = profile.name.as_deref().and_then(|name| vendor_name(name, catalog));
+    if let (None, Some((provider, own_name))) = (&profile.base_url, known) {
+        let own_name = own_name.to_owned();
+        (profile.provider, profile.name) = (Some(provider), Some(own_name));
+    } else if !inherits_provider {
+        let ModelOverride { base_url, name, api_key_env, headers, header_env, query, params, .. } = profile;
+        let has_text = base_url.is_some() || name.is_some() || api_key_env.is_some();
+        let has_table = headers.is_some() || header_env.is_some() || query.is_some() || params.is_some();
+        profile.provider = (has_text || has_table).then_some(Provider::Openai);
     }
 }
 
@@ -138,6 +139,8 @@ mod tests {
         let text = "[model_profiles.local]\nbase_url = \"http://l/v1\"\n\
                     [model_profiles.work]\nname = \"gpt-4.1-mini\"\napi_key_env = \"WORK\"\n\
                     [model_profiles.keyed]\napi_key_env = \"WORK\"\n\
+                    [model_profiles.unlisted]\nname = \"gpt-9\"\n\
+                    [model_profiles.claude]\nname = \"anthropic/claude-opus-5-5\"\n\
                     [model_profiles.same]\ntimeout_ms = 9\n";
         for key in BY_KEY.map(Provider::api_key_env) {
             let mut config = Config::parse("c", text).unwrap();
@@ -149,8 +152,16 @@ mod tests {
             assert_eq!(service("local"), (Provider::Openai, "OPENAI_API_KEY".to_owned()), "{key}");
             assert_eq!(service("work"), (Provider::Openai, "WORK".to_owned()), "{key}");
             assert_eq!(service("keyed"), (Provider::Openai, "WORK".to_owned()), "{key}");
+            assert_eq!(service("unlisted").0, Provider::Openai, "{key}");
+            assert_eq!(service("claude").0, Provider::Anthropic, "{key}");
+            assert_eq!(config.profile("claude").unwrap().model_name(), "claude-opus-5-5");
             assert_eq!(service("same").1, key);
         }
+        let text = "[model]\nname = \"claude-opus-5-5\"\n[model_profiles.work]\napi_key_env = \"WORK\"\n";
+        let mut config = Config::parse("c", text).unwrap();
+        complete_default_model(&mut config, ModelCatalog::built_in(), &Environment::default());
+        let work = config.profile("work").unwrap();
+        assert_eq!((work.provider(), work.model_name()), (Provider::Anthropic, "claude-opus-5-5"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) trait Api: Send + Sync + 'static {
     const PROVIDER: Provider;
     /// Whether a model that rejects data of earlier answers is assumed to reject it always.
     const LEARNS_REJECTED_DATA: bool = false;
-    /// Parameters that the API rejects, with the header that selects a version which does not.
+    /// Parameters that the API rejects, and the header with which a profile selects a version that accepts them.
     const REJECTED_PARAMS: (&'static [&'static str], &'static str) = (&[], "");
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
@@ -139,6 +139,23 @@ pub(crate) struct Call<'a> {
     pub(crate) adaptation: Adaptation,
 }
 
+/// Fields that each API sets itself, and that parameters cannot set.
+const OWN_FIELDS: [&str; 13] = [
+    "model",
+    "messages",
+    "input",
+    "contents",
+    "system",
+    "systemInstruction",
+    "tools",
+    "stream",
+    "store",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+];
+
 impl<'a> Call<'a> {
     /// Returns whether a level or a number of tokens is configured for the reasoning.
     pub(crate) fn has_reasoning_settings(&self) -> bool {
@@ -166,7 +183,7 @@ impl<'a> Call<'a> {
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         let (of_profile, of_request, omitted) = (self.params, &self.request.params, self.omitted_params);
         let all = of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request);
-        all.filter(|(name, _)| !omitted.contains(&name.as_str()))
+        all.filter(|(name, _)| !omitted.contains(&name.as_str()) && !OWN_FIELDS.contains(&name.as_str()))
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use soong_protocol::{Goal, GoalId, GoalStatus, GoalTree, Message, Role};
+use soong_protocol::{Goal, GoalId, GoalStatus, GoalTree, Message, OmittedGoal, Role};
 
 use super::{
     SizedMessage,
@@ -46,23 +46,22 @@ pub(crate) fn is_replacement(text: &str) -> bool {
 /// always kept. `count` returns the tokens of the replacement messages.
 pub(crate) fn prune(
     path: &[SizedMessage],
-    goals: &GoalTree,
-    omitted: &[GoalId],
+    omitted: &[OmittedGoal],
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
 ) -> PrunedContext {
-    let places = goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place));
-    let finished: HashMap<&GoalId, usize> = places.filter(|(id, _)| omitted.contains(id)).collect();
+    let finished: HashMap<&GoalId, usize> =
+        omitted.iter().enumerate().map(|(place, goal)| (&goal.goal_id, place)).collect();
     let recent = path.len().saturating_sub(keep_recent);
     let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
-    let mut replacements = Replacements { replaced: vec![false; goals.goals.len()], pending: None };
+    let mut replacements = Replacements { replaced: vec![false; omitted.len()], pending: None };
     for unit in message_groups(path) {
         let omitted_goal = if unit.range.end > recent { None } else { omitting_goal(path, &unit, &finished) };
         let entries = &path[unit.range.clone()];
         if unit.is_orphan || omitted_goal.is_some() {
             built.omitted += entries.len();
             if let Some(index) = omitted_goal {
-                replacements.add(index, goals, &entries[0].message);
+                replacements.add(index, &omitted[index].text, &entries[0].message);
             }
             continue;
         }
@@ -77,7 +76,7 @@ pub(crate) fn prune(
 }
 
 /// Returns the goals whose messages can be omitted: closed goals that are not on the focus path.
-pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<GoalId> {
+pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
     let places: HashMap<&GoalId, usize> =
         goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place)).collect();
     let parents: Vec<Option<usize>> =
@@ -96,7 +95,8 @@ pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<GoalId> {
         }
     }
     let all = goals.goals.iter().zip(&on_focus_path);
-    all.filter(|(goal, on_path)| !goal.status.is_open() && !**on_path).map(|(goal, _)| goal.id.clone()).collect()
+    let omitted = all.filter(|(goal, on_path)| !goal.status.is_open() && !**on_path);
+    omitted.map(|(goal, _)| OmittedGoal { goal_id: goal.id.clone(), text: replacement_text(goal) }).collect()
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
@@ -130,18 +130,17 @@ fn is_plan_call(asking: &Message, result: &SizedMessage) -> bool {
 
 /// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
 struct Replacements {
-    /// Whether a goal has been replaced already, by index in the goal tree.
+    /// Whether a goal has been replaced already, by index.
     replaced: Vec<bool>,
     /// Not added yet, because the next omitted goal is merged into it.
     pending: Option<Message>,
 }
 
 impl Replacements {
-    fn add(&mut self, index: usize, goals: &GoalTree, first: &Message) {
+    fn add(&mut self, index: usize, text: &str, first: &Message) {
         if std::mem::replace(&mut self.replaced[index], true) {
             return;
         }
-        let text = replacement_text(&goals.goals[index]);
         match &mut self.pending {
             Some(message) => message.content.push_str(&format!("\n\n{text}")),
             None => {

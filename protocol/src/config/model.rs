@@ -9,12 +9,13 @@ use super::{Provider, is_variable_name};
 use crate::{Effort, InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
-const RESERVED_PARAMS: [(&str, &str); 6] = [
+const RESERVED_PARAMS: [(&str, &str); 7] = [
     ("model", "params cannot set `model`: use `name` of the profile"),
     ("messages", "params cannot set `messages`: they are the conversation"),
     ("stream", "params cannot set `stream`: answers are always streamed"),
     ("tools", "params cannot set `tools`: use `tools` of a run or a preset"),
     ("max_tokens", "params cannot set `max_tokens`: use `max_output_tokens` of the profile"),
+    ("max_output_tokens", "params cannot set `max_output_tokens`: use `max_output_tokens` of the profile"),
     ("max_completion_tokens", "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile"),
 ];
 /// Key by which the TOML parser marks a date in a value of another format.

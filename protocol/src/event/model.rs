@@ -1,6 +1,18 @@
 //! Events of model calls.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{ErrorInfo, GoalId, Usage, Usd, event_macro::events};
+
+/// A finished goal whose messages are left out of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OmittedGoal {
+    /// The goal.
+    pub goal_id: GoalId,
+    /// Text that replaces its messages.
+    pub text: String,
+}
 
 events! {
     /// A step of a model call.
@@ -18,7 +30,7 @@ events! {
             /// If the prompt was rebuilt, the finished goals whose messages are left out from now on. In all messages so
             /// far, outputs that are shown once are shortened, and data for the service is omitted.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            rebuilt: Option<Vec<GoalId>>,
+            rebuilt: Option<Vec<OmittedGoal>>,
         },
         /// The model call of a turn is about to start.
         Started = "model_started" {

@@ -130,15 +130,20 @@ pub(super) fn max_tokens(call: &Call<'_>) -> u64 {
     call.max_output_tokens.unwrap_or_else(known)
 }
 
-/// Returns whether the last answer called tools without thinking that can be returned. With a budget, the API requires that
-/// such an answer begins with thinking.
+/// Returns whether the request ends with results of an answer whose thinking cannot be returned. With a budget, the API
+/// requires that such an answer begins with thinking.
 fn has_open_answer_without_thinking(call: &Call<'_>) -> bool {
     let messages = &call.request.messages;
-    let is_open = messages.last().is_some_and(|message| message.role == Role::Tool);
+    let mut since_answer = messages.iter().rev().take_while(|message| message.role != Role::Assistant);
+    let is_open = since_answer.any(|message| message.role == Role::Tool);
     let last = messages.iter().rev().find(|message| message.role == Role::Assistant).filter(|_| is_open);
     last.is_some_and(|message| {
         let items = own_data(call, message, true).map(|data| data.items.as_slice()).unwrap_or_default();
-        !matches!(items.first(), Some(ProviderItem::Reasoning { .. } | ProviderItem::Opaque(_)))
+        match items.first() {
+            Some(ProviderItem::Reasoning { data, .. }) => data.is_null(),
+            Some(ProviderItem::Opaque(_)) => false,
+            _ => true,
+        }
     })
 }
 

@@ -81,12 +81,13 @@ impl Serialize for RequestBody<'_> {
         form.serialize_entry("contents", &Contents::of(call).list())?;
         // Models before Gemini 3 reject a schema together with tools.
         let is_accepted = request.tools.is_empty() || thinking::is_gemini_3(call.model);
-        let schema = call.output_schema().filter(|_| is_accepted);
+        let is_own = call.is_param("responseMimeType") || call.is_param("responseJsonSchema");
+        let schema = call.output_schema().filter(|_| is_accepted && !is_own);
         let of_request = |name: &str| OF_REQUEST.contains(&name);
         let config = GenerationConfig {
             max_output_tokens: call.max_output_tokens,
             temperature: call.temperature.filter(|_| !call.adaptation.no_temperature),
-            thinking_config: thinking::config(call),
+            thinking_config: thinking::config(call).filter(|_| !call.is_param("thinkingConfig")),
             response_mime_type: schema.map(|_| "application/json"),
             response_json_schema: schema.map(without_const),
             params: call

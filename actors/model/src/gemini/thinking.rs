@@ -64,7 +64,8 @@ pub(super) fn config(call: &Call<'_>) -> Option<ThinkingConfig> {
         return None;
     }
     let takes_budget = support.takes_budget == Some(true);
-    let thinking_budget = thinking_budget.or((takes_budget && level == Some(NoEffort)).then_some(0));
+    let thinking_budget =
+        thinking_budget.or((takes_budget && call.effort == Some(NoEffort) && level.is_some()).then_some(0));
     let thinking_level = level.filter(|level| *level != NoEffort).map(Effort::as_str);
     Some(ThinkingConfig { include_thoughts: true, thinking_level, thinking_budget })
 }

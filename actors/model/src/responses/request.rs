@@ -70,9 +70,13 @@ impl Serialize for RequestBody<'_> {
         }
         let turns = turns(call, false);
         form.serialize_entry("input", &input(call, &turns))?;
-        if let Some(reasoning) = reasoning(call).filter(|_| !call.is_param("reasoning") && !call.is_param("include")) {
-            form.serialize_entry("include", &["reasoning.encrypted_content"])?;
-            form.serialize_entry("reasoning", &reasoning)?;
+        if let Some(reasoning) = reasoning(call) {
+            if !call.is_param("include") {
+                form.serialize_entry("include", &["reasoning.encrypted_content"])?;
+            }
+            if !call.is_param("reasoning") {
+                form.serialize_entry("reasoning", &reasoning)?;
+            }
         }
         if let Some(limit) = call.max_output_tokens {
             form.serialize_entry("max_output_tokens", &limit.max(MIN_OUTPUT_TOKENS))?;

@@ -279,11 +279,13 @@ impl ServiceInfo {
             (Failure::Unauthorized, _) => {
                 format!("; check the key in the environment variable {env} (`model.api_key_env`) and its permissions")
             }
-            (Failure::Rejected, 400 | 404) if error_body.mentions(&["/v1/responses", "responses api"]) => {
+            (Failure::Rejected, 400 | 404) if error_body.mentions(&["use /v1/responses", "responses api"]) => {
                 "; set `model.provider` to \"openai-responses\"".to_owned()
             }
             (Failure::Rejected, 404 | 405) => "; check `model.name`, `model.base_url` and `model.provider`".to_owned(),
-            (Failure::Rejected, 400 | 422) if error_body.mentions(&["effort", "thinking", "reasoning"]) => {
+            (Failure::Rejected, 400 | 422)
+                if error_body.mentions(&["effort", "thinking.type", "thinking level", "thinking budget"]) =>
+            {
                 "; check `model.effort`".to_owned()
             }
             (Failure::Rejected, 400 | 422) if error_body.mentions(&["model"]) && error_body.mentions(&NO_MODEL) => {

@@ -6,7 +6,7 @@ use super::{super::prune::*, *};
 
 /// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
-    let built = prune(path, goals, &goals_to_omit(goals), keep_recent, count);
+    let built = prune(path, &goals_to_omit(goals), keep_recent, count);
     assert_valid(&built.messages);
     let told = |message: &Arc<Message>| match is_replacement(&message.content) {
         true => message.content.to_string(),
@@ -124,7 +124,7 @@ fn tool_result_without_call_is_omitted() {
     let mut talk = Talk::default();
     talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
     let path = talk.user("go on").says(None, "yes").0;
-    let built = prune(&path, &tree, &goals_to_omit(&tree), 10, count);
+    let built = prune(&path, &goals_to_omit(&tree), 10, count);
     assert_eq!((built.messages.len(), built.omitted), (2, 1));
     assert_valid(&built.messages);
 }
@@ -149,7 +149,7 @@ fn five_thousand_messages_are_pruned_in_linear_time() {
     let tree = goals(&wanted, None);
     let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
     let start = std::time::Instant::now();
-    let built = prune(&path, &tree, &goals_to_omit(&tree), 10, count);
+    let built = prune(&path, &goals_to_omit(&tree), 10, count);
     // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
     assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
     assert_eq!((path.len(), built.omitted), (5000, 4990));
@@ -160,7 +160,7 @@ proptest! {
     fn pruned_conversation_stays_valid_ordered_and_counted(
         path in any_path(), goals in any_goals(), keep_recent in 0usize..12
     ) {
-        let built = prune(&path, &goals, &goals_to_omit(&goals), keep_recent, count);
+        let built = prune(&path, &goals_to_omit(&goals), keep_recent, count);
         assert_valid(&built.messages);
         prop_assert_eq!(built.tokens, built.messages.iter().map(|message| count(message)).sum::<u64>());
         let is_kept = |message: &&Arc<Message>| !is_replacement(&message.content);
@@ -179,10 +179,10 @@ proptest! {
 
     #[test]
     fn pruning_is_idempotent(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
-        let once = prune(&path, &goals, &goals_to_omit(&goals), keep_recent, count);
+        let once = prune(&path, &goals_to_omit(&goals), keep_recent, count);
         let entries: Vec<SizedMessage> =
             once.messages.iter().map(|message| SizedMessage { tokens: count(message), message: Arc::clone(message) }).collect();
-        let twice = prune(&entries, &goals, &goals_to_omit(&goals), keep_recent, count);
+        let twice = prune(&entries, &goals_to_omit(&goals), keep_recent, count);
         prop_assert_eq!(&once.messages, &twice.messages);
         prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.omitted));
     }

@@ -10,7 +10,7 @@ mod compaction;
 use std::sync::Arc;
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorCode, ErrorInfo, GoalId, Message, ModelEvent, PartFile, Role, RunStatus,
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, OmittedGoal, PartFile, Role, RunStatus,
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// Share of the context window above which the prompt is rebuilt, once between two summaries.
+/// Share of the context window above which the prompt is rebuilt, at most once until the next summary.
 const REBUILD_RATIO: f64 = 0.6;
 
 /// The prompt of the next model call.
@@ -36,7 +36,7 @@ struct Prompt {
     tokens: u64,
     omitted: usize,
     /// If it is rebuilt, the goals whose messages are left out.
-    rebuilt: Option<Vec<GoalId>>,
+    newly_omitted: Option<Vec<OmittedGoal>>,
 }
 
 impl RunState {
@@ -57,10 +57,10 @@ impl RunState {
         self.reflection.is_none() && self.conversation.rebuilt.is_none() && prompt_tokens as f64 > limit
     }
 
-    /// Renders the goals and active collaborators (SUB-8). `None` if there are neither.
+    /// Renders the goals and active collaborators (SUB-8). `None` if no goal is open and there is no collaborator.
     fn reminder(&self) -> Option<String> {
         let mut text = String::new();
-        if !self.goals.goals.is_empty() {
+        if self.goals.goals.iter().any(|goal| goal.status.is_open()) {
             text.push_str(&format!("## Goals\n{}", self.goals.render(false)));
         }
         if !self.sub_agents.collaborators.is_empty() {
@@ -121,10 +121,10 @@ impl Transition<'_, '_> {
         let mut prompt = self.prompt(&self.state.conversation);
         if self.state.is_rebuild_due(prompt.tokens) {
             let omitted = goals_to_omit(&self.state.goals);
-            let mut rebuilt = self.state.conversation.clone();
-            rebuilt.rebuild(&self.state.spec, omitted.clone());
+            let mut candidate = self.state.conversation.clone();
+            candidate.rebuild(&self.state.spec, omitted.clone());
             // The event `context_built` changes the state.
-            prompt = Prompt { rebuilt: Some(omitted), ..self.prompt(&rebuilt) };
+            prompt = Prompt { newly_omitted: Some(omitted), ..self.prompt(&candidate) };
         }
         // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
         // exceeds the window is compacted even before that.
@@ -149,7 +149,7 @@ impl Transition<'_, '_> {
             tools: to_u64(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
             left_out: to_u64(prompt.omitted),
-            rebuilt: prompt.rebuilt,
+            rebuilt: prompt.newly_omitted,
         });
         let budget_note = self.budget_note();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
@@ -202,7 +202,7 @@ impl Transition<'_, '_> {
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);
-            return Prompt { messages, reminder: None, tokens, omitted: 0, rebuilt: None };
+            return Prompt { messages, reminder: None, tokens, omitted: 0, newly_omitted: None };
         }
         // `state.turn.number` already counts the current turn if it is open.
         let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
@@ -211,11 +211,11 @@ impl Transition<'_, '_> {
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
-        let (rebuilt, rest) = conversation.split_at_rebuild();
+        let (head, rest) = conversation.split_at_rebuild();
         let count = |message: &Message| counter.count(message);
         let omitted = conversation.rebuilt.as_ref().map_or(&[][..], |rebuilt| &rebuilt.omitted_goals);
-        let mut built = prune(rebuilt, &state.goals, omitted, context.keep_recent_messages, count);
-        let rest = prune(rest, &state.goals, &[], 0, count);
+        let mut built = prune(head, omitted, context.keep_recent_messages, count);
+        let rest = prune(rest, &[], 0, count);
         built.messages.extend(rest.messages);
         let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
         Prompt {
@@ -223,7 +223,7 @@ impl Transition<'_, '_> {
             reminder,
             tokens: built.tokens + rest.tokens + fixed_tokens,
             omitted: built.omitted + rest.omitted,
-            rebuilt: None,
+            newly_omitted: None,
         }
     }
 

@@ -26,7 +26,7 @@ impl RunContext {
     /// Returns the update to send after these messages. `None` if nothing has changed.
     pub(super) fn update(&self, messages: &[Arc<Message>]) -> Option<String> {
         let is_new = |section: &&String| {
-            // Only the latest update that contains this section counts.
+            // Only the latest update that contains this heading counts.
             let heading = section.lines().find(|line| !line.is_empty()).unwrap_or_default();
             let earlier = messages.iter().rev().filter_map(|message| message.context_update.as_deref());
             let latest = earlier.into_iter().find(|update| update.lines().any(|line| line == heading));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{GoalId, Message, Role};
+use soong_protocol::{Message, OmittedGoal, Role};
 
 use crate::{
     context::SizedMessage,
@@ -35,10 +35,10 @@ pub(in crate::run::machine) struct Conversation {
 /// The rebuild of a prompt.
 #[derive(Clone)]
 pub(in crate::run::machine) struct RebuiltPrompt {
-    /// Last message at that time.
+    /// Sequence of the last message when the prompt was rebuilt.
     through: u64,
-    /// The goals whose messages are left out up to it.
-    pub(in crate::run::machine) omitted_goals: Vec<GoalId>,
+    /// Goals whose messages up to `through` are left out.
+    pub(in crate::run::machine) omitted_goals: Vec<OmittedGoal>,
 }
 
 impl Conversation {
@@ -52,7 +52,7 @@ impl Conversation {
 
     /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
     /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
-    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, omitted_goals: Vec<GoalId>) {
+    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, omitted_goals: Vec<OmittedGoal>) {
         self.rebuilt = Some(RebuiltPrompt { through: self.last_sequence, omitted_goals });
         let last_answer = self.transcript.iter().rposition(|entry| entry.message.role == Role::Assistant);
         for entry in self.transcript.iter_mut().take(last_answer.unwrap_or(0)) {

@@ -238,7 +238,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Returns the size, in tokens, that the prompt would have with the summary. The transcript is not changed.
+    /// Returns the size, in tokens, that the prompt would have with the summary. The conversation is restored afterwards.
     fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
         let conversation = self.state.conversation.clone();
