@@ -525,11 +525,26 @@ def switch(folder, first, second):
     world.run("--model", first, "--continue", "Back")
 
 
+def doctor(folder, provider, name):
+    """`doctor --call` makes its calls with each API."""
+    world = World(folder)
+    model = f'[model]\nprovider = "{provider}"\nbase_url = "{world.service.host}/v1"\nname = "{name}"\n'
+    (world.home / "config.toml").write_text(model)
+    process = world.start("doctor", "--call", "--json")
+    out, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0 and not world.service.refused, "\n".join([out, errors, *world.service.refused])
+    status = {check["name"]: check["status"] for check in json.loads(out)["checks"]}
+    assert all(status[f"call{part}"] == "ok" for part in ("", " tools", " streaming", " usage")), out
+
+
 def main():
     with tempfile.TemporaryDirectory() as top:
         top = pathlib.Path(top)
         failed = 0
         checks = [(f"{name}", conversation, (name,)) for name in APIS]
+        models = {"openai": "m", "openai-responses": "gpt-6-sol", "anthropic": "claude-opus-5-5",
+                  "gemini": "gemini-3.8-flash"}
+        checks += [(f"doctor {provider}", doctor, (provider, name)) for provider, name in models.items()]
         checks += [(f"{a} to {b}", switch, (a, b)) for a, b in itertools.permutations(APIS, 2)]
         for title, function, names in checks:
             try:
