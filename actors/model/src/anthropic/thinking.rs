@@ -21,13 +21,13 @@ use Effort::{High, Low, Max, Medium, None as NoEffort, Xhigh};
 /// Version of a Claude model, and its family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claude {
-    family: Family,
+    family: ClaudeFamily,
     /// Major and minor version.
     version: (u32, u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum ClaudeFamily {
     Haiku,
     Sonnet,
     Opus,
@@ -59,10 +59,10 @@ impl Claude {
         let (_, rest) = name.split_once("claude-")?;
         let words = || rest.split(['-', '.', '@', ':']);
         let family = words().find_map(|word| match word {
-            "haiku" => Some(Family::Haiku),
-            "sonnet" => Some(Family::Sonnet),
-            "opus" => Some(Family::Opus),
-            "fable" | "mythos" => Some(Family::Fable),
+            "haiku" => Some(ClaudeFamily::Haiku),
+            "sonnet" => Some(ClaudeFamily::Sonnet),
+            "opus" => Some(ClaudeFamily::Opus),
+            "fable" | "mythos" => Some(ClaudeFamily::Fable),
             _ => None,
         })?;
         // A date has eight digits.
@@ -82,7 +82,7 @@ impl Claude {
     /// Returns the levels of effort, in ascending order. `none` is one of them if thinking can be switched off.
     fn levels(self) -> &'static [Effort] {
         match (self.family, self.version) {
-            (Family::Opus, (4, 5)) => &[NoEffort, Low, Medium, High],
+            (ClaudeFamily::Opus, (4, 5)) => &[NoEffort, Low, Medium, High],
             _ if !self.is_adaptive() => &[],
             _ if !self.is_from(4, 7) => &[NoEffort, Low, Medium, High, Max],
             _ if self.off().is_some() => &[NoEffort, Low, Medium, High, Xhigh, Max],
@@ -93,10 +93,10 @@ impl Claude {
     /// Returns the field that switches thinking off. `None` if the model always thinks.
     fn off(self) -> Option<Thinking> {
         match self.family {
-            Family::Fable => None,
-            Family::Sonnet if self.is_from(5, 5) => Some(Thinking::BetweenTools),
-            Family::Opus if self.is_from(5, 5) => None,
-            Family::Haiku | Family::Sonnet | Family::Opus => Some(Thinking::Disabled),
+            ClaudeFamily::Fable => None,
+            ClaudeFamily::Sonnet if self.is_from(5, 5) => Some(Thinking::BetweenTools),
+            ClaudeFamily::Opus if self.is_from(5, 5) => None,
+            ClaudeFamily::Haiku | ClaudeFamily::Sonnet | ClaudeFamily::Opus => Some(Thinking::Disabled),
         }
     }
 
@@ -188,13 +188,13 @@ mod tests {
     #[test]
     fn family_and_version_are_read_from_names() {
         for (name, expected) in [
-            ("claude-opus-4-5-20251101", Some((Family::Opus, (4, 5)))),
-            ("claude-haiku-5-5", Some((Family::Haiku, (5, 5)))),
-            ("anthropic/claude-sonnet-4.6", Some((Family::Sonnet, (4, 6)))),
-            ("us.anthropic.claude-opus-5-5-v1:0", Some((Family::Opus, (5, 5)))),
-            ("claude-3-5-haiku-latest", Some((Family::Haiku, (3, 5)))),
-            ("claude-sonnet-4-20250514", Some((Family::Sonnet, (4, 0)))),
-            ("claude-mythos-5", Some((Family::Fable, (5, 0)))),
+            ("claude-opus-4-5-20251101", Some((ClaudeFamily::Opus, (4, 5)))),
+            ("claude-haiku-5-5", Some((ClaudeFamily::Haiku, (5, 5)))),
+            ("anthropic/claude-sonnet-4.6", Some((ClaudeFamily::Sonnet, (4, 6)))),
+            ("us.anthropic.claude-opus-5-5-v1:0", Some((ClaudeFamily::Opus, (5, 5)))),
+            ("claude-3-5-haiku-latest", Some((ClaudeFamily::Haiku, (3, 5)))),
+            ("claude-sonnet-4-20250514", Some((ClaudeFamily::Sonnet, (4, 0)))),
+            ("claude-mythos-5", Some((ClaudeFamily::Fable, (5, 0)))),
             ("claude-mythos-preview", None),
             ("deepseek-v4", None),
         ] {
