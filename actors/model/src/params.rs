@@ -9,7 +9,7 @@ use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig};
 /// Parameters that select how much the model reasons. Each API sends them under its own name.
 const EFFORT: &str = "effort";
 /// The level in chat completions.
-const REASONING_EFFORT: &str = "reasoning_effort";
+pub(crate) const REASONING_EFFORT: &str = "reasoning_effort";
 const REASONING_BUDGET: &str = "reasoning_budget_tokens";
 
 /// How much a model is asked to reason.

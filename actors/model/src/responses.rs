@@ -9,7 +9,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use async_openai::config::{Config, OpenAIConfig};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
 use soong_protocol::{InputKind, Provider};
@@ -17,7 +16,7 @@ use soong_protocol::{InputKind, Provider};
 use self::{answer::ResponseAnswer, request::RequestBody};
 use crate::{
     limits::AnswerLimits,
-    openai::reasoning,
+    openai::{ChatCompletions, reasoning},
     reasoning::ReasoningSupport,
     service::{Adaptation, Api, Call, failure::ErrorBody, http::BaseUrl},
 };
@@ -40,9 +39,8 @@ impl Api for Responses {
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = ResponseAnswer;
 
-    fn headers(key: &str, _: &BaseUrl) -> HeaderMap {
-        // Set every option, so that none is read from environment variables.
-        OpenAIConfig::new().with_api_key(key).with_org_id("").with_project_id("").headers()
+    fn headers(key: &str, base: &BaseUrl) -> HeaderMap {
+        ChatCompletions::headers(key, base)
     }
 
     fn path(_: &BaseUrl, _: &str) -> String {

@@ -50,7 +50,10 @@ use self::{
     names::ToolNames,
 };
 use super::{
-    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits, reasoning::ReasoningSupport,
+    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest,
+    limits::AnswerLimits,
+    params::{REASONING_EFFORT, ReasoningParams},
+    reasoning::ReasoningSupport,
 };
 
 /// Maximum number of adaptations in one call: one per part that can be rejected.
@@ -196,7 +199,7 @@ pub(crate) struct Service<A> {
     reasoning_budget_tokens: Option<u64>,
     /// Parameters that are not sent.
     omitted_params: &'static [&'static str],
-    /// Parameters of the profile, without `temperature`.
+    /// Parameters of the profile, without those that have a field here.
     params: Map<String, Value>,
     limits: AnswerLimits,
     /// The service, without a model.
@@ -231,13 +234,16 @@ impl<A: Api> Service<A> {
         let (rejected, version_header) = A::REJECTED_PARAMS;
         let has_version = headers.contains(version_header);
         let omitted_params = if has_version { &[][..] } else { rejected };
-        let own_effort = take_effort(&mut params);
+        let effort = ReasoningParams::of_profile(config).effort;
+        if effort.is_some() {
+            params.remove(REASONING_EFFORT);
+        }
         let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
         Ok(Self {
             name: config.model_name().to_owned(),
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature.or(own_temperature),
-            effort: config.effort.or(own_effort),
+            effort,
             omitted_params,
             reasoning_budget_tokens: config.reasoning_budget_tokens,
             params,
@@ -362,13 +368,6 @@ impl<A: Api> Service<A> {
             self.adaptations.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), learned);
         }
     }
-}
-
-/// Takes a level of reasoning out of parameters that are written for chat completions.
-fn take_effort(params: &mut Map<String, Value>) -> Option<Effort> {
-    let effort = serde_json::from_value(params.get("reasoning_effort")?.clone()).ok()?;
-    params.remove("reasoning_effort");
-    Some(effort)
 }
 
 /// Returns an answer as a message of the conversation.

@@ -92,7 +92,7 @@ fn shown(settings: &Settings, environment: &Environment) -> Vec<SettingRow> {
     let model = &models.config.model;
     let reach = Endpoint::of(model, environment);
     let shown = |setting: Setting| {
-        // What follows from other settings and the environment.
+        // These values follow from other settings and the environment.
         let value = match setting.key.as_str() {
             "model.provider" => Value::from(model.provider().as_str()),
             "model.name" => Value::from(model.model_name()),
