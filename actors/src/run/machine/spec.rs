@@ -150,8 +150,8 @@ pub(crate) struct ModelSpec {
     pub(crate) name: String,
     /// Maximum time without output of the model, in milliseconds.
     pub(crate) timeout_ms: u64,
-    /// Tokens of the answer for which a budget reserves, and that a lost call is assumed to have used.
-    pub(crate) max_output_tokens: u64,
+    /// Answer tokens that a budget reserves per call, and that a lost call is charged.
+    pub(crate) reserved_output_tokens: u64,
     /// Part of the context window that is kept free for the answer, in tokens.
     pub(crate) answer_room: u64,
     /// Sampling parameters of the caller.
@@ -188,7 +188,7 @@ pub(crate) struct AuxiliaryModel {
     pub(crate) name: String,
     /// Maximum size of a request, in tokens.
     pub(crate) max_prompt_tokens: u64,
-    pub(crate) max_output_tokens: u64,
+    pub(crate) reserved_output_tokens: u64,
     pub(crate) prices: Option<Prices>,
 }
 

@@ -49,7 +49,7 @@ impl RunResolver {
             return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
         }
         let sizes = match name == OFFLINE {
-            true => Sizes { context_window: u64::MAX, max_output_tokens: 0, answer_room: 0 },
+            true => Sizes { context_window: u64::MAX, reserved_output_tokens: 0, answer_room: 0 },
             false => self.sizes(&settings, &name),
         };
         let mut params = run.settings.llm_params.clone();
@@ -63,7 +63,7 @@ impl RunResolver {
         let model = ModelSpec {
             provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
             timeout_ms: settings.timeout_ms,
-            max_output_tokens: sizes.max_output_tokens,
+            reserved_output_tokens: sizes.reserved_output_tokens,
             answer_room: sizes.answer_room,
             params,
             effort: wanted_reasoning.effort.and_then(|effort| support.nearest(effort)),
@@ -98,7 +98,7 @@ impl RunResolver {
         let helper = AuxiliaryModel {
             name: profile.unwrap_or(wanted).to_owned(),
             max_prompt_tokens: sizes.context_window.saturating_sub(sizes.answer_room).max(1),
-            max_output_tokens: sizes.max_output_tokens,
+            reserved_output_tokens: sizes.reserved_output_tokens,
             prices: self.models.prices(&model),
         };
         Ok((helper, model))
@@ -108,9 +108,9 @@ impl RunResolver {
         let limits = self.models.limits(settings, model);
         let limit = limits.max_output_tokens.unwrap_or(RESERVED_OUTPUT_TOKENS);
         // The limit of a profile is sent with each request, that of the model is not.
-        let max_output_tokens = settings.max_output_tokens.unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
+        let reserved_output_tokens = settings.max_output_tokens.unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
         let answer_room = limit.min(limits.context_window / 5);
-        Sizes { context_window: limits.context_window, max_output_tokens, answer_room }
+        Sizes { context_window: limits.context_window, reserved_output_tokens, answer_room }
     }
 }
 
@@ -132,8 +132,8 @@ fn check_reasoning(wanted: ReasoningParams, support: ReasoningSupport, model: &s
 /// Sizes of prompts and answers of a model, in tokens.
 struct Sizes {
     context_window: u64,
-    /// Tokens of the answer for which a budget reserves.
-    max_output_tokens: u64,
+    /// Answer tokens that a budget reserves per call.
+    reserved_output_tokens: u64,
     /// Part of the window that is kept free for the answer.
     answer_room: u64,
 }

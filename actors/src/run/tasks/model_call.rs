@@ -218,7 +218,7 @@ impl ModelCaller {
         let (gateway, model) = self.models.open(&auxiliary.name).await?;
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let max_output_tokens = auxiliary.max_output_tokens;
+        let max_output_tokens = auxiliary.reserved_output_tokens;
         let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: auxiliary.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
             Arc::new(Message::new(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
@@ -277,7 +277,7 @@ impl ModelCaller {
         let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));
         let prompt_tokens = call.tokens.saturating_add(update_tokens);
         line.context_update.clone_from(&update);
-        let max_output_tokens = spec.model.max_output_tokens;
+        let max_output_tokens = spec.model.reserved_output_tokens;
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let request = ModelRequest {
             system: vec![call.system],

@@ -69,7 +69,7 @@ impl Transition<'_, '_> {
         let spec = &self.state.spec;
         let usage = Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: spec.model.max_output_tokens,
+            completion_tokens: spec.model.reserved_output_tokens,
             estimated: true,
             ..Usage::default()
         };

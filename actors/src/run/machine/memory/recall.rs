@@ -27,7 +27,7 @@ impl Transition<'_, '_> {
         }
         let spec = &self.state.spec;
         let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
-        let mut completion_tokens = spec.auxiliary_models.utility.max_output_tokens;
+        let mut completion_tokens = spec.auxiliary_models.utility.reserved_output_tokens;
         if let Some(account) = self.context.budget.filter(|_| same_process) {
             let reserved = account.lost_reservation();
             if reserved.model_calls == 0 {

@@ -209,7 +209,7 @@ impl Transition<'_, '_> {
     /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
     /// (DUR-4).
     pub(crate) fn close_lost_summary(&mut self) {
-        let usage = self.lost_summary_usage(self.state.spec.model.max_output_tokens);
+        let usage = self.lost_summary_usage(self.state.spec.model.reserved_output_tokens);
         self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted"), Some(usage));
     }
 
