@@ -81,6 +81,7 @@ pub(crate) struct MetricsCounter {
     prompt_tokens: AtomicU64,
     completion_tokens: AtomicU64,
     cached_tokens: AtomicU64,
+    cache_write_tokens: AtomicU64,
     reasoning_tokens: AtomicU64,
     cost_nanos: AtomicU64,
 }
@@ -127,6 +128,7 @@ impl MetricsCounter {
             (&self.prompt_tokens, stats.prompt_tokens),
             (&self.completion_tokens, stats.completion_tokens),
             (&self.cached_tokens, stats.cached_tokens),
+            (&self.cache_write_tokens, stats.cache_write_tokens),
             (&self.reasoning_tokens, stats.reasoning_tokens),
             (&self.cost_nanos, stats.cost.map_or(0, Usd::as_nanos)),
         ] {
@@ -148,6 +150,7 @@ impl MetricsCounter {
             prompt_tokens,
             completion_tokens,
             cached_tokens: get(&self.cached_tokens),
+            cache_write_tokens: get(&self.cache_write_tokens),
             reasoning_tokens: get(&self.reasoning_tokens),
             model_calls: get(&self.model_calls),
             tool_calls: get(&self.tool_calls),

@@ -149,7 +149,7 @@ pub struct RunSettings {
     /// The task, if it has images or files.
     #[serde(default, skip_serializing_if = "MessageContent::is_blank")]
     pub task_content: MessageContent,
-    /// Context from the parent run, shown under `## Context` (SUB-1a).
+    /// Context from the parent run, in a message before the task, under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the

@@ -187,6 +187,9 @@ pub struct Stats {
     pub completion_tokens: u64,
     /// Request tokens from the provider's cache.
     pub cached_tokens: u64,
+    /// Request tokens that were written to the provider's cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
     /// Total cost. `None` (JSON `null`) if any price is unknown.
@@ -217,6 +220,7 @@ impl Stats {
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(usage.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
         self.estimated |= usage.estimated;
         self.add_cost(cost);
@@ -229,6 +233,7 @@ impl Stats {
         self.prompt_tokens = self.prompt_tokens.saturating_add(child.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(child.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(child.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(child.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(child.reasoning_tokens);
         self.model_calls = self.model_calls.saturating_add(child.model_calls);
         self.tool_calls = self.tool_calls.saturating_add(child.tool_calls);

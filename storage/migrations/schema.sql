@@ -49,7 +49,7 @@ CREATE TABLE trace_state (
     completed_at INTEGER,
     result_summary TEXT,
     error_message TEXT
-, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0) STRICT;
+, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, cache_write_tokens INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE TABLE run (
     run_key INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL UNIQUE,
@@ -86,7 +86,7 @@ CREATE TABLE run_state (
     append_number INTEGER NOT NULL,
     last_run_seq INTEGER NOT NULL,
     error TEXT
-, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER) STRICT;
+, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER, cache_write_tokens INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE TABLE event (
     lsn INTEGER PRIMARY KEY,
     trace_key INTEGER NOT NULL,
@@ -287,7 +287,7 @@ CREATE TABLE usage_sum (
     runs_without_price INTEGER NOT NULL,
     estimated_runs INTEGER NOT NULL,
     model_calls INTEGER NOT NULL,
-    tool_calls INTEGER NOT NULL,
+    tool_calls INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL DEFAULT 0,
     UNIQUE (uid, day, model)
 ) STRICT;
 CREATE INDEX run_started ON run_state (started_at) WHERE started_at IS NOT NULL;

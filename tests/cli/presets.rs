@@ -337,10 +337,10 @@ fn usage_is_summed_with_and_without_an_owner() {
         );
         let said = world.run(&["usage", "--by", "model"]).expect_code(0);
         let lines: Vec<Vec<&str>> = said.out.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["MODEL", "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"]);
-        assert_eq!(lines[1], ["m", "2", "3", "300", "0", "60", "360", "$0.009"]);
-        assert_eq!(lines[2].join(" "), "dear 1 1 100 0 20 120 unknown (1 run without a price)");
-        assert_eq!(lines[3].join(" "), "total 3 4 400 0 80 480 ≥ $0.009 (1 run without a price)");
+        assert_eq!(lines[0], ["MODEL", "RUNS", "CALLS", "PROMPT", "CACHED", "WRITTEN", "COMPLETION", "TOKENS", "COST"]);
+        assert_eq!(lines[1], ["m", "2", "3", "300", "0", "0", "60", "360", "$0.009"]);
+        assert_eq!(lines[2].join(" "), "dear 1 1 100 0 0 20 120 unknown (1 run without a price)");
+        assert_eq!(lines[3].join(" "), "total 3 4 400 0 0 80 480 ≥ $0.009 (1 run without a price)");
         said.expect_stderr(&["[prices.\"MODEL\"]"]);
     };
     check();

@@ -109,9 +109,9 @@ fn gullible(desk: &Desk) -> Arc<ScriptedModel> {
         if !found.is_empty() {
             return calling(request, &found);
         }
-        match task_of(request).split("\n\n## Context").next() {
-            Some("find out") => Turn::say(desk.lock().unwrap().clone()),
-            Some(task) if answered.is_none() => match task.strip_prefix("follow ") {
+        match task_of(request) {
+            "find out" => Turn::say(desk.lock().unwrap().clone()),
+            task if answered.is_none() => match task.strip_prefix("follow ") {
                 Some(channel) => look_up(channel),
                 None => Turn::say("nothing to do"),
             },

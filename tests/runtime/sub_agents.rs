@@ -138,7 +138,7 @@ async fn delegate_and_evaluation_each_continue_their_own_trace() {
     let world = TestRuntime::open(model).await;
     let (run, last) = ended(&world, RunRequest::new("x")).await;
     let last: Value = serde_json::from_str(&last).unwrap();
-    assert_eq!((&last["summary"], &last["passed"]), (&json!("4 messages"), &json!(true)));
+    assert_eq!((&last["summary"], &last["passed"]), (&json!("5 messages"), &json!(true)));
     let children = run.children().await.unwrap();
     assert_eq!(children[0].trace_id, children[1].trace_id);
     assert_eq!(children[2].trace_id, children[3].trace_id);
@@ -192,7 +192,8 @@ async fn continued_child_keeps_its_preset_and_tools() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn context_is_stored_with_the_child_and_shown_to_it() {
     let model = calls(vec![("agent", json!({"task": "look", "context": "the house is red"}))], |request| {
-        assert_eq!(task_of(request), "look\n\n## Context\nthe house is red");
+        let [context, task] = &request.messages[..] else { panic!("{:?}", request.messages) };
+        assert_eq!((&*context.content, &*task.content), ("## Context\nthe house is red", "look"));
         Turn::say("seen")
     });
     let world = TestRuntime::open(model).await;
@@ -205,7 +206,8 @@ async fn context_is_stored_with_the_child_and_shown_to_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn context_given_as_an_object_is_used_as_json_text() {
     let model = calls(vec![("agent", json!({"task": "look", "context": {"house": "red"}}))], |request| {
-        assert_eq!(task_of(request), "look\n\n## Context\n{\"house\":\"red\"}");
+        assert_eq!(task_of(request), "look");
+        assert_eq!(&*request.messages[0].content, "## Context\n{\"house\":\"red\"}");
         Turn::say("seen")
     });
     let world = TestRuntime::open(model).await;

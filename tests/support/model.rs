@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 pub use soong::testing::ScriptedModel;
 use soong::{
     model::{Completion, ModelError, ModelRequest},
-    protocol::{Delta, Role, ToolCall, Usage},
+    protocol::{Delta, Message, Role, ToolCall, Usage},
     testing::{Step, hang, respond_async},
 };
 use tokio::sync::{Notify, futures::OwnedNotified};
@@ -102,9 +102,10 @@ pub fn assistant_count(request: &ModelRequest) -> usize {
     request.messages.iter().filter(|message| message.role == Role::Assistant).count()
 }
 
-/// Returns the first user message, which is the task of a child run.
+/// Returns the task of a child run: the first user message that is not context from its parent.
 pub fn task_of(request: &ModelRequest) -> &str {
-    request.messages.iter().find(|message| message.role == Role::User).map_or("", |message| &message.content)
+    let is_task = |message: &&Arc<Message>| message.role == Role::User && !message.content.starts_with("## Context\n");
+    request.messages.iter().find(is_task).map_or("", |message| &message.content)
 }
 
 /// Returns the last message of the conversation.

@@ -43,7 +43,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     let unicode = context.terminal.unicode;
     let mut rows: Vec<Vec<String>> = report.usage.iter().map(|row| cells(row.of.as_str(), &row.sum, unicode)).collect();
     rows.push(cells("total", &report.total, unicode));
-    print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
+    print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "WRITTEN", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
         let hint = "a cost is known only if the model had a price when it was called: see `soong models list`, or add \
                     [prices.\"MODEL\"] to config.toml";
@@ -58,11 +58,18 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
 }
 
 fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
-    let tokens = [sum.prompt_tokens, sum.cached_tokens, sum.completion_tokens, sum.total_tokens];
-    let mut cells = vec![of.to_owned(), sum.runs.to_string(), format::count(sum.model_calls)];
-    cells.extend(tokens.map(format::count));
-    cells.push(cost(sum, unicode));
-    cells
+    let cached = format::count_and_share(sum.cached_tokens, sum.prompt_tokens);
+    vec![
+        of.to_owned(),
+        sum.runs.to_string(),
+        format::count(sum.model_calls),
+        format::count(sum.prompt_tokens),
+        cached,
+        format::count(sum.cache_write_tokens),
+        format::count(sum.completion_tokens),
+        format::count(sum.total_tokens),
+        cost(sum, unicode),
+    ]
 }
 
 /// Formats a cost; if it is only partly known, as a lower bound.

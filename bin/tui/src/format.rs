@@ -11,6 +11,12 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// Formats a count and its share of a whole: `1.2k (45 %)`. Without the share if either is 0.
+pub fn count_and_share(n: u64, whole: u64) -> String {
+    let percent = u128::from(n) * 100 / u128::from(whole.max(1));
+    if n == 0 || whole == 0 { count(n) } else { format!("{} ({percent} %)", count(n)) }
+}
+
 /// Formats a size: `17 B`, `1.2 KiB`.
 pub fn bytes(n: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", n / unit, n % unit * 10 / unit);
@@ -69,6 +75,9 @@ mod tests {
             [(0, "0"), (999, "999"), (1_000, "1.0k"), (5_199, "5.1k"), (999_999, "0.9M"), (2_000_000, "2.0M")]
         {
             assert_eq!(count(n), want, "{n}");
+        }
+        for (n, whole, want) in [(0, 9, "0"), (5, 0, "5"), (1_250, 2_000, "1.2k (62 %)"), (7, 7, "7 (100 %)")] {
+            assert_eq!(count_and_share(n, whole), want, "{n} of {whole}");
         }
         for (n, want) in [(17, "17 B"), (1_280, "1.2 KiB"), (3_145_728, "3.0 MiB"), (u64::MAX, "17179869183.9 GiB")] {
             assert_eq!(bytes(n), want, "{n}");

@@ -69,6 +69,9 @@ pub struct UsageSum {
     pub completion_tokens: u64,
     /// Request tokens from the provider's cache.
     pub cached_tokens: u64,
+    /// Request tokens that were written to the provider's cache.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
     /// Number of model calls. A retried attempt without usage does not count.
@@ -100,6 +103,7 @@ impl UsageSum {
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
         self.model_calls = self.model_calls.saturating_add(other.model_calls);
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);

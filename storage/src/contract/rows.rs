@@ -26,7 +26,7 @@ pub(super) fn run_row_follows_its_events(mut world: TestStore) {
     let run = world.run("a");
     assert_eq!(run.turn, 2, "a second try is no new turn");
     assert_eq!((run.usage.prompt_tokens, run.usage.completion_tokens, run.usage.total_tokens), (150, 30, 180));
-    assert_eq!((run.usage.cached_tokens, run.cost), (2, Some(Usd::from_nanos(10))));
+    assert_eq!((run.usage.cached_tokens, run.usage.cache_write_tokens, run.cost), (2, 6, Some(Usd::from_nanos(10))));
 
     // A run that is resumed after a restart keeps its first start time.
     world.write(vec![open_run("a"), event("a", Some("a"), 9, started())]);

@@ -9,12 +9,13 @@ fn format_rows(rows: &[UsageRow]) -> Vec<String> {
     let one = |row: &UsageRow| {
         let sum = &row.sum;
         format!(
-            "{}: {} runs, {}+{} tokens, {} cached, {} (≥ {}, {} without)",
+            "{}: {} runs, {}+{} tokens, {} cached, {} written, {} (≥ {}, {} without)",
             row.of.as_str(),
             sum.runs,
             sum.prompt_tokens,
             sum.completion_tokens,
             sum.cached_tokens,
+            sum.cache_write_tokens,
             sum.cost.map_or_else(|| "?".to_owned(), |cost| cost.as_nanos().to_string()),
             sum.known_cost.as_nanos(),
             sum.runs_without_price,
@@ -72,14 +73,15 @@ pub(super) fn usage_is_summed_once(mut world: TestStore) {
         let filter = UsageFilter { since, ..UsageFilter::default() };
         format_rows(&world.reader.usage(by, &filter).unwrap())
     };
-    let (a, child) = ("150+15 tokens, 2 cached, 10 (≥ 10, 0 without)", "1000+1 tokens, 1 cached, ? (≥ 0, 1 without)");
-    let zero = "0+0 tokens, 0 cached, 0 (≥ 0, 0 without)";
+    let a = "150+15 tokens, 2 cached, 6 written, 10 (≥ 10, 0 without)";
+    let child = "1000+1 tokens, 1 cached, 3 written, ? (≥ 0, 1 without)";
+    let zero = "0+0 tokens, 0 cached, 0 written, 0 (≥ 0, 0 without)";
     assert_eq!(
         usage(&world, UsageBy::Day, None),
         [format!("2025-11-21: 1 runs, {a}"), format!("2025-11-22: 2 runs, {child}")]
     );
     assert_eq!(usage(&world, UsageBy::Model, None), [format!("m2: 2 runs, {child}"), format!("m1: 1 runs, {a}")]);
-    let both = "a: 2 runs, 1150+16 tokens, 3 cached, ? (≥ 10, 1 without)";
+    let both = "a: 2 runs, 1150+16 tokens, 3 cached, 9 written, ? (≥ 10, 1 without)";
     assert_eq!(usage(&world, UsageBy::Session, None), [both.to_owned(), format!("b: 1 runs, {zero}")]);
     assert_eq!(
         usage(&world, UsageBy::Session, Some(at(DAY))),
@@ -94,7 +96,7 @@ pub(super) fn usage_is_summed_once(mut world: TestStore) {
     assert_eq!(usage(&world, UsageBy::Day, None).len(), 2);
     world.write(vec![Write::Session(SessionWrite::BeginRemoval(super::world::session_id("b")))]);
     assert_eq!(usage(&world, UsageBy::Session, None), [both], "what is being deleted is not there");
-    let day = "2025-11-22: 1 runs, 1000+1 tokens, 1 cached, ? (≥ 0, 1 without)".to_owned();
+    let day = "2025-11-22: 1 runs, 1000+1 tokens, 1 cached, 3 written, ? (≥ 0, 1 without)".to_owned();
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [day]);
     world.write(vec![Write::Session(SessionWrite::EndRemoval(super::world::session_id("b")))]);
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [format!("2025-11-22: 2 runs, {child}")]);

@@ -133,7 +133,13 @@ pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> Model
     ModelEvent::Completed {
         finish_reason: "stop".into(),
         tool_calls: 0,
-        usage: Usage { prompt_tokens: prompt, completion_tokens: completion, cached_tokens: 1, ..Usage::default() },
+        usage: Usage {
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            cached_tokens: 1,
+            cache_write_tokens: 3,
+            ..Usage::default()
+        },
         cost: cost.map(Usd::from_nanos),
         duration_ms: 5,
         waited_ms: 0,

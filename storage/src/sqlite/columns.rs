@@ -29,7 +29,7 @@ pub(super) fn json<T: Serialize>(value: T) -> String {
 macro_rules! stats_columns {
     () => {
         "messages, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated, cost_nanos,
-         model_calls, tool_calls, duration_ms"
+         model_calls, tool_calls, duration_ms, cache_write_tokens"
     };
 }
 pub(super) use stats_columns;
@@ -117,6 +117,7 @@ impl<'a, 'row> Columns<'a, 'row> {
             model_calls: self.count()?,
             tool_calls: self.count()?,
             duration_ms: self.count()?,
+            cache_write_tokens: self.count()?,
         })
     }
 

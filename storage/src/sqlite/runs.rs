@@ -121,7 +121,8 @@ impl HotRow for RunRow {
         conn.prepare_cached(
             "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
                     cached_tokens = ?6, reasoning_tokens = ?7, estimated = ?8, cost_nanos = ?9, duration_ms = ?10,
-                    epoch = ?11, append_number = ?12, last_run_seq = ?13, model_calls = ?14, tool_calls = ?15
+                    epoch = ?11, append_number = ?12, last_run_seq = ?13, model_calls = ?14, tool_calls = ?15,
+                    cache_write_tokens = ?16
              WHERE run_key = ?1",
         )?
         .execute(rusqlite::params![
@@ -140,6 +141,7 @@ impl HotRow for RunRow {
             clamp_to_i64(self.position.last_seq),
             clamp_to_i64(self.stats.model_calls),
             clamp_to_i64(self.stats.tool_calls),
+            clamp_to_i64(self.stats.cache_write_tokens),
         ])?;
         Ok(())
     }

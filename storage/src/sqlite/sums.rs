@@ -8,13 +8,13 @@ use super::columns::clamp_to_i64;
 macro_rules! sum_columns {
     () => {
         "runs, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, cost_nanos, runs_without_price,
-         estimated_runs, model_calls, tool_calls"
+         estimated_runs, model_calls, tool_calls, cache_write_tokens"
     };
 }
 pub(super) use sum_columns;
 
 /// Number of columns in [`sum_columns`].
-const COUNT: usize = 10;
+const COUNT: usize = 11;
 
 /// Usage of runs: the values of [`sum_columns`], each limited to `i64::MAX`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +35,7 @@ impl Sums {
             stats.estimated.into(),
             clamp_to_i64(stats.model_calls),
             clamp_to_i64(stats.tool_calls),
+            clamp_to_i64(stats.cache_write_tokens),
         ])
     }
 

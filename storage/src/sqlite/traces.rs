@@ -88,7 +88,8 @@ impl HotRow for TraceRow {
                     head_sequence = ?6, last_event_id = ?7, messages = ?8, prompt_tokens = ?9,
                     completion_tokens = ?10, cached_tokens = ?11, reasoning_tokens = ?12, estimated = ?13,
                     cost_nanos = ?14, duration_ms = ?15, completed_at = ?16, result_summary = ?17,
-                    error_message = ?18, model_calls = ?19, tool_calls = ?20
+                    error_message = ?18, model_calls = ?19, tool_calls = ?20,
+                    cache_write_tokens = ?21
              WHERE trace_key = ?1",
         )?
         .execute(rusqlite::params![
@@ -112,6 +113,7 @@ impl HotRow for TraceRow {
             self.error_message,
             clamp_to_i64(self.stats.model_calls),
             clamp_to_i64(self.stats.tool_calls),
+            clamp_to_i64(self.stats.cache_write_tokens),
         ])?;
         if let Some(label) = self.last_run.take() {
             conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?

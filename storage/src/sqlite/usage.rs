@@ -16,14 +16,15 @@ const TOTALS: &str = "CAST(total(runs) AS INTEGER), CAST(total(prompt_tokens) AS
     CAST(total(completion_tokens) AS INTEGER), CAST(total(cached_tokens) AS INTEGER),
     CAST(total(reasoning_tokens) AS INTEGER), CAST(total(cost_nanos) AS INTEGER),
     CAST(total(runs_without_price) AS INTEGER), max(estimated_runs > 0), CAST(total(model_calls) AS INTEGER),
-    CAST(total(tool_calls) AS INTEGER)";
+    CAST(total(tool_calls) AS INTEGER), CAST(total(cache_write_tokens) AS INTEGER)";
 
 /// The columns of [`sum_columns`] for a single run.
 const RUN_COLUMNS: &str =
     "1 AS runs, state.prompt_tokens, state.completion_tokens, state.cached_tokens, state.reasoning_tokens,
     coalesce(state.cost_nanos, 0) AS cost_nanos,
     state.cost_nanos IS NULL AND (state.prompt_tokens > 0 OR state.completion_tokens > 0) AS runs_without_price,
-    state.estimated AS estimated_runs, state.model_calls, state.tool_calls";
+    state.estimated AS estimated_runs, state.model_calls, state.tool_calls,
+    state.cache_write_tokens";
 
 const ORDER_BY_TOKENS: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
 
@@ -86,6 +87,7 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         estimated: columns.next()?,
         model_calls: columns.count()?,
         tool_calls: columns.count()?,
+        cache_write_tokens: columns.count()?,
     };
     Ok(UsageRow { of: group_column, sum: sum.with_cost() })
 }

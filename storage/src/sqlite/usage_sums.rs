@@ -74,7 +74,7 @@ impl UsageSums {
             conn.prepare_cached(concat!(
                 "UPDATE usage_sum SET (",
                 sum_columns!(),
-                ") = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) WHERE usage_key = ?11"
+                ") = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) WHERE usage_key = ?12"
             ))?
             .execute(params_from_iter(sums.0.iter().chain([key])))?;
             *is_changed = false;
@@ -106,7 +106,7 @@ impl UsageSums {
                 conn.prepare_cached(concat!(
                     "INSERT INTO usage_sum (uid, day, model, ",
                     sum_columns!(),
-                    ") SELECT uid, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM session WHERE session_key = ?1"
+                    ") SELECT uid, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM session WHERE session_key = ?1"
                 ))?
                 .execute((row_id.0, row_id.1, &row_id.2))?;
                 conn.last_insert_rowid()

@@ -36,7 +36,7 @@ const COLLABORATOR: &str = "name type trace_id status summary";
 const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids (sub_trace_metadata) \
                     agent_call_mode? self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
-                     model_calls tool_calls duration_ms (estimated)";
+                     model_calls tool_calls duration_ms (cache_write_tokens) (estimated)";
 const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) context_update? tool_calls? tool_call_id? \
                        goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
                        finish_reason? created_at";
@@ -214,7 +214,7 @@ fn session_and_trace_records_have_these_keys() {
 fn usage_has_these_keys() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "x"]).expect_code(0);
-    let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
+    let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens cache_write_tokens reasoning_tokens cost known_cost \
                runs_without_price model_calls tool_calls (estimated)";
     for (by, key) in [("day", "day"), ("model", "model"), ("session", "session_id")] {
         let line = format!("usage --by {by}");

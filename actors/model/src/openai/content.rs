@@ -74,15 +74,18 @@ impl<'a> Content<'a> {
         Self::Text(lines.collect::<Vec<_>>().join("\n").into())
     }
 
-    /// Returns the content with context of the run at its end.
-    pub(super) fn with_context(self, context: Option<&'a str>) -> Self {
-        let Some(context) = context else { return self };
+    /// Returns this content with other content after it.
+    pub(super) fn followed_by(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Text(text), Self::Text(next)) => Self::Text(format!("{text}\n\n{next}").into()),
+            (content, next) => Self::Parts(content.into_parts().into_iter().chain(next.into_parts()).collect()),
+        }
+    }
+
+    fn into_parts(self) -> Vec<Part<'a>> {
         match self {
-            Self::Text(text) => Self::Text(format!("{text}\n\n{context}").into()),
-            Self::Parts(mut parts) => {
-                parts.push(Part::Text { text: context.into() });
-                Self::Parts(parts)
-            }
+            Self::Text(text) => vec![Part::Text { text }],
+            Self::Parts(parts) => parts,
         }
     }
 

@@ -104,17 +104,21 @@ impl Serialize for Messages<'_> {
         let returned = ReturnedData::of(self.0);
         let mut tool_files = Vec::new();
         for (place, message) in request.messages.iter().enumerate() {
-            if message.role != Role::Tool {
+            if message.role == Role::User {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
+                if place == 0 || request.messages[place - 1].role != Role::User {
+                    list.serialize_element(&UserMessage { role: "user", content: self.user_content(place) })?;
+                }
+                continue;
             }
-            let context = self.context_after(place);
-            let of_user = context.filter(|_| message.role == Role::User);
-            let data = returned.data(message);
-            list.serialize_element(&OutgoingMessage { message, context: of_user, call: &self.0, data })?;
             if message.role == Role::Tool {
                 tool_files.extend(message.content.files());
+            } else {
+                serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
-            if let Some(context) = context.filter(|_| of_user.is_none()) {
+            let data = returned.data(message);
+            list.serialize_element(&OutgoingMessage { message, call: &self.0, data })?;
+            if let Some(context) = self.context_after(place) {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
                 list.serialize_element(&UserMessage { role: "user", content: Content::Text(context.into()) })?;
             }
@@ -125,8 +129,23 @@ impl Serialize for Messages<'_> {
 }
 
 impl<'a> Messages<'a> {
-    /// Returns the context that follows a message. It is a part of a message of the user, because many chat templates
-    /// reject two of them in a row.
+    /// Returns the content of all messages of the user from here on, up to the next answer, and of the context after
+    /// them. They are sent as one message, because many chat templates reject two of them in a row.
+    fn user_content(&self, first: usize) -> Content<'a> {
+        let request = self.0.request;
+        let following = request.messages[first + 1..].iter().take_while(|message| message.role == Role::User);
+        let mut last = first;
+        let content = following.fold(Content::of(&request.messages[first], request), |content, message| {
+            last += 1;
+            content.followed_by(Content::of(message, request))
+        });
+        match self.context_after(last) {
+            Some(context) => content.followed_by(Content::Text(context.into())),
+            None => content,
+        }
+    }
+
+    /// Returns the context that follows a message.
     fn context_after(&self, place: usize) -> Option<&'a str> {
         match self.0.request.messages.get(place + 1) {
             Some(next) if next.role == Role::Assistant => next.context_update.as_deref(),
@@ -182,8 +201,6 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
-    /// Context that is added to the content.
-    context: Option<&'a str>,
     call: &'a Call<'a>,
     data: MessageData<'a>,
 }
@@ -203,13 +220,13 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, context, call, data } = self;
+        let Self { message, call, data } = self;
         let calls = call.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, call.request).with_context(*context)),
+            content: (!only_calls).then(|| Content::of(message, call.request)),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

@@ -224,11 +224,6 @@ impl RecallResult {
     }
 
     pub(in crate::run) fn add_usage(&mut self, used: Usage) {
-        let sum = self.usage.get_or_insert_default();
-        sum.prompt_tokens += used.prompt_tokens;
-        sum.completion_tokens += used.completion_tokens;
-        sum.cached_tokens += used.cached_tokens;
-        sum.reasoning_tokens += used.reasoning_tokens;
-        sum.estimated |= used.estimated;
+        self.usage = Some(self.usage.unwrap_or_default().plus(used));
     }
 }

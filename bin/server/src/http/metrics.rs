@@ -148,12 +148,13 @@ impl MetricsCollector {
             ("prompt", of.usage.prompt_tokens),
             ("completion", of.usage.completion_tokens),
             ("cached", of.usage.cached_tokens),
+            ("cache_write", of.usage.cache_write_tokens),
             ("reasoning", of.usage.reasoning_tokens),
         ];
         page.counters(
             (
                 "soong_tokens",
-                "Tokens used; cached tokens are part of the prompt, reasoning tokens of the completion.",
+                "Tokens used; cached and cache_write tokens are part of the prompt, reasoning tokens of the completion.",
                 "kind",
             ),
             tokens,

@@ -80,13 +80,16 @@ impl Transition<'_, '_> {
             for given in &spec.settings.options.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
+            // It precedes the task, because siblings have it in common, and services cache the beginning of a prompt.
+            if let Some(context) = &spec.settings.context {
+                self.add_message(Role::User, format!("## Context\n{context}"), |message| {
+                    message.description = "context from the parent run".to_owned();
+                });
+            }
             let mut task = match spec.settings.task_content.is_blank() {
                 true => MessageContent::from(spec.task.as_str()),
                 false => spec.settings.task_content.clone(),
             };
-            if let Some(context) = &spec.settings.context {
-                task.push_str(&format!("\n\n## Context\n{context}"));
-            }
             if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.prompt_text().is_empty()) {
                 task.push_str(&format!("\n\n{}", schema.prompt_text()));
             }

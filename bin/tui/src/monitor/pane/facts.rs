@@ -1,7 +1,7 @@
 //! The Facts pane: identity, state and usage of an actor, and the load of a gateway.
 
 use soong_protocol::{
-    Timestamp, Trace,
+    Stats, Timestamp, Trace,
     tree::{ActorKind, BudgetShare, GatewayView},
 };
 
@@ -106,6 +106,9 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         used.push_str(&below(facts));
     }
     lines.extend(fact("used", TextStyle::Plain, &used, page));
+    if let Some(cached) = page.records.facts.as_ref().and_then(|facts| cached(&facts.run.run.usage)) {
+        lines.extend(fact("cache", TextStyle::Plain, &cached, page));
+    }
     lines.extend(run.budget.iter().map(|share| budget(share, page)));
     if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.has_ended) {
         lines.extend(named("goal", paragraph(TextStyle::Plain, goal, NAME, page, 1)));
@@ -138,6 +141,19 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         times.push_str(", passivated while it waits");
     }
     lines.extend(fact("recorded", TextStyle::Plain, &times, page));
+}
+
+/// Describes the prompt tokens that came from the provider's cache or were written to it. `None` if there are none.
+fn cached(usage: &Stats) -> Option<String> {
+    let Stats { prompt_tokens, cached_tokens, cache_write_tokens, .. } = *usage;
+    (cached_tokens > 0 || cache_write_tokens > 0).then(|| {
+        let read = format::count_and_share(cached_tokens, prompt_tokens);
+        format!(
+            "{read} of {} prompt tokens read, {} written",
+            format::count(prompt_tokens),
+            format::count(cache_write_tokens)
+        )
+    })
 }
 
 /// Describes the usage of a run together with its children, including ended ones.
