@@ -3,7 +3,7 @@
 //! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits: concurrent calls,
 //! requests and tokens per minute, pauses that the service requested, and a provider that is down (`ledger.rs`,
 //! `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the actor
-//! never waits for a model. The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
+//! never waits for a model. Runs whose prompts begin alike share the caches of the service (`prefix_cache.rs`). The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
 //! permits and the rate that was used.
 //!
 //! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how long to wait
@@ -13,6 +13,7 @@ mod actor;
 mod call;
 mod ledger;
 mod pause;
+mod prefix_cache;
 mod queue;
 mod shared;
 
@@ -24,7 +25,11 @@ use std::sync::Arc;
 use soong_model::{Completion, DeltaSink, Model, ModelRequest, ReasoningSupport};
 use soong_protocol::{ErrorCode, ErrorInfo, InputKind, ModelConfig, ModelEvent, SessionId};
 
-pub(crate) use self::{actor::GatewayActor, shared::GatewayMsg};
+pub(crate) use self::{
+    actor::GatewayActor,
+    prefix_cache::{PrefixCache, WarmUp},
+    shared::GatewayMsg,
+};
 use self::{
     call::Call,
     shared::{GatewayShared, GatewayStatusSource},
@@ -100,6 +105,11 @@ impl Gateway {
     /// Returns what a model accepts about its reasoning.
     pub(crate) fn reasoning(&self, model: &str) -> ReasoningSupport {
         self.model.reasoning(model)
+    }
+
+    /// Returns the cache of the service for a run whose prompt begins with the text of this hash.
+    pub(crate) fn prefix_cache(&self, prefix: u64) -> Arc<PrefixCache> {
+        self.shared.prefix_caches.join(prefix)
     }
 
     /// Returns the reason if the gateway was given up.

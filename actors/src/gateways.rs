@@ -10,7 +10,11 @@ use std::{
 
 use dashmap::DashMap;
 use ractor::ActorRef;
-use soong_model::{Model, ModelCatalog, ReasoningSupport, catalog::ModelLimits, selection::split_model_name};
+use soong_model::{
+    Model, ModelCatalog, ReasoningSupport,
+    catalog::{CacheRule, ModelLimits},
+    selection::split_model_name,
+};
 use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
 
@@ -68,6 +72,12 @@ impl ModelGateways {
     /// Returns the limits of a model in a profile with these settings.
     pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
         self.catalog.limits(settings, model)
+    }
+
+    /// Returns how the service of a profile caches the prompts of a model. `None` if that is not known.
+    pub(crate) fn cache_rule(&self, profile: &str, model: &str) -> Option<CacheRule> {
+        let is_own = self.registered.contains_key(profile);
+        self.catalog.find(model).and_then(|entry| entry.cache).filter(|_| !is_own)
     }
 
     /// Returns the prices of a model: those of the configuration, else of the table. The offline model costs nothing.

@@ -6,6 +6,7 @@
 
 mod context;
 mod excerpt;
+mod fallback;
 mod memory;
 mod model;
 mod provider;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     context::ContextConfig,
+    fallback::{ConditionalFallback, FallbackConfig, FallbackReason},
     memory::MemoryConfig,
     model::{ModelConfig, ModelOverride, PriceConfig, RetryConfig},
     provider::Provider,
@@ -174,6 +176,9 @@ pub struct AgentsConfig {
     pub max_concurrent_children_per_session: usize,
     /// Time limit of a child, in milliseconds. Time in the queue does not count. Default: 600000.
     pub child_timeout_ms: u64,
+    /// Whether the first of at least four children whose prompts begin alike starts alone, so that the others read the
+    /// common part from the cache of the service. Only with models whose cache is known. Default: true.
+    pub warm_prefix: bool,
 }
 
 impl Default for AgentsConfig {
@@ -183,6 +188,7 @@ impl Default for AgentsConfig {
             max_children_per_run: 256,
             max_concurrent_children_per_session: 16,
             child_timeout_ms: 600_000,
+            warm_prefix: true,
         }
     }
 }

@@ -48,10 +48,10 @@ pub use child_mode::ChildMode;
 pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, BashConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
-    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache, PermissionsConfig, PresetConfig,
-    PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig,
-    Setting, StorageConfig, ToolsConfig, WebSearchConfig,
+    AgentsConfig, ArtifactsConfig, BashConfig, ConditionalFallback, Config, ConfigError, ContextConfig, Durability,
+    FallbackConfig, FallbackReason, HooksConfig, McpConfig, MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy,
+    PackageCache, PermissionsConfig, PresetConfig, PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig,
+    RuntimeConfig, SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, media_type};
 pub use effort::Effort;

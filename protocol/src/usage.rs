@@ -93,6 +93,9 @@ pub struct Usage {
     /// Tokens of the request that were written to the provider's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u64,
+    /// Those of them that were written to be kept for longer, at another price.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub long_cache_write_tokens: u64,
     /// Tokens of the answer that were reasoning.
     #[serde(default)]
     pub reasoning_tokens: u64,
@@ -115,6 +118,7 @@ impl Usage {
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            long_cache_write_tokens: self.long_cache_write_tokens.saturating_add(other.long_cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
             estimated: self.estimated || other.estimated,
         }
@@ -132,6 +136,8 @@ pub struct Prices {
     pub cached: Usd,
     /// Price of request tokens that are written to the provider's cache.
     pub cache_write: Usd,
+    /// Price of request tokens that are written to be kept for longer.
+    pub long_cache_write: Usd,
     /// Prices of a call whose prompt is long.
     pub long: Option<LongPrices>,
 }
@@ -149,6 +155,8 @@ pub struct LongPrices {
     pub cached: Usd,
     /// Price of request tokens that are written to the provider's cache.
     pub cache_write: Usd,
+    /// Price of request tokens that are written to be kept for longer.
+    pub long_cache_write: Usd,
 }
 
 impl Prices {
@@ -160,6 +168,7 @@ impl Prices {
                 completion: long.completion,
                 cached: long.cached,
                 cache_write: long.cache_write,
+                long_cache_write: long.long_cache_write,
                 long: None,
             },
             _ => *self,
@@ -167,7 +176,9 @@ impl Prices {
         let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_write_tokens);
         let mut cost = prices.prompt.per_million(fresh);
         cost += prices.cached.per_million(usage.cached_tokens);
-        cost += prices.cache_write.per_million(usage.cache_write_tokens);
+        let long_writes = usage.long_cache_write_tokens.min(usage.cache_write_tokens);
+        cost += prices.cache_write.per_million(usage.cache_write_tokens - long_writes);
+        cost += prices.long_cache_write.per_million(long_writes);
         cost += prices.completion.per_million(usage.completion_tokens);
         cost
     }
@@ -295,6 +306,9 @@ mod tests {
         let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5"), ..Prices::default() };
         let usage = Usage { prompt_tokens: 1_000, completion_tokens: 100, cached_tokens: 400, ..Usage::default() };
         assert_eq!(prices.cost(&usage).to_string(), "0.0022");
+        let prices = Prices { cache_write: price("2.5"), long_cache_write: price("4"), ..prices };
+        let usage = Usage { cache_write_tokens: 200, long_cache_write_tokens: 50, ..usage };
+        assert_eq!(prices.cost(&usage).to_string(), "0.002375");
     }
 
     #[test]

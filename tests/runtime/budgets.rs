@@ -58,6 +58,7 @@ fn priced() -> soong::Config {
             completion_per_mtok: price,
             cached_per_mtok: None,
             cache_write_per_mtok: None,
+            long_cache_write_per_mtok: None,
         },
     );
     config

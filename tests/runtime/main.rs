@@ -34,6 +34,7 @@ mod message_files;
 mod orchestration;
 mod passivation;
 mod permissions;
+mod prompt_cache;
 mod provider;
 mod questions;
 mod recovery;

@@ -45,6 +45,8 @@ def prices(model, ending=""):
         "cache_write": "cache_creation_input_token_cost",
     }
     found = {ours: model.get(theirs + ending) for ours, theirs in names.items()}
+    long_writes = (model.get(f"{names['cache_write']}_above_{time}{ending}") for time in ("1hr", "12hr"))
+    found["long_cache_write"] = next((value for value in long_writes if value is not None), None)
     return {name: price(value) for name, value in found.items() if value is not None}
 
 
@@ -80,6 +82,21 @@ def cache(model):
     return {"rule": rule, "min_tokens": int(model.get("prompt_cache_min_tokens", least))}
 
 
+def window(model):
+    """Returns the context window, and the limit of requests if that is less."""
+    most_input = int(model["max_input_tokens"])
+    total = most_input + int(model.get("max_output_tokens") or 0)
+    # For OpenAI's reasoning models, the source names the limit of requests; requests and answers share the window.
+    if model["litellm_provider"] == "openai" and total in (400_000, 1_050_000):
+        return total, most_input
+    return most_input, None
+
+
+def rejected_params(model):
+    """Returns the parameters that the model rejects."""
+    return ["temperature", "top_p", "top_k"] if model.get("supports_sampling_params") is False else None
+
+
 def entry(name, model):
     inputs = ["text"]
     if model.get("supports_vision"):
@@ -88,11 +105,14 @@ def entry(name, model):
         inputs.append("pdf")
     if model.get("supports_audio_input"):
         inputs.append("audio")
+    context_window, max_input_tokens = window(model)
     result = {
         "name": name,
         "provider": provider(name, model),
-        "context_window": int(model["max_input_tokens"]),
+        "context_window": context_window,
+        "max_input_tokens": max_input_tokens,
         "max_output_tokens": int(model.get("max_output_tokens") or 0) or None,
+        "rejected_params": rejected_params(model),
         "input": inputs,
         "prices": prices(model),
         "long_prices": long_prices(model),

@@ -37,11 +37,17 @@ pub struct ModelEntry {
     /// API of the vendor's own service. Absent if the name alone does not select a service.
     #[serde(default, deserialize_with = "known_provider", skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
-    /// Context window, in tokens.
+    /// Context window, in tokens of the request and the answer together.
     pub context_window: u64,
+    /// Maximum number of tokens of one request. Absent if only the window limits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_input_tokens: Option<u64>,
     /// Maximum number of tokens of one answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
+    /// Parameters that the model rejects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected_params: Vec<String>,
     /// Kinds of content that the model takes.
     pub input: Vec<InputKind>,
     /// Prices in USD per million tokens.
@@ -68,6 +74,9 @@ pub struct EntryPrices {
     /// Price of request tokens that are written to the cache. Default: that of request tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<Usd>,
+    /// Price of request tokens that are written to the cache for longer. Default: that of other writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_cache_write: Option<Usd>,
 }
 
 /// Prices of a call whose prompt is long.
@@ -106,6 +115,8 @@ pub enum CacheKind {
 pub struct ModelLimits {
     /// Context window, in tokens.
     pub context_window: u64,
+    /// Maximum number of tokens of one request. `None`: only the window limits it.
+    pub max_input_tokens: Option<u64>,
     /// Maximum number of tokens of one answer. `None`: unknown, and not limited by the profile.
     pub max_output_tokens: Option<u64>,
     /// Kinds of content that the model takes.
@@ -114,11 +125,13 @@ pub struct ModelLimits {
 
 impl EntryPrices {
     fn prices(&self) -> Prices {
+        let cache_write = self.cache_write.unwrap_or(self.input);
         Prices {
             prompt: self.input,
             completion: self.output,
             cached: self.cache_read.unwrap_or(self.input),
-            cache_write: self.cache_write.unwrap_or(self.input),
+            cache_write,
+            long_cache_write: self.long_cache_write.unwrap_or(cache_write),
             long: None,
         }
     }
@@ -127,12 +140,9 @@ impl EntryPrices {
 impl ModelEntry {
     /// Returns the prices of the model, if they are known.
     pub fn prices(&self) -> Option<Prices> {
-        let long = self.long_prices.as_ref().map(|long| LongPrices {
-            above_tokens: long.above,
-            prompt: long.prices.input,
-            completion: long.prices.output,
-            cached: long.prices.prices().cached,
-            cache_write: long.prices.prices().cache_write,
+        let long = self.long_prices.as_ref().map(|long| {
+            let Prices { prompt, completion, cached, cache_write, long_cache_write, .. } = long.prices.prices();
+            LongPrices { above_tokens: long.above, prompt, completion, cached, cache_write, long_cache_write }
         });
         self.prices.as_ref().map(|prices| Prices { long, ..prices.prices() })
     }
@@ -201,6 +211,9 @@ impl ModelCatalog {
         let known_input = || entry.map_or_else(|| DEFAULT_INPUT.to_vec(), |entry| entry.input.clone());
         ModelLimits {
             context_window: profile.context_window.unwrap_or_else(known_window),
+            max_input_tokens: entry
+                .and_then(|entry| entry.max_input_tokens)
+                .filter(|_| profile.context_window.is_none()),
             max_output_tokens: profile.max_output_tokens.or_else(|| entry?.max_output_tokens),
             input: profile.input.clone().unwrap_or_else(known_input),
         }

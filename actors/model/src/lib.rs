@@ -66,6 +66,20 @@ pub struct ModelRequest {
     pub reasoning_budget_tokens: Option<u64>,
     /// JSON schema of the answer.
     pub output_schema: Option<Arc<Value>>,
+    /// How the service can cache the prompt.
+    pub cache: CacheHints,
+}
+
+/// What a service can know about a prompt in order to cache it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CacheHints {
+    /// Key of requests whose prompts begin alike, at most 64 characters. A service with several caches sends requests
+    /// with the same key to the same one.
+    pub key: Option<Arc<str>>,
+    /// Number of messages at the beginning that requests of other runs contain too.
+    pub shared_messages: usize,
+    /// Whether a user reads the answer, so that the next request may follow much later.
+    pub is_interactive: bool,
 }
 
 impl ModelRequest {

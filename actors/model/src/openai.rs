@@ -38,6 +38,8 @@ impl Api for ChatCompletions {
     const PROVIDER: Provider = Provider::Openai;
     const LEARNS_REJECTED_DATA: bool = true;
     const ENDPOINT: &'static str = "/chat/completions";
+    // Other services may reject parameters that they do not know.
+    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = Some(true);
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
     type Answer = Assembler;
 
@@ -65,7 +67,7 @@ impl Api for ChatCompletions {
         } else if !now.no_stream_options && error.rejects_parameter("stream_options") {
             Some(Adaptation { no_stream_options: true, ..now })
         } else {
-            call.without_rejected_schema(error)
+            call.without_rejected_cache_control(error).or_else(|| call.without_rejected_schema(error))
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct Responses;
 impl Api for Responses {
     const PROVIDER: Provider = Provider::OpenaiResponses;
     const ENDPOINT: &'static str = "/responses";
+    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = Some(false);
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = ResponseAnswer;
 
@@ -60,14 +61,12 @@ impl Api for Responses {
             Some(Adaptation { no_reasoning: true, ..now })
         } else if !now.no_provider_data && error.mentions(&REASONING_DATA) {
             Some(Adaptation { no_provider_data: true, ..now })
-        } else if !now.no_cache_control && error.mentions(&["prompt_cache"]) {
-            Some(Adaptation { no_cache_control: true, ..now })
         } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
             Some(Adaptation { no_temperature: true, ..now })
         } else if !now.no_reasoning && !call.has_reasoning_settings() && error.rejects_parameter("reasoning") {
             Some(Adaptation { no_reasoning: true, ..now })
         } else {
-            call.without_rejected_schema(error)
+            call.without_rejected_cache_control(error).or_else(|| call.without_rejected_schema(error))
         }
     }
 

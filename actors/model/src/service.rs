@@ -50,7 +50,7 @@ use self::{
     names::ToolNames,
 };
 use super::{
-    Completion, DeltaSink, Failure, Model, ModelError, ModelRequest,
+    Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest,
     limits::AnswerLimits,
     params::{REASONING_EFFORT, ReasoningParams},
     reasoning::ReasoningSupport,
@@ -75,6 +75,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     const REJECTED_PARAMS: (&'static [&'static str], &'static str) = (&[], "");
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
+    /// Whether only the vendor's own service takes the key of a cache. `None`: the API has none.
+    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = None;
     /// Kinds of content that messages may have.
     const INPUTS: &'static [InputKind];
     /// An answer in progress.
@@ -116,7 +118,7 @@ pub(crate) struct Adaptation {
     pub(crate) no_reasoning: bool,
     /// No summary of the reasoning is requested.
     pub(crate) no_summary: bool,
-    /// The part of the request to cache is not marked.
+    /// Nothing is said about the cache.
     pub(crate) no_cache_control: bool,
     /// The schema of the answer is omitted; the run checks the answer in any case.
     pub(crate) no_output_schema: bool,
@@ -135,11 +137,15 @@ pub(crate) struct Call<'a> {
     /// Parameters of the profile. Those of the request override them.
     pub(crate) params: &'a Map<String, Value>,
     pub(crate) names: &'a ToolNames,
-    /// Parameters that are not sent.
-    pub(crate) omitted_params: &'static [&'static str],
+    /// Parameters that the API rejects, and those that the model rejects. They are not sent.
+    pub(crate) rejected_params: (&'static [&'static str], &'static [String]),
     /// The service, without a model.
     pub(crate) source: &'a ModelSource,
     pub(crate) adaptation: Adaptation,
+    /// Key of the cache, if the service takes one.
+    pub(crate) cache_key: Option<&'a str>,
+    /// Whether the service keeps the prompt in its cache for longer.
+    pub(crate) is_long_cached: bool,
 }
 
 /// Fields that each API sets itself, and that parameters cannot set.
@@ -170,6 +176,12 @@ impl<'a> Call<'a> {
         self.params.contains_key(name) || self.request.params.contains_key(name)
     }
 
+    /// Returns the adaptation that says nothing about the cache, if the service rejects that.
+    pub(crate) fn without_rejected_cache_control(&self, error: &ErrorBody) -> Option<Adaptation> {
+        let is_rejected = !self.adaptation.no_cache_control && error.mentions(&["prompt_cache"]);
+        is_rejected.then_some(Adaptation { no_cache_control: true, ..self.adaptation })
+    }
+
     /// Returns the schema of the answer, if the service accepts it.
     pub(crate) fn output_schema(&self) -> Option<&'a Value> {
         self.request.output_schema.as_deref().filter(|_| !self.adaptation.no_output_schema)
@@ -184,10 +196,15 @@ impl<'a> Call<'a> {
 
     /// Returns the parameters of the profile and the request.
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-        let (of_profile, of_request, omitted) = (self.params, &self.request.params, self.omitted_params);
+        let (of_profile, of_request, rejected) = (self.params, &self.request.params, self.rejected_params);
         let all = of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request);
-        all.filter(|(name, _)| !omitted.contains(&name.as_str()) && !OWN_FIELDS.contains(&name.as_str()))
+        all.filter(move |(name, _)| !is_rejected(rejected, name) && !OWN_FIELDS.contains(&name.as_str()))
     }
+}
+
+/// Returns whether the API or the model rejects a parameter.
+fn is_rejected((by_api, by_model): (&[&str], &[String]), name: &str) -> bool {
+    by_api.contains(&name) || by_model.iter().any(|rejected| rejected == name)
 }
 
 /// A model service with one API.
@@ -197,8 +214,10 @@ pub(crate) struct Service<A> {
     temperature: Option<f64>,
     effort: Option<Effort>,
     reasoning_budget_tokens: Option<u64>,
-    /// Parameters that are not sent.
-    omitted_params: &'static [&'static str],
+    /// Whether the prompts of user runs stay in the cache for longer.
+    long_cache: bool,
+    /// Parameters that the API rejects. They are not sent.
+    rejected_by_api: &'static [&'static str],
     /// Parameters of the profile, without those that have a field here.
     params: Map<String, Value>,
     limits: AnswerLimits,
@@ -233,7 +252,7 @@ impl<A: Api> Service<A> {
         let mut params = config.params.clone();
         let (rejected, version_header) = A::REJECTED_PARAMS;
         let has_version = headers.contains(version_header);
-        let omitted_params = if has_version { &[][..] } else { rejected };
+        let rejected_by_api = if has_version { &[][..] } else { rejected };
         let effort = ReasoningParams::of_profile(config).effort;
         if effort.is_some() {
             params.remove(REASONING_EFFORT);
@@ -244,8 +263,9 @@ impl<A: Api> Service<A> {
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature.or(own_temperature),
             effort,
-            omitted_params,
+            rejected_by_api,
             reasoning_budget_tokens: config.reasoning_budget_tokens,
+            long_cache: config.long_cache,
             params,
             limits: AnswerLimits::of(config),
             source: ModelSource {
@@ -297,14 +317,16 @@ impl<A: Api> Service<A> {
         let endpoint = self.endpoint(model)?;
         let known = self.adaptation(model);
         let names = ToolNames::of(request);
+        let entry = ModelCatalog::built_in().find(model);
+        let rejected_params = (self.rejected_by_api, entry.map_or(&[][..], |entry| &entry.rejected_params[..]));
         let mut call = Call {
             model,
             max_output_tokens: [request.max_output_tokens, self.max_output_tokens].into_iter().flatten().min(),
             temperature: request
                 .temperature
                 .or(self.temperature)
-                .filter(|_| !self.omitted_params.contains(&"temperature")),
-            omitted_params: self.omitted_params,
+                .filter(|_| !is_rejected(rejected_params, "temperature")),
+            rejected_params,
             effort: request.effort.or_else(|| self.effort.filter(|_| request.reasoning_budget_tokens.is_none())),
             reasoning_budget_tokens: request
                 .reasoning_budget_tokens
@@ -314,6 +336,8 @@ impl<A: Api> Service<A> {
             names: &names,
             source: &self.source,
             adaptation: known,
+            cache_key: request.cache.key.as_deref().filter(|_| self.takes_cache_key()),
+            is_long_cached: self.long_cache && request.cache.is_interactive,
         };
         let mut changes = 0;
         loop {
@@ -346,6 +370,10 @@ impl<A: Api> Service<A> {
     /// Returns the URL of requests to a model.
     pub(crate) fn endpoint(&self, model: &str) -> Result<Url, ModelError> {
         self.base_url.endpoint(&A::path(&self.base_url, model))
+    }
+
+    fn takes_cache_key(&self) -> bool {
+        A::CACHE_KEY_OF_VENDOR_ONLY.is_some_and(|vendor_only| !vendor_only || self.base_url.is_vendor())
     }
 
     fn adaptation(&self, model: &str) -> Adaptation {

@@ -16,13 +16,16 @@ use std::{
 };
 
 use soong_model::{Completion, ModelError, limits::AnswerLimits};
-use soong_protocol::{ErrorInfo, ModelConfig, SessionId, Timestamp};
+use soong_protocol::{ErrorInfo, ModelConfig, Provider, SessionId, Timestamp};
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
 
-use super::ledger::{Attempts, Blocked, Ledger, Load, RetryDecision};
+use super::{
+    ledger::{Attempts, Blocked, Ledger, Load, RetryDecision},
+    prefix_cache::{OPENAI_REQUESTS_PER_KEY, PrefixCaches},
+};
 use crate::{
     actor_base::Mailbox,
     actor_tree::{ActorView, GatewayView, StatusSource},
@@ -61,6 +64,7 @@ pub(crate) struct AcquireRequest {
 pub(super) struct GatewayShared {
     /// Maximum size of an answer.
     pub(super) limits: AnswerLimits,
+    pub(super) prefix_caches: PrefixCaches,
     ledger: Mutex<Ledger>,
     /// Time of creation, by both clocks.
     created: Instant,
@@ -77,6 +81,10 @@ impl GatewayShared {
     pub(super) fn new(config: &ModelConfig) -> Self {
         Self {
             limits: AnswerLimits::of(config),
+            prefix_caches: PrefixCaches::new(match config.provider() {
+                Provider::Openai | Provider::OpenaiResponses => OPENAI_REQUESTS_PER_KEY,
+                _ => usize::MAX,
+            }),
             ledger: Mutex::new(Ledger::new(config)),
             created: Instant::now(),
             origin_at: clock::now(),

@@ -7,7 +7,11 @@ pub(in crate::run) mod address;
 pub(in crate::run) mod entry;
 pub(in crate::run) mod view;
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use dashmap::DashMap;
 use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, RunStatus, SessionId, StatsPair};
@@ -111,6 +115,9 @@ impl RunRegistry {
 
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
+        if let Some(parent) = &parent {
+            parent.child_count.fetch_add(1, Relaxed);
+        }
         let account = parent.as_ref().and_then(|parent| parent.limits.budget.as_ref());
         let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());

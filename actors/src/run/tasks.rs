@@ -11,6 +11,7 @@ pub(in crate::run) mod hook_calls;
 pub(in crate::run) mod load;
 pub(in crate::run) mod model_call;
 pub(in crate::run) mod panicked;
+mod prompt_cache;
 pub(in crate::run) mod recall;
 pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;

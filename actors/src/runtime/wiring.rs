@@ -160,6 +160,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         runs: Arc::clone(&services.runs),
         artifacts: services.artifact_handle(),
         token_deviations: Arc::clone(&services.token_deviations),
+        warm_prefix: config.agents.warm_prefix,
         traffic_dump,
     };
     let authorizer = Authorizer {

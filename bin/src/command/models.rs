@@ -197,6 +197,7 @@ fn price_config(prices: Prices) -> PriceConfig {
         completion_per_mtok: prices.completion,
         cached_per_mtok: Some(prices.cached),
         cache_write_per_mtok: Some(prices.cache_write),
+        long_cache_write_per_mtok: Some(prices.long_cache_write),
     }
 }
 

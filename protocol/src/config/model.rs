@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Provider, is_variable_name};
+use super::{FallbackConfig, Provider, is_variable_name};
 use crate::{Effort, InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
@@ -69,6 +69,16 @@ pub struct ModelConfig {
     /// Sampling temperature. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// Whether the service keeps the prompts of user runs in its cache for longer: one hour at Anthropic, twelve hours at
+    /// OpenAI. Writing them then costs more. Default: false.
+    pub long_cache: bool,
+    /// Models that answer when this one cannot, in order. Default: none.
+    pub fallback: Vec<FallbackConfig>,
+    /// Maximum time that a call with a fallback waits for a service that is overloaded, limits the rate or is down, in
+    /// seconds. Default: 20.
+    pub fallback_after_s: u64,
+    /// Time for which calls are not made with a model that has failed, in seconds. Default: 60.
+    pub fallback_cooldown_s: u64,
     /// Maximum time without data from the service, in milliseconds. Default: 120000.
     pub timeout_ms: u64,
     /// Maximum number of concurrent calls of all runs. Default: 16.
@@ -110,6 +120,10 @@ impl Default for ModelConfig {
             max_image_side: 2_000,
             max_file_bytes: 20_000_000,
             temperature: None,
+            long_cache: false,
+            fallback: Vec::new(),
+            fallback_after_s: 20,
+            fallback_cooldown_s: 60,
             timeout_ms: 120_000,
             max_concurrency: 16,
             requests_per_minute: 0,
@@ -157,6 +171,9 @@ impl ModelConfig {
         }
         if self.max_image_bytes == 0 || self.max_image_side == 0 || self.max_file_bytes == 0 {
             return Err("max_image_bytes, max_image_side and max_file_bytes must be at least 1");
+        }
+        if self.fallback.iter().any(|fallback| fallback.name().trim().is_empty() || fallback.reasons().is_empty()) {
+            return Err("fallback: each entry needs a profile, and `on` needs a reason");
         }
         if self.effort.is_some() && self.reasoning_budget_tokens.is_some() {
             return Err("effort and reasoning_budget_tokens exclude each other");
@@ -211,6 +228,10 @@ pub struct ModelOverride {
     pub max_image_side: Option<u32>,
     pub max_file_bytes: Option<u64>,
     pub temperature: Option<f64>,
+    pub long_cache: Option<bool>,
+    pub fallback: Option<Vec<FallbackConfig>>,
+    pub fallback_after_s: Option<u64>,
+    pub fallback_cooldown_s: Option<u64>,
     pub timeout_ms: Option<u64>,
     pub max_concurrency: Option<usize>,
     pub requests_per_minute: Option<u64>,
@@ -226,7 +247,7 @@ impl ModelOverride {
     /// Returns the profile with missing settings taken from `base`.
     ///
     /// A profile that sets `base_url`, or a provider of another vendor, uses another service. It does not inherit the key,
-    /// `headers`, `header_env`, `query` and `params`. With another vendor, it does not inherit the model either.
+    /// `headers`, `header_env`, `query`, `params` and `fallback`. With another vendor, it does not inherit the model either.
     pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
         let defaults = ModelConfig::default();
         let is_same_vendor = self.provider.is_none_or(|provider| provider.is_same_vendor(base.provider()));
@@ -253,6 +274,10 @@ impl ModelOverride {
             max_image_side: self.max_image_side.unwrap_or(base.max_image_side),
             max_file_bytes: self.max_file_bytes.unwrap_or(base.max_file_bytes),
             temperature: self.temperature.or(base.temperature),
+            long_cache: self.long_cache.unwrap_or(base.long_cache),
+            fallback: self.fallback.clone().unwrap_or_else(|| inherited.fallback.clone()),
+            fallback_after_s: self.fallback_after_s.unwrap_or(base.fallback_after_s),
+            fallback_cooldown_s: self.fallback_cooldown_s.unwrap_or(base.fallback_cooldown_s),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
             max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),
             requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
@@ -280,16 +305,21 @@ pub struct PriceConfig {
     /// Price of request tokens that are written to the provider's cache. Default: `prompt_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_per_mtok: Option<Usd>,
+    /// Price of request tokens that are written to the cache for longer. Default: `cache_write_per_mtok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_cache_write_per_mtok: Option<Usd>,
 }
 
 impl PriceConfig {
     /// Returns the prices with defaults applied.
     pub fn prices(&self) -> Prices {
+        let cache_write = self.cache_write_per_mtok.unwrap_or(self.prompt_per_mtok);
         Prices {
             prompt: self.prompt_per_mtok,
             completion: self.completion_per_mtok,
             cached: self.cached_per_mtok.unwrap_or(self.prompt_per_mtok),
-            cache_write: self.cache_write_per_mtok.unwrap_or(self.prompt_per_mtok),
+            cache_write,
+            long_cache_write: self.long_cache_write_per_mtok.unwrap_or(cache_write),
             long: None,
         }
     }

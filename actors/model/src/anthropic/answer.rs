@@ -69,9 +69,16 @@ struct EventDelta {
 struct WireUsage {
     input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
+    cache_creation: Option<CacheCreation>,
     cache_read_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+struct CacheCreation {
+    ephemeral_1h_input_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -84,6 +91,7 @@ impl WireUsage {
     fn update(&mut self, later: Self) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        self.cache_creation = later.cache_creation.or(self.cache_creation);
         self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
@@ -106,6 +114,8 @@ impl MessageAnswer {
         self.draft.usage.prompt_tokens = count(now.input_tokens) + written + read;
         self.draft.usage.cached_tokens = read;
         self.draft.usage.cache_write_tokens = written;
+        self.draft.usage.long_cache_write_tokens =
+            now.cache_creation.and_then(|creation| creation.ephemeral_1h_input_tokens).unwrap_or(0);
         self.draft.usage.completion_tokens = count(now.output_tokens);
         self.draft.usage.reasoning_tokens = now.output_tokens_details.map_or(0, |all| count(all.thinking_tokens));
     }

@@ -21,10 +21,16 @@ const NO_TEXT: &str = "(no text)";
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct CacheControl {
     r#type: &'static str,
+    /// Time for which the part is cached. Default: five minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
 }
 
 impl CacheControl {
-    pub(super) const FIVE_MINUTES: Self = Self { r#type: "ephemeral" };
+    /// Returns the mark of a request that is cached for an hour, or for five minutes.
+    pub(super) fn new(is_long: bool) -> Self {
+        Self { r#type: "ephemeral", ttl: is_long.then_some("1h") }
+    }
 }
 
 /// A content block. Blocks that the service sent are returned as they were.
@@ -112,13 +118,13 @@ impl<'a> Block<'a> {
     }
 
     /// Marks the end of the cached part, unless the block cannot carry the mark.
-    pub(super) fn set_cache_control(&mut self) -> bool {
+    pub(super) fn set_cache_control(&mut self, mark: CacheControl) -> bool {
         let Self::Own(block) = self else { return false };
         match block {
             OwnBlock::Text { cache_control, .. }
             | OwnBlock::Image { cache_control, .. }
             | OwnBlock::Document { cache_control, .. }
-            | OwnBlock::ToolResult { cache_control, .. } => *cache_control = Some(CacheControl::FIVE_MINUTES),
+            | OwnBlock::ToolResult { cache_control, .. } => *cache_control = Some(mark),
             OwnBlock::Thinking { .. } | OwnBlock::ToolUse { .. } => return false,
         }
         true

@@ -5,7 +5,7 @@ use serde_json::Value;
 use soong_protocol::Effort;
 
 use super::{
-    blocks::{Block, OwnBlock},
+    blocks::{Block, CacheControl, OwnBlock},
     thinking,
 };
 use crate::{
@@ -54,7 +54,8 @@ impl Serialize for RequestBody<'_> {
         form.serialize_entry("model", call.model)?;
         form.serialize_entry("max_tokens", &thinking::max_tokens(call))?;
         form.serialize_entry("stream", &true)?;
-        let system = system(request);
+        let mark = CacheControl::new(call.is_long_cached);
+        let system = system(request, mark);
         if !system.is_empty() {
             form.serialize_entry("system", &system)?;
         }
@@ -68,7 +69,7 @@ impl Serialize for RequestBody<'_> {
         }
         // The API drops the reasoning that another Claude model cannot read.
         let turns = turns(call, true);
-        form.serialize_entry("messages", &messages(&turns, request))?;
+        form.serialize_entry("messages", &messages(&turns, request, mark))?;
         let settings = thinking::settings(call);
         if let Some(thinking) = settings.thinking.as_ref().filter(|_| !call.is_param("thinking")) {
             form.serialize_entry("thinking", thinking)?;
@@ -88,18 +89,19 @@ impl Serialize for RequestBody<'_> {
 }
 
 /// Returns the system prompt. Its end is cached, together with the tools before it.
-fn system(request: &ModelRequest) -> Vec<Block<'_>> {
+fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
     let blocks = request.system.iter().filter(|block| !block.trim().is_empty());
     let mut blocks: Vec<Block<'_>> = blocks.map(|block| Block::Own(OwnBlock::text(&**block))).collect();
     if let Some(last) = blocks.last_mut() {
-        last.set_cache_control();
+        last.set_cache_control(mark);
     }
     blocks
 }
 
 /// Returns the messages. The last two messages of the user carry a cache mark: the previous request wrote the first, and
-/// the next request reads the second.
-fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest) -> Vec<MessageForm<'a>> {
+/// the next request reads the second. The end of what other runs send too carries one for them. With the one of the
+/// system prompt, these are the four that the API allows.
+fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest, mark: CacheControl) -> Vec<MessageForm<'a>> {
     const CACHED: usize = 2;
     let mut messages: Vec<MessageForm<'a>> = Vec::with_capacity(turns.len());
     for turn in turns {
@@ -107,8 +109,15 @@ fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest) -> Vec<Message
             Turn::Model(answer) => ("assistant", Block::of_answer(answer)),
             Turn::User { results, inputs } => {
                 let results = results.iter().map(|result| OwnBlock::of_result(result, request));
-                let parts = inputs.iter().flat_map(|input| OwnBlock::of_parts(input.parts(request)));
-                ("user", results.chain(parts).map(Block::Own).collect())
+                let parts = inputs.iter().flat_map(|input| {
+                    let mut blocks: Vec<Block<'a>> =
+                        OwnBlock::of_parts(input.parts(request)).into_iter().map(Block::Own).collect();
+                    if let Some(last) = blocks.last_mut().filter(|_| input.ends_shared_part()) {
+                        last.set_cache_control(mark);
+                    }
+                    blocks
+                });
+                ("user", results.map(Block::Own).chain(parts).collect())
             }
         };
         match messages.last_mut() {
@@ -120,7 +129,7 @@ fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest) -> Vec<Message
     }
     let of_user = messages.iter_mut().rev().filter(|message| message.role == "user");
     for message in of_user.take(CACHED) {
-        message.content.iter_mut().rev().find_map(|block| block.set_cache_control().then_some(()));
+        message.content.iter_mut().rev().find_map(|block| block.set_cache_control(mark).then_some(()));
     }
     messages
 }

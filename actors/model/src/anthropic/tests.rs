@@ -7,11 +7,11 @@ use soong_protocol::{Effort, Role, ToolCall, Usage};
 
 use super::Messages;
 use crate::{
-    Completion, Failure, ModelRequest,
+    CacheHints, Completion, Failure, ModelRequest,
     service::testing::{
         ask, caller, data_of, events, full_request, message, request, result,
         scripted::{Reply, ScriptedServer},
-        service, stored, tool,
+        service, service_with, stored, tool,
     },
 };
 
@@ -82,6 +82,7 @@ async fn answer_streams_and_is_returned_as_it_was() {
         completion_tokens: 20,
         cached_tokens: 7,
         cache_write_tokens: 3,
+        long_cache_write_tokens: 0,
         reasoning_tokens: 5,
         estimated: false,
     };
@@ -289,4 +290,22 @@ async fn answers_of_other_services_come_without_reasoning() {
     let messages = &server.requests()[0].body["messages"];
     assert_eq!(messages[1]["content"], json!([{"type": "tool_use", "id": "a", "name": "list", "input": {}}]));
     assert_eq!(messages.as_array().unwrap().len(), 3, "an answer without content is left out");
+}
+
+#[tokio::test]
+async fn cache_marks_end_the_system_prompt_the_shared_part_and_two_turns() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
+    let service = service_with::<Messages>(&server, MODEL, |config| config.long_cache = true);
+    let mut request =
+        ModelRequest { cache: CacheHints { shared_messages: 1, ..CacheHints::default() }, ..full_request() };
+    ask(&service, &request).await.unwrap();
+    request.cache.is_interactive = true;
+    ask(&service, &request).await.unwrap();
+    let long = json!({"type": "ephemeral", "ttl": "1h"});
+    for (request, mark) in server.requests().iter().zip([json!({"type": "ephemeral"}), long]) {
+        let text = request.body.to_string();
+        let marks: Vec<&str> = text.match_indices("\"cache_control\":").map(|(at, _)| &text[at + 16..]).collect();
+        assert_eq!(marks.len(), 3, "the end of the shared part is that of the first turn: {text}");
+        assert!(marks.iter().all(|rest| rest.starts_with(&mark.to_string())), "{text}");
+    }
 }

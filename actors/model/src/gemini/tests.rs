@@ -106,7 +106,7 @@ async fn request_has_the_form_of_the_api() {
         json!({
             "systemInstruction": {"parts": [{"text": "be brief"}, {"text": "use tools"}]},
             "tools": [{"functionDeclarations": [tool("fs__read"), tool("list")]}],
-            "generationConfig": {"maxOutputTokens": 4096, "temperature": 0.5,
+            "generationConfig": {"maxOutputTokens": 4096,
                 "thinkingConfig": {"includeThoughts": true, "thinkingLevel": "low"}},
             "contents": [
                 {"role": "user", "parts": [image, {"text": "Compare."}]},
@@ -214,4 +214,17 @@ async fn odd_streams_and_errors_have_clear_results() {
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn parameters_that_a_known_model_rejects_are_not_sent() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer("ok")));
+    let params = json!({"top_p": 0.9}).as_object().unwrap().clone();
+    let request = ModelRequest { temperature: Some(0.5), params, ..request() };
+    for model in [MODEL, "gemini-2.5-flash"] {
+        ask(&service::<Gemini>(&server, model), &request).await.unwrap();
+    }
+    let sent: Vec<bool> = server.requests().iter().map(|asked| asked.body.to_string().contains("0.5")).collect();
+    let params: Vec<bool> = server.requests().iter().map(|asked| asked.body.to_string().contains("0.9")).collect();
+    assert_eq!((sent, params), (vec![false, true], vec![false, true]));
 }

@@ -51,6 +51,10 @@ impl Serialize for RequestBody<'_> {
             let json_schema = JsonSchema { name: "answer", schema, strict: false };
             form.serialize_entry("response_format", &ResponseFormat { r#type: "json_schema", json_schema })?;
         }
+        let cache_key = call.cache_key.filter(|_| !call.adaptation.no_cache_control);
+        if let Some(key) = cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
+            form.serialize_entry("prompt_cache_key", key)?;
+        }
         form.serialize_entry("stream", &true)?;
         if !call.adaptation.no_stream_options && !call.params.contains_key("stream_options") {
             form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;

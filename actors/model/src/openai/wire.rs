@@ -98,6 +98,13 @@ pub(super) struct WireUsage {
 struct PromptDetails {
     cached_tokens: Option<LenientNumber>,
     cache_write_tokens: Option<LenientNumber>,
+    cache_write_tokens_details: Option<CacheWriteDetails>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+struct CacheWriteDetails {
+    ttl_12h_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,12 +120,15 @@ impl WireUsage {
             return None;
         }
         let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
-        let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+        let details = self.prompt_tokens_details.as_ref();
+        let cached = details.and_then(|details| details.cached_tokens);
+        let written = details.and_then(|details| details.cache_write_tokens_details);
         Some(Usage {
             prompt_tokens: count(self.prompt_tokens),
             completion_tokens: count(self.completion_tokens),
             cached_tokens: count(cached.or(self.prompt_cache_hit_tokens)),
-            cache_write_tokens: count(self.prompt_tokens_details.as_ref().and_then(|d| d.cache_write_tokens)),
+            cache_write_tokens: count(details.and_then(|details| details.cache_write_tokens)),
+            long_cache_write_tokens: count(written.and_then(|written| written.ttl_12h_tokens)),
             reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
             estimated: false,
         })

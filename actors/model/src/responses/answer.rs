@@ -84,6 +84,13 @@ struct WireUsage {
 struct InputDetails {
     cached_tokens: Option<u64>,
     cache_write_tokens: Option<u64>,
+    cache_write_tokens_details: Option<CacheWriteDetails>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+struct CacheWriteDetails {
+    ttl_12h_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -101,6 +108,7 @@ impl From<WireUsage> for Usage {
             completion_tokens: wire.output_tokens,
             cached_tokens: input.cached_tokens.unwrap_or(0),
             cache_write_tokens: input.cache_write_tokens.unwrap_or(0),
+            long_cache_write_tokens: input.cache_write_tokens_details.and_then(|d| d.ttl_12h_tokens).unwrap_or(0),
             reasoning_tokens: output.reasoning_tokens.unwrap_or(0),
             estimated: false,
         }

@@ -118,9 +118,13 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> OwnItem<'a> {
-    /// Returns the item of a tool result, with its images and files.
-    pub(super) fn of_result(result: &'a CallResult<'_>, request: &'a ModelRequest) -> Self {
-        let output = Content::of(InputPart::of_message(result.message, request));
+    /// Returns the item of a tool result, with its images and files. `as_parts`: its end can be marked in some requests, so
+    /// it has the form of a list in all of them.
+    pub(super) fn of_result(result: &'a CallResult<'_>, request: &'a ModelRequest, as_parts: bool) -> Self {
+        let output = match Content::of(InputPart::of_message(result.message, request)) {
+            Content::Text(text) if as_parts && !text.is_empty() => Content::Parts(vec![Part::text(text)]),
+            content => content,
+        };
         Self::FunctionCallOutput { call_id: &result.id, output }
     }
 
@@ -128,6 +132,18 @@ impl<'a> OwnItem<'a> {
     pub(super) fn of_user(parts: Vec<InputPart<'a>>) -> Self {
         let content = Content::Parts(parts.into_iter().map(Part::of).collect());
         Self::Message { role: "user", content, more: None }
+    }
+}
+
+impl<'a> OwnItem<'a> {
+    /// Marks the end of the item as the end of a part that is cached, if a text is at the end.
+    pub(super) fn set_breakpoint(&mut self) {
+        if let Self::Message { content: Content::Parts(parts), .. }
+        | Self::FunctionCallOutput { output: Content::Parts(parts), .. } = self
+            && let Some(last) = parts.last_mut()
+        {
+            last.set_breakpoint();
+        }
     }
 }
 

@@ -38,6 +38,11 @@ struct Reasoning {
 }
 
 #[derive(Serialize)]
+struct CacheOptions {
+    ttl: &'static str,
+}
+
+#[derive(Serialize)]
 struct TextSettings<'a> {
     format: Format<'a>,
 }
@@ -78,6 +83,15 @@ impl Serialize for RequestBody<'_> {
                 form.serialize_entry("reasoning", &reasoning)?;
             }
         }
+        if !call.adaptation.no_cache_control {
+            if let Some(key) = call.cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
+                form.serialize_entry("prompt_cache_key", key)?;
+            }
+            let is_long = call.is_long_cached && caches_at_breakpoints(call);
+            if is_long && !call.is_param("prompt_cache_options") {
+                form.serialize_entry("prompt_cache_options", &CacheOptions { ttl: "12h" })?;
+            }
+        }
         if let Some(limit) = call.max_output_tokens {
             form.serialize_entry("max_output_tokens", &limit.max(MIN_OUTPUT_TOKENS))?;
         }
@@ -108,15 +122,20 @@ fn reasoning(call: &Call<'_>) -> Option<Reasoning> {
 
 /// Returns the input items.
 ///
+/// Some models cache only at breakpoints, which the service sets at the newest message only. Ours are at the end of the
+/// system prompt, at the end of what other runs send too, before each context of the run, which a rewind replaces, and
+/// at the end of the last two turns of the user: the previous request wrote the first, and the next one reads the second.
+///
 /// The system prompt is a message at the beginning, because newer models place `instructions` after the input, where
 /// it is never cached.
 fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     let request = call.request;
-    let mut items = Vec::new();
+    let has_breakpoints = caches_at_breakpoints(call);
+    let (mut items, mut turn_ends) = (Vec::new(), Vec::new());
     let blocks = request.system.iter().filter(|block| !block.is_empty());
     let mut system: Vec<Part<'a>> = blocks.map(|block| Part::text(&**block)).collect();
     if let Some(last) = system.last_mut() {
-        if caches_at_breakpoints(call) {
+        if has_breakpoints {
             last.set_breakpoint();
         }
         let content = Content::Parts(system);
@@ -126,9 +145,27 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
         match turn {
             Turn::Model(answer) => items.extend(Item::of_answer(answer)),
             Turn::User { results, inputs } => {
-                items.extend(results.iter().map(|result| Item::Own(OwnItem::of_result(result, request))));
-                items.extend(inputs.iter().map(|input| Item::Own(OwnItem::of_user(input.parts(request)))));
+                items.extend(
+                    results.iter().map(|result| Item::Own(OwnItem::of_result(result, request, has_breakpoints))),
+                );
+                for input in inputs {
+                    if let Some(Item::Own(before)) = items.last_mut().filter(|_| has_breakpoints && input.is_context())
+                    {
+                        before.set_breakpoint();
+                    }
+                    let mut item = OwnItem::of_user(input.parts(request));
+                    if has_breakpoints && input.ends_shared_part() {
+                        item.set_breakpoint();
+                    }
+                    items.push(Item::Own(item));
+                }
+                turn_ends.push(items.len() - 1);
             }
+        }
+    }
+    for end in turn_ends.into_iter().rev().take(2).filter(|_| has_breakpoints) {
+        if let Item::Own(item) = &mut items[end] {
+            item.set_breakpoint();
         }
     }
     items

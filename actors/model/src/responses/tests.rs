@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use soong_protocol::{Effort, ToolCall, Usage};
+use soong_protocol::{Effort, Message, Role, ToolCall, Usage};
 
 use super::Responses;
 use crate::{
-    Completion, Failure, ModelRequest,
+    CacheHints, Completion, Failure, ModelRequest,
     service::testing::{
-        ask, data_of, events, full_request, request, result,
+        ask, caller, data_of, events, full_request, message, request, result,
         scripted::{Reply, ScriptedServer},
-        service, stored, tool,
+        service, service_with, stored, tool,
     },
 };
 
@@ -111,6 +111,7 @@ async fn answer_streams_and_is_returned_as_it_was() {
         completion_tokens: 20,
         cached_tokens: 7,
         cache_write_tokens: 3,
+        long_cache_write_tokens: 0,
         reasoning_tokens: 5,
         estimated: false,
     };
@@ -131,7 +132,7 @@ async fn answer_streams_and_is_returned_as_it_was() {
             message_item("Reading."),
             call_item(1, "fs__read", "{\"path\": \"a\"}"),
             call_item(2, "list", "{}"),
-            json!({"type": "function_call_output", "call_id": "call_1", "output": "A"}),
+            json!({"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "A"}]}),
             json!({"type": "function_call_output", "call_id": "call_2", "output": ""}),
         ]
     );
@@ -147,6 +148,8 @@ async fn request_has_the_form_of_the_api() {
     assert_eq!(asked.headers["authorization"], format!("Bearer {}", crate::service::testing::KEY));
     let image = json!({"type": "input_image", "image_url": "data:image/png;base64,AAEC", "detail": "auto"});
     let text = |text: &str| json!({"type": "input_text", "text": text});
+    let marked =
+        |text: &str| json!({"type": "input_text", "text": text, "prompt_cache_breakpoint": {"mode": "explicit"}});
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     let tool = |name: &str| json!({"type": "function", "name": name, "description": "A tool.", "parameters": schema, "strict": false});
     let call = |id: &str, name: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments});
@@ -162,20 +165,47 @@ async fn request_has_the_form_of_the_api() {
             "temperature": 0.5,
             "tools": [tool("fs__read"), tool("list")],
             "input": [
-                {"type": "message", "role": "developer", "content": [
-                    text("be brief"),
-                    {"type": "input_text", "text": "use tools", "prompt_cache_breakpoint": {"mode": "explicit"}},
-                ]},
-                {"type": "message", "role": "user", "content": [image, text("Compare.")]},
+                {"type": "message", "role": "developer", "content": [text("be brief"), marked("use tools")]},
+                {"type": "message", "role": "user", "content": [image, marked("Compare.")]},
                 {"type": "message", "role": "assistant", "content": "I look."},
                 call("call_1", "fs__read", "{\"path\":\"a\"}"),
                 call("call_2", "list", "{}"),
-                {"type": "function_call_output", "call_id": "call_1", "output": "text of a"},
+                {"type": "function_call_output", "call_id": "call_1", "output": [text("text of a")]},
                 {"type": "function_call_output", "call_id": "call_2", "output": [text("`b.x`:"), image]},
-                {"type": "message", "role": "user", "content": [text("And now?")]},
+                {"type": "message", "role": "user", "content": [marked("And now?")]},
             ],
         })
     );
+}
+
+#[tokio::test]
+async fn cache_has_a_key_and_breakpoints_that_later_requests_read() {
+    let server = ScriptedServer::start(|_| Reply::stream(answer(&[message_item("ok")])));
+    let service = service_with::<Responses>(&server, MODEL, |config| config.long_cache = true);
+    let cache = CacheHints { key: Some("k".into()), shared_messages: 1, is_interactive: true };
+    let mut request = ModelRequest { cache, context_update: Some("Goals: 1".into()), ..request() };
+    request.messages.push(Arc::new(message(Role::User, "task")));
+    ask(&service, &request).await.unwrap();
+    request.cache.is_interactive = false;
+    let earlier = Message { context_update: Some("Goals: 1".to_owned()), ..caller("", &[("c", "list", "{}")]) };
+    request.messages.extend([earlier, result("c", "A")].map(Arc::new));
+    request.messages.extend([message(Role::Assistant, "A."), message(Role::User, "more")].map(Arc::new));
+    request.context_update = None;
+    ask(&service, &request).await.unwrap();
+    let [first, second] = &server.requests()[..] else { panic!("two requests") };
+    assert_eq!(
+        (&first.body["prompt_cache_key"], &first.body["prompt_cache_options"]["ttl"]),
+        (&json!("k"), &json!("12h"))
+    );
+    assert_eq!((&second.body["prompt_cache_key"], &second.body["prompt_cache_options"]), (&json!("k"), &Value::Null));
+    let marked = |body: &Value| -> Vec<String> {
+        let items = body["input"].as_array().unwrap().iter();
+        let parts = items.flat_map(|item| item["content"].as_array().or_else(|| item["output"].as_array()));
+        let marked = parts.flatten().filter(|part| part.get("prompt_cache_breakpoint").is_some());
+        marked.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(marked(&first.body), ["use tools", "hello", "task", "Goals: 1"]);
+    assert_eq!(marked(&second.body), ["use tools", "hello", "task", "A", "more"]);
 }
 
 #[tokio::test]

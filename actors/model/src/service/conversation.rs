@@ -30,7 +30,11 @@ pub(crate) enum Turn<'a> {
 
 /// A part of a turn of the user that is not a result.
 pub(crate) enum UserInput<'a> {
-    Message(&'a Message),
+    Message {
+        message: &'a Message,
+        /// Whether it is the last message that other runs send too.
+        ends_shared_part: bool,
+    },
     /// Context of the run, which the runtime adds.
     Context(&'a str),
 }
@@ -39,9 +43,19 @@ impl<'a> UserInput<'a> {
     /// Returns the texts and files, in order.
     pub(crate) fn parts(&self, request: &'a ModelRequest) -> Vec<InputPart<'a>> {
         match self {
-            Self::Message(message) => InputPart::of_message(message, request),
+            Self::Message { message, .. } => InputPart::of_message(message, request),
             Self::Context(text) => vec![InputPart::Text((*text).into())],
         }
+    }
+
+    /// Returns whether it is the last message that other runs send too.
+    pub(crate) fn ends_shared_part(&self) -> bool {
+        matches!(self, Self::Message { ends_shared_part: true, .. })
+    }
+
+    /// Returns whether it is context of the run.
+    pub(crate) fn is_context(&self) -> bool {
+        matches!(self, Self::Context(_))
     }
 }
 
@@ -110,7 +124,7 @@ fn take_bytes<'a>(text: &mut &'a str, bytes: usize) -> Option<&'a str> {
 pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
     let mut ids = CallIds::default();
     let mut turns = Vec::new();
-    for message in &call.request.messages {
+    for (place, message) in call.request.messages.iter().enumerate() {
         match message.role {
             Role::Assistant => {
                 if let Some(context) = &message.context_update {
@@ -124,7 +138,10 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
                 let (id, name) = ids.current.get(id).cloned().unwrap_or_else(|| (id.to_owned(), String::new()));
                 user_turn(&mut turns).0.push(CallResult { id, name, message });
             }
-            Role::User | Role::System => user_turn(&mut turns).1.push(UserInput::Message(message)),
+            Role::User | Role::System => {
+                let ends_shared_part = place + 1 == call.request.cache.shared_messages;
+                user_turn(&mut turns).1.push(UserInput::Message { message, ends_shared_part });
+            }
         }
     }
     if let Some(context) = &call.request.context_update {

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
-use soong_model::tokens::TokenCounter;
+use soong_model::{catalog::CacheRule, tokens::TokenCounter};
 use soong_protocol::{
     ChildMode, ContextConfig, Effort, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec,
     TraceId,
@@ -167,6 +167,8 @@ pub(crate) struct ModelSpec {
     pub(crate) counter: TokenCounter,
     /// `None`: the prices are unknown.
     pub(crate) prices: Option<Prices>,
+    /// How its service caches prompts. `None`: unknown, or not at all.
+    pub(crate) cache: Option<CacheRule>,
     /// Kinds and sizes of the images and files that it takes.
     pub(crate) input: InputLimits,
 }

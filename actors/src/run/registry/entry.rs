@@ -1,6 +1,6 @@
 //! The entry of a run that has not ended. It survives restarts of the run's actor.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, atomic::AtomicUsize};
 
 use soong_protocol::{ErrorInfo, Run, RunMode};
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use crate::{
     budget::BudgetAccount,
     clock::now,
     events::UnrecordedRun,
+    gateway::PrefixCache,
     run::{
         clock::RunClock,
         machine::{outcome::RunOutcome, spec::RunIdentity},
@@ -93,6 +94,10 @@ pub(crate) struct RunEntry {
     pub(crate) limits: EntryLimits,
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
+    /// Number of children that this process has registered.
+    pub(crate) child_count: AtomicUsize,
+    /// Cache of the service that the run uses, with the profile of the service.
+    pub(crate) prefix_cache: Mutex<Option<(Arc<str>, Arc<PrefixCache>)>>,
     published: watch::Sender<RunPublished>,
 }
 
@@ -114,6 +119,8 @@ impl RunEntry {
             limits,
             status,
             address: RunAddress::default(),
+            child_count: AtomicUsize::new(0),
+            prefix_cache: Mutex::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 started: false,

@@ -72,6 +72,7 @@ impl RunResolver {
             context_window: sizes.context_window,
             counter: TokenCounter::for_model(&name),
             prices: self.models.prices(&name),
+            cache: self.models.cache_rule(profile, &name),
             input: self.models.input_limits(profile, &name, &settings),
             name,
         };
@@ -109,7 +110,8 @@ impl RunResolver {
         let limit = limits.max_output_tokens.unwrap_or(RESERVED_OUTPUT_TOKENS);
         // The limit of a profile is sent with each request, that of the model is not.
         let reserved_output_tokens = settings.max_output_tokens.unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
-        let answer_room = limit.min(limits.context_window / 5);
+        let beyond_input = limits.max_input_tokens.map_or(0, |most| limits.context_window.saturating_sub(most));
+        let answer_room = limit.min(limits.context_window / 5).max(beyond_input);
         Sizes { context_window: limits.context_window, reserved_output_tokens, answer_room }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     budget::{Reservation, ReserveRequest},
     clock::now,
     events::LiveDelta,
-    gateway::{CallResult, CallSink},
+    gateway::{CallResult, CallSink, WarmUp},
     gateways::ModelGateways,
     journal::JournalHandle,
     message_files::MessageFiles,
@@ -54,6 +54,8 @@ pub(crate) struct CallObserver {
     pub(crate) reservation: Option<Reservation>,
     /// Context that the request adds to the conversation.
     pub(crate) context_update: Option<String>,
+    /// Held until the answer begins, if the run is the first to fill a cache of the service.
+    pub(super) warm_up: Option<WarmUp>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
     clock_pause: Option<ClockPause>,
@@ -78,10 +80,15 @@ impl CallObserver {
             was_sent: false,
             reservation: None,
             context_update: None,
+            warm_up: None,
             waited_ms: 0,
             clock_pause: None,
             redactors: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
         }
+    }
+
+    pub(super) fn run(&self) -> &RunEntry {
+        &self.live
     }
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
@@ -103,6 +110,7 @@ impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
         self.live.limits.clock.progress(at);
+        self.warm_up = None;
         if self.mailbox.is_none() {
             return;
         }
@@ -190,6 +198,8 @@ pub(crate) struct ModelCaller {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) artifacts: ArtifactHandle,
     pub(crate) token_deviations: Arc<TokenDeviations>,
+    /// Whether the first of several sub-agents starts alone (`agents.warm_prefix`).
+    pub(crate) warm_prefix: bool,
     /// Stores the traffic of model calls; present if `runtime.debug_artifacts` is set.
     pub(crate) traffic_dump: Option<TrafficDump>,
 }
@@ -267,6 +277,7 @@ impl ModelCaller {
     ) -> Result<Completion, ErrorInfo> {
         let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
         let (gateway, model) = self.interrupt_if_gateway_lost(spec, self.models.open(name).await).await?;
+        let cache = self.cache_hints(spec, &gateway, &call, line).await;
         let inventory = match spec.tool("read_artifact") {
             Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
             None => None,
@@ -294,10 +305,12 @@ impl ModelCaller {
             max_output_tokens: line
                 .reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: spec.model.prices })
                 .await?,
+            cache,
         };
         let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
         let CallResult { outcome, waited_ms } =
             gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
+        line.warm_up = None;
         line.stream_rest();
         line.waited_ms += waited_ms;
         let outcome = self.interrupt_if_gateway_lost(spec, outcome).await;

@@ -1,0 +1,97 @@
+//! The cache of the model's service that a run shares with runs whose prompts begin alike.
+//!
+//! Sub-agents of one call have their system prompt, tools, given messages and context in common. The first of several
+//! starts alone, so that the others find that part in the cache.
+//!
+//! Elsewhere: which runs share a cache (`gateway/prefix_cache.rs`), what a request says about it (`soong-model`).
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+};
+
+use soong_model::CacheHints;
+use soong_protocol::Message;
+use tokio::time::Instant;
+
+use crate::{
+    gateway::{CallSink, Gateway, PrefixCache},
+    run::{
+        machine::{effect::ModelCall, spec::RunSpec},
+        tasks::model_call::{CallObserver, ModelCaller},
+    },
+};
+
+/// Number of sub-agents of a run from which on the first one starts alone.
+const MIN_SIBLINGS: usize = 4;
+
+impl ModelCaller {
+    /// Returns what the service can know about the prompt in order to cache it. At the first call of a sub-agent, waits
+    /// until the first of its siblings has filled the cache.
+    pub(super) async fn cache_hints(
+        &self,
+        spec: &RunSpec,
+        gateway: &Gateway,
+        call: &ModelCall,
+        observer: &mut CallObserver,
+    ) -> CacheHints {
+        let shared_messages = shared_message_count(spec).min(call.messages.len());
+        let mut hints = CacheHints { key: None, shared_messages, is_interactive: spec.identity.depth == 0 };
+        let Some(rule) = spec.model.cache else { return hints };
+        let shared = &call.messages[..shared_messages];
+        let cache = observer.prefix_cache(gateway, || prefix_hash(spec, &call.system, shared));
+        hints.key = Some(cache.key());
+        let shared_tokens = || {
+            let counter = spec.model.counter;
+            let messages: u64 = shared.iter().map(|message| counter.count(message)).sum();
+            spec.tools.tokens + counter.count_text(&call.system) + messages
+        };
+        let is_first_call = call.turn <= 1 && !spec.settings.continues;
+        if self.warm_prefix && is_first_call && self.has_siblings(spec) && shared_tokens() >= rule.min_tokens {
+            let start = Instant::now();
+            let reason = "waiting for the first sub-agent to fill the prompt cache";
+            let warm_up = cache.warm_up(|| observer.set_wait_reason(Some(reason.to_owned()))).await;
+            observer.warm_up = warm_up;
+            observer.set_wait_reason(None);
+            observer.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        }
+        hints
+    }
+
+    /// Returns whether the run is one of several sub-agents.
+    fn has_siblings(&self, spec: &RunSpec) -> bool {
+        let parent = spec.identity.parent_id().and_then(|parent| self.runs.get(parent));
+        parent.is_some_and(|parent| parent.child_count.load(Relaxed) >= MIN_SIBLINGS)
+    }
+}
+
+impl CallObserver {
+    /// Returns the cache that the run uses, and counts the request. The run keeps its cache while it keeps its profile.
+    fn prefix_cache(&self, gateway: &Gateway, prefix: impl FnOnce() -> u64) -> Arc<PrefixCache> {
+        let mut known = self.run().prefix_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cache)) = known.as_ref().filter(|(profile, _)| *profile == gateway.profile) {
+            cache.count_request();
+            return Arc::clone(cache);
+        }
+        let cache = gateway.prefix_cache(prefix());
+        *known = Some((Arc::clone(&gateway.profile), Arc::clone(&cache)));
+        cache
+    }
+}
+
+/// Returns the number of messages at the beginning that siblings have in common: those given by the parent, and its
+/// context.
+fn shared_message_count(spec: &RunSpec) -> usize {
+    let settings = &spec.settings;
+    let is_first_run = spec.identity.depth > 0 && !settings.continues && !settings.resumes;
+    if is_first_run { settings.options.messages.len() + usize::from(settings.context.is_some()) } else { 0 }
+}
+
+/// Returns a hash of the beginning of the prompt.
+fn prefix_hash(spec: &RunSpec, system: &str, shared: &[Arc<Message>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&spec.model.name, system).hash(&mut hasher);
+    spec.tools.specs.iter().for_each(|tool| tool.name.hash(&mut hasher));
+    shared.iter().for_each(|message| message.content.as_str().hash(&mut hasher));
+    hasher.finish()
+}

@@ -1,0 +1,129 @@
+//! Prompts as the caches of the providers need them: siblings read what they have in common, and a conversation reads what
+//! it has sent before.
+
+mod service;
+
+use std::collections::BTreeSet;
+
+use soong::{
+    ChildSpec, Environment, RunRequest, Runtime,
+    protocol::{Config, GivenMessage, Provider, Role},
+};
+
+use self::service::{CacheRules, CachingService, Counted};
+use crate::support::world::{quick_config, with_timeout};
+
+/// Number of children of a fan-out.
+const SIBLINGS: usize = 20;
+/// Requests per minute that one of OpenAI's caches takes.
+const REQUESTS_PER_KEY: usize = 15;
+
+/// The provider, model and shortest cached prompt for the rules.
+fn profile(rules: CacheRules) -> (Provider, &'static str, usize) {
+    match rules {
+        CacheRules::Marks => (Provider::Anthropic, "claude-opus-5-5", 512),
+        CacheRules::Breakpoints => (Provider::OpenaiResponses, "gpt-6-luna", 1024),
+        CacheRules::Blocks => (Provider::Openai, "gpt-4.1-mini", 1024),
+        CacheRules::Prefix => (Provider::Gemini, "gemini-3.8-flash", 4096),
+    }
+}
+
+async fn open(rules: CacheRules, change: impl FnOnce(&mut Config)) -> (CachingService, Runtime, tempfile::TempDir) {
+    let (provider, model, min_tokens) = profile(rules);
+    let service = CachingService::start(rules, min_tokens);
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = quick_config();
+    config.model.provider = Some(provider);
+    config.model.name = Some(model.to_owned());
+    config.model.base_url = Some(service.server.base_url());
+    config.model.max_concurrency = SIBLINGS;
+    config.agents.max_concurrent_children_per_session = SIBLINGS;
+    change(&mut config);
+    let environment = Environment::of([(provider.api_key_env(), "k")]);
+    let builder = Runtime::builder().home(dir.path().join("home")).project_dir(dir.path());
+    let runtime = builder.config(config).environment(environment).build().await.unwrap();
+    (service, runtime, dir)
+}
+
+/// Runs children that have given messages and context in common. Returns what the service counted for each.
+async fn fan_out(rules: CacheRules, change: impl FnOnce(&mut Config)) -> Vec<Counted> {
+    let (service, runtime, _dir) = open(rules, change).await;
+    let run = runtime.start(RunRequest::driven("compare")).await.unwrap();
+    let given = |role, content: &str| GivenMessage { role, content: content.into(), tool_call_id: None };
+    let earlier = [given(Role::User, "What is this about?"), given(Role::Assistant, "About houses.")];
+    let child = |number: usize| {
+        let spec = ChildSpec::new(format!("task {number}")).messages(earlier.clone());
+        spec.context("A house has many rooms. ".repeat(1_500))
+    };
+    let children = run.spawn_all((0..SIBLINGS).map(child)).await.unwrap();
+    for outcome in with_timeout(children.join()).await {
+        assert_eq!(outcome.unwrap().output, "done");
+    }
+    let usage = run.children().await.unwrap().iter().map(|child| child.usage.cached_tokens).sum::<u64>();
+    run.finish("compared").unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    runtime.close().await;
+    assert_eq!(runtime.tree().live_count(), 0);
+    let counted = service.counted();
+    let read: usize = counted.iter().map(|request| request.read_tokens).sum();
+    assert_eq!(usage, read as u64, "the usage names what was read");
+    counted
+}
+
+/// Returns the number of tokens of the blocks that the prompts have in common at their beginning.
+fn shared_tokens(counted: &[Counted]) -> usize {
+    let is_shared = |place: &usize| counted.iter().all(|other| other.blocks[*place] == counted[0].blocks[*place]);
+    let shared = (0..counted[0].blocks.len()).take_while(is_shared).map(|place| counted[0].blocks[place].len());
+    shared.sum::<usize>() / 4
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn siblings_read_what_they_have_in_common() {
+    for rules in [CacheRules::Marks, CacheRules::Breakpoints, CacheRules::Blocks, CacheRules::Prefix] {
+        let counted = fan_out(rules, |_| {}).await;
+        assert_eq!(counted.len(), SIBLINGS, "{rules:?}");
+        let keys: BTreeSet<Option<&str>> = counted.iter().map(|request| request.key.as_deref()).collect();
+        for key in keys.iter().flatten() {
+            let requests = counted.iter().filter(|request| request.key.as_deref() == Some(key)).count();
+            assert!(requests <= REQUESTS_PER_KEY, "{rules:?}: {requests} requests of {key}");
+        }
+        let shared = shared_tokens(&counted);
+        let read: usize = counted.iter().map(|request| request.read_tokens.min(shared)).sum();
+        let share = read as f64 / (SIBLINGS * shared) as f64;
+        println!("{rules:?}: {SIBLINGS} siblings read {:.1} % of {shared} shared tokens", share * 100.0);
+        assert!(share >= 0.9, "{rules:?}: {share}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_warm_up_siblings_start_at_once() {
+    let counted = fan_out(CacheRules::Marks, |config| config.agents.warm_prefix = false).await;
+    let read = counted.iter().filter(|request| request.read_tokens > 0).count();
+    assert!(read < SIBLINGS - 1, "{read} siblings found a filled cache");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversation_reads_what_it_has_sent_before() {
+    for rules in [CacheRules::Marks, CacheRules::Breakpoints, CacheRules::Blocks, CacheRules::Prefix] {
+        let (service, runtime, _dir) = open(rules, |_| {}).await;
+        let mut session = None;
+        for message in ["A house has many rooms. ".repeat(1_000), "How many?".to_owned(), "Which?".to_owned()] {
+            let request = RunRequest::new(message);
+            let request = match &session {
+                Some(session) => request.session(session),
+                None => request,
+            };
+            let run = runtime.start(request).await.unwrap();
+            session = Some(run.session_id().as_str().to_owned());
+            assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
+        }
+        runtime.close().await;
+        let counted = service.counted();
+        assert_eq!(counted.len(), 3);
+        for pair in counted.windows(2) {
+            let share = pair[1].read_tokens as f64 / pair[0].prompt_tokens as f64;
+            assert!(share > 0.95, "{rules:?}: {share}");
+            assert_eq!(pair[0].key, pair[1].key);
+        }
+    }
+}
