@@ -20,16 +20,18 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use soong_model::{Completion, DeltaSink, Model, ModelRequest, ReasoningSupport};
-use soong_protocol::{ErrorCode, ErrorInfo, InputKind, ModelConfig, ModelEvent, SessionId};
+use soong_protocol::{ErrorCode, ErrorInfo, FallbackReason, InputKind, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::{
     actor::GatewayActor,
     prefix_cache::{PrefixCache, WarmUp},
     shared::GatewayMsg,
 };
+use tokio::time::Instant;
+
 use self::{
     call::Call,
     shared::{GatewayShared, GatewayStatusSource},
@@ -55,6 +57,19 @@ pub(crate) struct CallResult {
     pub(crate) outcome: Result<Completion, ErrorInfo>,
     /// Time in the queue (for limits, pauses and a provider that is down) and between attempts, in milliseconds.
     pub(crate) waited_ms: u64,
+}
+
+/// Limits of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallLimits<'a> {
+    /// Session of the run, which shares the gateway fairly with other sessions.
+    pub(crate) session: &'a SessionId,
+    /// Maximum number of tokens that the request may use: its prompt and the longest answer. It is replaced by the actual
+    /// usage when that is known.
+    pub(crate) estimated_tokens: u64,
+    /// Maximum time for which the call waits for a service that is overloaded, limits the rate or is down. `None`: as long
+    /// as the retries of the profile take.
+    pub(crate) max_service_wait: Option<Duration>,
 }
 
 /// Receiver of what a call reports before it ends.
@@ -107,6 +122,17 @@ impl Gateway {
         self.model.reasoning(model)
     }
 
+    /// Records that calls of a model are not made for this time if they have a fallback.
+    pub(crate) fn cool_down(&self, model: &str, reason: FallbackReason, time: Duration) {
+        self.shared.cool_downs().insert(model.to_owned(), (Instant::now() + time, reason));
+    }
+
+    /// Returns why calls of a model are not made at the moment if they have a fallback.
+    pub(crate) fn cooling(&self, model: &str) -> Option<FallbackReason> {
+        let cool_downs = self.shared.cool_downs();
+        cool_downs.get(model).filter(|(until, _)| *until > Instant::now()).map(|(_, reason)| *reason)
+    }
+
     /// Returns the cache of the service for a run whose prompt begins with the text of this hash.
     pub(crate) fn prefix_cache(&self, prefix: u64) -> Arc<PrefixCache> {
         self.shared.prefix_caches.join(prefix)
@@ -129,13 +155,11 @@ impl Gateway {
 
     /// Completes a request within the profile's limits, with retries if the failure allows them.
     ///
-    /// `estimated_tokens` is the most that the request may use: its prompt and the longest answer. It is replaced by
-    /// the actual usage when that is known. Dropping the future cancels the call and releases what it held.
+    /// Dropping the future cancels the call and releases what it held.
     pub(crate) async fn complete(
         &self,
-        session: &SessionId,
+        limits: CallLimits<'_>,
         request: &ModelRequest,
-        estimated_tokens: u64,
         sink: &mut dyn CallSink,
     ) -> CallResult {
         if !request.tools.is_empty() && !self.model.supports_tools() {
@@ -143,6 +167,6 @@ impl Gateway {
             let outcome = Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message));
             return CallResult { outcome, waited_ms: 0 };
         }
-        Call::new(&self.shared, session, estimated_tokens, sink).complete(&*self.model, request).await
+        Call::new(&self.shared, limits, sink).complete(&*self.model, request).await
     }
 }

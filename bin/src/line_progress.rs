@@ -84,6 +84,14 @@ impl LineProgress {
                 let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
                 format!("model call failed (attempt {attempt}), retrying in {wait}: {why}")
             }
+            Event::Model(ModelEvent::Fallback { from, to, reason, error, .. }) => {
+                let (from, to) = (text::safe_line(from), text::safe_line(to));
+                let why = error.as_ref().map_or_else(String::new, |error| format!(": {}", short(&error.to_string())));
+                format!("model {to} answers instead of {from} ({}){why}", reason.replace('_', " "))
+            }
+            Event::Model(ModelEvent::FallbackEnded { model }) => {
+                format!("model {} answers again", text::safe_line(model))
+            }
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 format!("rewound to message {head_sequence}")

@@ -227,11 +227,18 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
         tokens => format!(" ({} by sub-agents)", format::count(tokens)),
     };
     let estimated = if tree.estimated { ", estimated" } else { "" };
+    let cached = match tree.cached_tokens {
+        0 => String::new(),
+        read => format!(", {} read from the cache", format::count_and_share(read, tree.prompt_tokens)),
+    };
+    let cost = match tree.cost {
+        None if tree.total_tokens > 0 => "cost unknown: a model has no price".to_owned(),
+        cost => format::cost(cost),
+    };
     let figures = format!(
-        "{}: {} tokens{children}{estimated}, {}, {}",
+        "{}: {} tokens{children}{estimated}{cached}, {cost}, {}",
         view.run.status.as_str(),
         format::count(tree.total_tokens),
-        format::cost(tree.cost),
         format::duration(tree.duration_ms),
     );
     print::line_or_stderr(terminal, TextStyle::Dim, &figures)

@@ -171,7 +171,9 @@ impl Event {
             )
             | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })
-            | Self::Model(ModelEvent::Retrying { .. } | ModelEvent::ProviderDataRejected { .. })
+            | Self::Model(
+                ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. } | ModelEvent::ProviderDataRejected { .. },
+            )
             | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. })
             | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. } | ToolEvent::McpServerFailed { .. }) => {
                 Level::Warn

@@ -21,6 +21,7 @@ mod deletion;
 mod documents;
 mod driven;
 mod embedding;
+mod fallback;
 mod fork;
 mod gateway;
 mod histories;

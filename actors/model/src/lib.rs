@@ -70,7 +70,7 @@ pub struct ModelRequest {
     pub cache: CacheHints,
 }
 
-/// What a service can know about a prompt in order to cache it.
+/// Facts about a prompt that help its service to cache it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheHints {
     /// Key of requests whose prompts begin alike, at most 64 characters. A service with several caches sends requests

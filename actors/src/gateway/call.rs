@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    CallResult, CallSink,
+    CallLimits, CallResult, CallSink,
     actor::format_reason,
     ledger::{Attempts, Blocked, RetryDecision, WaitReason},
     shared::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
@@ -38,9 +38,10 @@ const ACQUIRE_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// A model call in progress.
 pub(super) struct Call<'a> {
     shared: &'a Arc<GatewayShared>,
-    session: &'a SessionId,
-    estimated_tokens: u64,
+    limits: CallLimits<'a>,
     sink: &'a mut dyn CallSink,
+    /// Since when the service has been overloaded, has limited the rate or been down, for all that this call knows.
+    troubled_since: Option<Instant>,
     ticket: u64,
     tries: Attempts,
     waited: Duration,
@@ -73,23 +74,9 @@ struct Wait {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(
-        shared: &'a Arc<GatewayShared>,
-        session: &'a SessionId,
-        tokens: u64,
-        sink: &'a mut dyn CallSink,
-    ) -> Self {
+    pub(super) fn new(shared: &'a Arc<GatewayShared>, limits: CallLimits<'a>, sink: &'a mut dyn CallSink) -> Self {
         let (ticket, tries) = (shared.ticket(), shared.ledger().register());
-        Self {
-            shared,
-            session,
-            estimated_tokens: tokens,
-            sink,
-            ticket,
-            tries,
-            waited: Duration::ZERO,
-            is_requeued: false,
-        }
+        Self { shared, limits, sink, troubled_since: None, ticket, tries, waited: Duration::ZERO, is_requeued: false }
     }
 
     pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
@@ -101,6 +88,7 @@ impl<'a> Call<'a> {
         loop {
             let permit = self.acquire_permit().await?;
             self.sink.request_sent();
+            let start = Instant::now();
             let outcome = attempt(model, request, self.shared, self.sink).await;
             let next = permit.end(&mut self.tries, &outcome);
             let error = match outcome {
@@ -109,6 +97,11 @@ impl<'a> Call<'a> {
             };
             match next {
                 RetryDecision::GiveUp => return Err(error),
+                RetryDecision::Requeue(wait) | RetryDecision::Backoff(wait)
+                    if self.exceeds_service_wait(start, wait) =>
+                {
+                    return Err(error);
+                }
                 RetryDecision::Requeue(pause) => {
                     self.is_requeued = true;
                     self.report_retry(error, pause);
@@ -126,6 +119,13 @@ impl<'a> Call<'a> {
                 }
             }
         }
+    }
+
+    /// Returns whether the call would wait for the service for longer than its limit. `start`: begin of the trouble, unless
+    /// there was trouble before; `wait`: how long it must still wait at least.
+    fn exceeds_service_wait(&mut self, start: Instant, wait: Duration) -> bool {
+        let since = *self.troubled_since.get_or_insert(start);
+        self.limits.max_service_wait.is_some_and(|most| since.elapsed() + wait > most)
     }
 
     fn report_retry(&mut self, error: ErrorInfo, wait: Duration) {
@@ -151,9 +151,14 @@ impl<'a> Call<'a> {
         let mut gone_since: Option<Instant> = None;
         loop {
             let (reply, mut answer) = oneshot::channel();
-            let (session, ticket) = (self.session.clone(), self.ticket);
-            let acquire =
-                AcquireRequest { session, ticket, tokens: self.estimated_tokens, is_requeued: self.is_requeued, reply };
+            let (session, ticket) = (self.limits.session.clone(), self.ticket);
+            let acquire = AcquireRequest {
+                session,
+                ticket,
+                tokens: self.limits.estimated_tokens,
+                is_requeued: self.is_requeued,
+                reply,
+            };
             if !self.shared.cast(GatewayMsg::Acquire(acquire)) {
                 if let Some(failure) = self.shared.failure() {
                     return Err(failure);
@@ -165,7 +170,7 @@ impl<'a> Call<'a> {
                 continue;
             }
             gone_since = None;
-            let mut place = QueuePlace { shared: self.shared, session: self.session, ticket, was_served: false };
+            let mut place = QueuePlace { shared: self.shared, session: self.limits.session, ticket, was_served: false };
             let permit = loop {
                 tokio::select! {
                     biased;
@@ -209,6 +214,14 @@ impl<'a> Call<'a> {
         let blocked = self.shared.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
+        if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason
+            && self.exceeds_service_wait(
+                wait.start,
+                blocked.until.map_or(Duration::ZERO, |until| until.saturating_sub(now)),
+            )
+        {
+            return Err(self.shared.ledger().blocked_error(blocked.reason, now));
+        }
         self.sink.set_wait_reason(Some(match blocked.reason {
             WaitReason::Concurrency => "waiting for a free model call slot".to_owned(),
             _ => format!("waiting for the model ({})", format_reason(blocked, now)),

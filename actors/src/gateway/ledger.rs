@@ -290,6 +290,21 @@ impl Ledger {
         Ok(self.blocked)
     }
 
+    /// Returns the error of a call that stops waiting although its retries are not used up.
+    pub(super) fn blocked_error(&self, reason: WaitReason, now: Duration) -> ErrorInfo {
+        match (reason, self.breaker.outage(now), &self.last_failure) {
+            (WaitReason::ProviderDown, Some(down), Some(error)) => provider_down(&down, error, now),
+            (WaitReason::ProviderDown, ..) => ErrorInfo::retryable(ErrorCode::ProviderError, "the provider is down"),
+            _ => {
+                let message = match &self.last_rate_limit {
+                    Some(error) => format!("the model rejects calls because of rate limits: {error}"),
+                    None => "the service limits the rate of the calls".to_owned(),
+                };
+                ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)
+            }
+        }
+    }
+
     /// Returns how long a call waits for a provider that is down.
     pub(super) fn max_outage_wait(&self, tries: &Attempts, now: Duration) -> Duration {
         retry::max_outage_wait(&self.retry, self.counted_attempts(tries, now))
@@ -360,11 +375,11 @@ impl Ledger {
 }
 
 fn provider_down(down: &Outage, error: &ModelError, now: Duration) -> ErrorInfo {
-    let code = ErrorInfo::from(error).code;
+    let last = ErrorInfo::from(error);
     let (seconds, failures) = (now.saturating_sub(down.since).as_secs(), down.failures);
     let message =
         format!("the provider has been failing for {seconds} s, {failures} calls in a row; last error: {error}");
-    ErrorInfo::retryable(code, message)
+    ErrorInfo { details: last.details, ..ErrorInfo::retryable(last.code, message) }
 }
 
 #[cfg(test)]

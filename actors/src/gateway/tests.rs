@@ -49,10 +49,21 @@ impl TestGateway {
 
     /// Makes a call for a session. Returns what the call reported, too.
     async fn call(&self, session: &str, tokens: u64) -> (CallResult, RecordingSink) {
-        let mut ear = RecordingSink::default();
-        let called =
-            self.gateway.complete(&SessionId::new(session), &service::request(session), tokens, &mut ear).await;
-        (called, ear)
+        self.call_with_max_wait(session, tokens, None).await
+    }
+
+    /// Makes a call that waits only so long for a service that is overloaded, limits the rate or is down.
+    async fn call_with_max_wait(
+        &self,
+        session: &str,
+        tokens: u64,
+        max_service_wait: Option<Duration>,
+    ) -> (CallResult, RecordingSink) {
+        let mut sink = RecordingSink::default();
+        let session_id = SessionId::new(session);
+        let limits = CallLimits { session: &session_id, estimated_tokens: tokens, max_service_wait };
+        let result = self.gateway.complete(limits, &service::request(session), &mut sink).await;
+        (result, sink)
     }
 }
 

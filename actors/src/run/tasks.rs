@@ -6,6 +6,7 @@
 
 pub(in crate::run) mod authorize;
 mod context_update;
+mod fallback;
 pub(in crate::run) mod finalize;
 pub(in crate::run) mod hook_calls;
 pub(in crate::run) mod load;

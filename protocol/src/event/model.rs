@@ -77,6 +77,29 @@ events! {
             /// Name of the model.
             model: String,
         },
+        /// Another model makes the call, because this one cannot. It also makes the next calls, for a time.
+        Fallback = "model_fallback" {
+            /// The model that cannot make the call: the name of the run's model, or of a fallback as it is configured.
+            from: String,
+            /// The fallback, as it is configured.
+            to: String,
+            /// Why: `overloaded`, `rate_limited`, `down`, `context_too_long` or `refused`.
+            reason: String,
+            /// Error of the failed call. Absent if the call was not tried with `from`, because another one had failed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            error: Option<ErrorInfo>,
+            /// Usage that is charged for the failed call.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            usage: Option<Usage>,
+            /// Cost of that usage. Absent if the price is unknown.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
+        },
+        /// The run's own model answers again.
+        FallbackEnded = "model_fallback_ended" {
+            /// Name of the model.
+            model: String,
+        },
         /// The model answered.
         Completed = "model_completed" {
             /// Why the model stopped, as the provider reported it.

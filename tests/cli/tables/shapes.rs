@@ -523,7 +523,10 @@ fn setup_and_list_commands_have_these_keys() {
         &[
             ("[]", "profile provider name server? max_output_tokens? prices?"),
             ("[].server", "base_url api_key_env is_set is_usable"),
-            ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok) (cache_write_per_mtok)"),
+            (
+                "[].prices",
+                "prompt_per_mtok completion_per_mtok (cached_per_mtok) (cache_write_per_mtok) (long_cache_write_per_mtok)",
+            ),
         ],
     );
     let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools is_usable \

@@ -26,7 +26,7 @@ const BLOCK_TOKENS: usize = 128;
 pub enum CacheRules {
     /// Anthropic: up to a block that is marked, at most four.
     Marks,
-    /// OpenAI from GPT-5.6 on: up to a part that is marked, and up to the last part; apart for each key.
+    /// OpenAI from GPT 5.6 on: up to a part that is marked, and up to the last part; apart for each key.
     Breakpoints,
     /// OpenAI's older models, in whole blocks of tokens.
     Blocks,
@@ -34,7 +34,7 @@ pub enum CacheRules {
     Prefix,
 }
 
-/// What the service counted for a request.
+/// Counts of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     pub key: Option<String>,

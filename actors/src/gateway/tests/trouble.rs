@@ -154,3 +154,36 @@ async fn rejected_api_key_is_not_retried() {
     assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderAuthFailed);
     assert_eq!(model.calls(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn call_with_a_fallback_waits_for_a_limited_time() {
+    // It asks for less than the limit, for more, does not say, or fails.
+    let down = Some(Failure::Unavailable);
+    for (failure, min_s, max_s) in
+        [(limited(Some(30_000)), 0, 1), (limited(Some(4_000)), 8, 13), (limited(None), 5, 15), (down, 5, 15)]
+    {
+        let model = model_with(move |_, _| failure);
+        let gateway = TestGateway::open(model.clone(), &limits(3, 0, 0)).await;
+        let begin = Instant::now();
+        let max_service_wait = Some(Duration::from_secs(15));
+        let calls = join_all((0..10).map(|_| gateway.call_with_max_wait("a", 1, max_service_wait))).await;
+        let seconds = begin.elapsed().as_secs();
+        assert!((min_s..=max_s).contains(&seconds), "{failure:?}: {seconds} s");
+        for (result, _) in calls {
+            let error = result.outcome.unwrap_err();
+            let codes = [ErrorCode::ProviderRateLimited, ErrorCode::ProviderError];
+            assert!(codes.contains(&error.code) && error.retryable, "{error:?}");
+        }
+        assert_eq!(gateway.gateway.metrics().in_flight, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_free_slot_does_not_count_as_trouble() {
+    let model = streaming_model(Duration::from_secs(60), |_, _| None);
+    let gateway = TestGateway::open(model, &limits(1, 0, 0)).await;
+    let max_service_wait = Some(Duration::from_secs(5));
+    for (result, _) in join_all((0..3).map(|_| gateway.call_with_max_wait("a", 1, max_service_wait))).await {
+        result.outcome.unwrap();
+    }
+}

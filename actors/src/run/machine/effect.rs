@@ -96,6 +96,8 @@ pub(crate) struct ModelCall {
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.
     pub(crate) tokens: u64,
+    /// Index of the fallback that made the last call.
+    pub(crate) fallback: Option<usize>,
 }
 
 /// A summary to request.

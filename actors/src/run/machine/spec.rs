@@ -2,13 +2,13 @@
 //!
 //! Elsewhere: how they are resolved (`resolver.rs`).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use soong_model::{catalog::CacheRule, tokens::TokenCounter};
 use soong_protocol::{
-    ChildMode, ContextConfig, Effort, ErrorInfo, Preset, Prices, Run, RunId, RunMode, RunSettings, SessionId, ToolSpec,
-    TraceId,
+    ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, Run, RunId, RunMode, RunSettings,
+    SessionId, ToolSpec, TraceId,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -32,12 +32,11 @@ pub(crate) struct RunSpec {
     pub(crate) catalog: Catalog,
     pub(crate) limits: RunLimits,
     pub(crate) model: ModelSpec,
+    pub(crate) fallbacks: Fallbacks,
     pub(crate) auxiliary_models: AuxiliaryModels,
     pub(crate) context: ContextConfig,
     /// Schema of the answer.
     pub(crate) output_schema: Option<OutputSchema>,
-    /// Whether the run searches the experiences of earlier runs before a new conversation.
-    pub(crate) recall_enabled: bool,
     pub(crate) system_prompt: SystemPrompt,
     /// Hooks that are notified of tool calls and may refuse them.
     pub(crate) hooks: Arc<Hooks>,
@@ -173,6 +172,26 @@ pub(crate) struct ModelSpec {
     pub(crate) input: InputLimits,
 }
 
+/// Models that answer when the model of a run cannot.
+#[derive(Default)]
+pub(crate) struct Fallbacks {
+    /// In the order in which they are tried.
+    pub(crate) entries: Vec<Fallback>,
+    /// Maximum time that a call waits for a model before the next one is tried.
+    pub(crate) after: Duration,
+    /// Time for which no call is made with a model that has failed.
+    pub(crate) cooldown: Duration,
+}
+
+/// A model that answers when the model of a run cannot.
+pub(crate) struct Fallback {
+    /// A profile or model name, as it is configured.
+    pub(crate) name: String,
+    /// Why it is used.
+    pub(crate) reasons: Vec<FallbackReason>,
+    pub(crate) model: ModelSpec,
+}
+
 /// Models for work besides the turns of a run.
 pub(crate) struct AuxiliaryModels {
     /// Writes summaries of the conversation.
@@ -181,6 +200,8 @@ pub(crate) struct AuxiliaryModels {
     pub(crate) summary_is_own_model: bool,
     /// Answers small questions.
     pub(crate) utility: AuxiliaryModel,
+    /// Whether `utility` searches the experiences of earlier runs before a new conversation.
+    pub(crate) recall_enabled: bool,
 }
 
 /// A model for work besides the turns of a run.
@@ -195,6 +216,12 @@ pub(crate) struct AuxiliaryModel {
 }
 
 impl RunSpec {
+    /// Returns the model of the run, or the fallback of this index.
+    pub(crate) fn model_or_fallback(&self, fallback: Option<usize>) -> &ModelSpec {
+        let fallback = fallback.and_then(|index| self.fallbacks.entries.get(index));
+        fallback.map_or(&self.model, |fallback| &fallback.model)
+    }
+
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
         self.tools.get(name)
     }

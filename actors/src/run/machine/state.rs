@@ -34,7 +34,7 @@ use soong_protocol::{
 use crate::run::machine::{
     ending::Termination,
     errors::{answer_truncated, content_refused, schema_mismatch},
-    spec::RunSpec,
+    spec::{ModelSpec, RunSpec},
     state::{
         answer::AnswerState,
         calls::OpenCalls,
@@ -153,6 +153,11 @@ impl RunState {
         }
     }
 
+    /// Returns the model that makes the calls: the run's own, or a fallback.
+    pub(in crate::run::machine) fn model(&self) -> &ModelSpec {
+        self.spec.model_or_fallback(self.turn.fallback)
+    }
+
     fn apply_model(&mut self, event: &ModelEvent) {
         self.usage.own.add_model_event(event);
         match event {
@@ -175,6 +180,10 @@ impl RunState {
                 self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
             }
+            ModelEvent::Fallback { to, .. } => {
+                self.turn.fallback = self.spec.fallbacks.entries.iter().position(|fallback| fallback.name == *to);
+            }
+            ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
             ModelEvent::Retrying { error, .. } => {
                 match error.code {
                     // The context window is smaller than assumed, or the provider counts more tokens.

@@ -230,13 +230,13 @@ impl Transition<'_, '_> {
     ) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: self.state.spec.model.counter.count_text(&completion.text),
+            completion_tokens: self.state.model().counter.count_text(&completion.text),
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
+        let cost = self.state.model().prices.map(|prices| prices.cost(&usage));
         if completion.provider_data_rejected {
-            self.emit(ModelEvent::ProviderDataRejected { model: self.state.spec.model.name.clone() });
+            self.emit(ModelEvent::ProviderDataRejected { model: self.state.model().name.clone() });
         }
         self.emit(ModelEvent::Completed {
             finish_reason: completion.finish_reason.clone(),
@@ -300,12 +300,12 @@ impl Transition<'_, '_> {
             ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
             _ => was_interrupted.then(|| Usage {
                 prompt_tokens: self.state.conversation.prompt_tokens,
-                completion_tokens: self.state.spec.model.counter.count_text(&partial),
+                completion_tokens: self.state.model().counter.count_text(&partial),
                 estimated: true,
                 ..Usage::default()
             }),
         };
-        let cost = usage.and_then(|usage| self.state.spec.model.prices.map(|prices| prices.cost(&usage)));
+        let cost = usage.and_then(|usage| self.state.model().prices.map(|prices| prices.cost(&usage)));
         if (partial.is_empty() && self.retry_with_compaction(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }

@@ -153,7 +153,7 @@ impl Transition<'_, '_> {
         });
         let budget_note = self.budget_note();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
-        self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
+        self.emit(ModelEvent::Started { model: self.state.model().name.clone(), attempt });
         let state = &self.state;
         self.step.effects.push(Effect::Model(ModelEffect::Call(ModelCall {
             turn: state.turn.number,
@@ -162,6 +162,7 @@ impl Transition<'_, '_> {
             budget_note,
             messages: prompt.messages,
             tokens: prompt.tokens,
+            fallback: state.turn.fallback,
         })));
     }
 

@@ -18,7 +18,7 @@ use crate::{
         clock::RunClock,
         machine::{outcome::RunOutcome, spec::RunIdentity},
         otel_spans,
-        registry::address::RunAddress,
+        registry::{address::RunAddress, cool_downs::CoolDowns},
     },
 };
 
@@ -98,6 +98,8 @@ pub(crate) struct RunEntry {
     pub(crate) child_count: AtomicUsize,
     /// Cache of the service that the run uses, with the profile of the service.
     pub(crate) prefix_cache: Mutex<Option<(Arc<str>, Arc<PrefixCache>)>>,
+    /// Models that the run does not call at the moment.
+    pub(crate) cool_downs: CoolDowns,
     published: watch::Sender<RunPublished>,
 }
 
@@ -121,6 +123,7 @@ impl RunEntry {
             address: RunAddress::default(),
             child_count: AtomicUsize::new(0),
             prefix_cache: Mutex::default(),
+            cool_downs: CoolDowns::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 started: false,

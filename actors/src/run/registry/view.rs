@@ -80,6 +80,7 @@ fn error_in(event: &Event) -> Option<String> {
         Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
             Some(format!("model call, attempt {attempt}: {error}"))
         }
+        Event::Model(ModelEvent::Fallback { from, error: Some(error), .. }) => Some(format!("model {from}: {error}")),
         Event::Model(ModelEvent::Failed { error, .. }) => Some(format!("model call: {error}")),
         Event::Tool(ToolEvent::Failed { name, error, .. }) => Some(format!("tool {name}: {error}")),
         Event::Tool(ToolEvent::Denied { name, reason, .. }) => Some(format!("tool {name}: denied: {reason}")),

@@ -1,11 +1,13 @@
 //! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
 //! recall.
 
+use std::time::Duration;
+
 use soong_model::{ReasoningSupport, params::ReasoningParams, tokens::TokenCounter};
 use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
 
 use super::RunResolver;
-use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, ModelSpec};
+use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, Fallback, Fallbacks, ModelSpec};
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
@@ -16,6 +18,7 @@ const RESERVED_OUTPUT_TOKENS: u64 = 16_384;
 /// The models that a run uses.
 pub(super) struct Models {
     pub(super) model: ModelSpec,
+    pub(super) fallbacks: Fallbacks,
     pub(super) auxiliary: AuxiliaryModels,
 }
 
@@ -42,42 +45,92 @@ impl RunResolver {
         let (utility, _) = self.helper(config.context.utility_profile.as_deref(), own)?;
         let unpriced = [&name, &summary_model].into_iter().find(|model| self.models.prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
-            let message = format!(
-                "a budget in USD cannot be enforced: the price of model {model:?} is unknown; add [prices.{model:?}] \
-                 to the configuration, or limit tokens instead"
-            );
-            return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
+            return Err(unknown_price(model));
         }
+        let wanted = of_run_or_preset(run, preset);
+        let model = self.model_spec(profile, name, &settings, run, wanted)?;
+        let fallbacks = self.fallbacks((profile, &model.name), &settings, run, wanted)?;
+        let summary_is_own_model = config.context.compact_profile.is_none();
+        let recall_enabled = self.recalls(run, &utility);
+        let auxiliary = AuxiliaryModels { summary, summary_is_own_model, utility, recall_enabled };
+        Ok(Models { model, fallbacks, auxiliary })
+    }
+
+    /// Returns the specification of a model. `wanted`: the reasoning that the run or its preset asks for.
+    fn model_spec(
+        &self,
+        profile: &str,
+        name: String,
+        settings: &ModelConfig,
+        run: &Run,
+        wanted: ReasoningParams,
+    ) -> Result<ModelSpec, ErrorInfo> {
         let sizes = match name == OFFLINE {
             true => Sizes { context_window: u64::MAX, reserved_output_tokens: 0, answer_room: 0 },
-            false => self.sizes(&settings, &name),
+            false => self.sizes(settings, &name),
         };
-        let mut params = run.settings.llm_params.clone();
-        let of_run = ReasoningParams::take(&mut params).unwrap_or_default();
-        let of_preset = ReasoningParams { effort: preset.effort, budget_tokens: preset.reasoning_budget_tokens };
-        let of_profile = ReasoningParams::of_profile(&settings);
-        let wanted_reasoning = [of_run, of_preset, of_profile].into_iter().find(|params| !params.is_unset());
-        let wanted_reasoning = wanted_reasoning.unwrap_or_default();
+        let wanted = if wanted.is_unset() { ReasoningParams::of_profile(settings) } else { wanted };
         let support = self.models.reasoning(profile, &name);
-        check_reasoning(wanted_reasoning, support, &name)?;
-        let model = ModelSpec {
+        check_reasoning(wanted, support, &name)?;
+        let mut params = run.settings.llm_params.clone();
+        let _ = ReasoningParams::take(&mut params); // `wanted` contains it
+        Ok(ModelSpec {
             provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
             timeout_ms: settings.timeout_ms,
             reserved_output_tokens: sizes.reserved_output_tokens,
             answer_room: sizes.answer_room,
             params,
-            effort: wanted_reasoning.effort.and_then(|effort| support.nearest(effort)),
-            wanted_effort: wanted_reasoning.effort,
-            reasoning_budget_tokens: wanted_reasoning.budget_tokens,
+            effort: wanted.effort.and_then(|effort| support.nearest(effort)),
+            wanted_effort: wanted.effort,
+            reasoning_budget_tokens: wanted.budget_tokens,
             context_window: sizes.context_window,
             counter: TokenCounter::for_model(&name),
             prices: self.models.prices(&name),
             cache: self.models.cache_rule(profile, &name),
-            input: self.models.input_limits(profile, &name, &settings),
+            input: self.models.input_limits(profile, &name, settings),
             name,
-        };
-        let summary_is_own_model = config.context.compact_profile.is_none();
-        Ok(Models { model, auxiliary: AuxiliaryModels { summary, summary_is_own_model, utility } })
+        })
+    }
+
+    /// Returns the fallbacks of a profile, without the model itself, which is given with its profile. Their own fallbacks
+    /// are not used.
+    ///
+    /// # Errors
+    /// `config_error` if a fallback does not exist, or if its price is unknown and the run has a budget in USD.
+    fn fallbacks(
+        &self,
+        own: (&str, &str),
+        settings: &ModelConfig,
+        run: &Run,
+        wanted: ReasoningParams,
+    ) -> Result<Fallbacks, ErrorInfo> {
+        let mut entries = Vec::new();
+        for fallback in &settings.fallback {
+            let invalid = |error: ErrorInfo| {
+                let message = format!("model.fallback {:?}: {}", fallback.name(), error.message);
+                ErrorInfo::new(ErrorCode::ConfigError, message)
+            };
+            let (profile, model_name) = self.models.split_model(fallback.name()).map_err(invalid)?;
+            let name = self.models.model_name(profile, model_name);
+            if (profile, name.as_str()) == own {
+                continue;
+            }
+            let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+            // A reasoning that the fallback lacks must not keep it from answering.
+            let spec = self.model_spec(profile, name.clone(), &settings, run, wanted);
+            let spec = spec.or_else(|_| self.model_spec(profile, name, &settings, run, ReasoningParams::default()));
+            let spec = spec.map_err(invalid)?;
+            if spec.prices.is_none() && run.settings.options.budget.usd.is_some() {
+                return Err(unknown_price(&spec.name));
+            }
+            entries.push(Fallback {
+                name: fallback.name().to_owned(),
+                reasons: fallback.reasons().to_vec(),
+                model: spec,
+            });
+        }
+        let (after, cooldown) = (settings.fallback_after_s, settings.fallback_cooldown_s);
+        Ok(Fallbacks { entries, after: Duration::from_secs(after), cooldown: Duration::from_secs(cooldown) })
     }
 
     /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model,
@@ -114,6 +167,21 @@ impl RunResolver {
         let answer_room = limit.min(limits.context_window / 5).max(beyond_input);
         Sizes { context_window: limits.context_window, reserved_output_tokens, answer_room }
     }
+}
+
+/// Returns the reasoning that the run asks for, else its preset.
+fn of_run_or_preset(run: &Run, preset: &Preset) -> ReasoningParams {
+    let of_run = ReasoningParams::take(&mut run.settings.llm_params.clone()).unwrap_or_default();
+    let of_preset = ReasoningParams { effort: preset.effort, budget_tokens: preset.reasoning_budget_tokens };
+    if of_run.is_unset() { of_preset } else { of_run }
+}
+
+fn unknown_price(model: &str) -> ErrorInfo {
+    let message = format!(
+        "a budget in USD cannot be enforced: the price of model {model:?} is unknown; add [prices.{model:?}] to the \
+         configuration, or limit tokens instead"
+    );
+    ErrorInfo::new(ErrorCode::ConfigError, message)
 }
 
 /// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level, the reverse, or neither.

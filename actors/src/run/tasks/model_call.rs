@@ -17,7 +17,7 @@ use crate::{
     budget::{Reservation, ReserveRequest},
     clock::now,
     events::LiveDelta,
-    gateway::{CallResult, CallSink, WarmUp},
+    gateway::{CallLimits, CallResult, CallSink, WarmUp},
     gateways::ModelGateways,
     journal::JournalHandle,
     message_files::MessageFiles,
@@ -54,6 +54,8 @@ pub(crate) struct CallObserver {
     pub(crate) reservation: Option<Reservation>,
     /// Context that the request adds to the conversation.
     pub(crate) context_update: Option<String>,
+    /// Index of the fallback that makes the call; `None`: the run's own model does.
+    pub(super) fallback: Option<usize>,
     /// Held until the answer begins, if the run is the first to fill a cache of the service.
     pub(super) warm_up: Option<WarmUp>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
@@ -80,6 +82,7 @@ impl CallObserver {
             was_sent: false,
             reservation: None,
             context_update: None,
+            fallback: None,
             warm_up: None,
             waited_ms: 0,
             clock_pause: None,
@@ -95,6 +98,9 @@ impl CallObserver {
     async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
         let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
+        if let Some(failed) = self.reservation.take() {
+            failed.settle(); // what the failed call used is charged with its event
+        }
         let start = Instant::now();
         let wait =
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
@@ -153,17 +159,19 @@ impl CallObserver {
 
 impl CallSink for CallObserver {
     fn record(&mut self, mut event: ModelEvent) {
-        if let ModelEvent::Retrying { usage, cost, .. } = &mut event
+        if let ModelEvent::Retrying { usage, cost, .. } | ModelEvent::Fallback { usage, cost, .. } = &mut event
+            && usage.is_none()
             && !self.partial.is_empty()
         {
             // Text that was received before a retry is discarded but still costs tokens.
+            let model = self.spec.model_or_fallback(self.fallback);
             let spent = Usage {
                 prompt_tokens: self.prompt_tokens,
-                completion_tokens: self.spec.model.counter.count_text(&self.partial),
+                completion_tokens: model.counter.count_text(&self.partial),
                 estimated: true,
                 ..Usage::default()
             };
-            *cost = self.spec.model.prices.map(|prices| prices.cost(&spent));
+            *cost = model.prices.map(|prices| prices.cost(&spent));
             *usage = Some(spent);
         }
         if let Some(mailbox) = &self.mailbox {
@@ -241,8 +249,12 @@ impl ModelCaller {
             max_output_tokens: most,
             ..ModelRequest::default()
         };
-        let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
-        let result = gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
+        let limits = CallLimits {
+            session: &spec.identity.session_id,
+            estimated_tokens: prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens)),
+            max_service_wait: None,
+        };
+        let result = gateway.complete(limits, &request, line).await;
         line.waited_ms += result.waited_ms;
         result.outcome
     }
@@ -268,60 +280,92 @@ impl ModelCaller {
         }
     }
 
-    /// Calls the model.
+    /// Calls the model of the run, or a fallback if that cannot answer.
     pub(crate) async fn call_model(
         &self,
         spec: &RunSpec,
         call: ModelCall,
-        line: &mut CallObserver,
+        observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
-        let (gateway, model) = self.interrupt_if_gateway_lost(spec, self.models.open(name).await).await?;
-        let cache = self.cache_hints(spec, &gateway, &call, line).await;
         let inventory = match spec.tool("read_artifact") {
             Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
             None => None,
         };
-        let context = RunContext { inventory, reminder: call.reminder, budget_note: call.budget_note };
+        let context = RunContext { inventory, reminder: call.reminder.clone(), budget_note: call.budget_note.clone() };
         let update = context.update(&call.messages);
         let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());
         let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));
-        let prompt_tokens = call.tokens.saturating_add(update_tokens);
-        line.context_update.clone_from(&update);
-        let max_output_tokens = spec.model.reserved_output_tokens;
+        observer.context_update.clone_from(&update);
+        let prompt =
+            Prompt { tokens: call.tokens.saturating_add(update_tokens), context_update: update.map(Into::into), call };
+        self.call_with_fallbacks(spec, &prompt, observer).await
+    }
+
+    /// Calls the model of the run, or a fallback. `max_service_wait`: see [`CallLimits::max_service_wait`].
+    pub(super) async fn call_one(
+        &self,
+        spec: &RunSpec,
+        prompt: &Prompt,
+        (fallback, max_service_wait): (Option<usize>, Option<Duration>),
+        observer: &mut CallObserver,
+    ) -> Result<Completion, ErrorInfo> {
+        let model = spec.model_or_fallback(fallback);
+        let (gateway, name) =
+            self.interrupt_if_gateway_lost(spec, self.models.open(configured_name(spec, fallback)).await).await?;
+        let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
+        let max_output_tokens = model.reserved_output_tokens;
+        let reserve = ReserveRequest { prompt_tokens: prompt.tokens, max_output_tokens, prices: model.prices };
         let request = ModelRequest {
-            system: vec![call.system],
-            context_update: update.map(Into::into),
-            files: files.load(&call.messages, &spec.model.input.kinds).await,
-            messages: call.messages,
+            system: vec![Arc::clone(&prompt.call.system)],
+            context_update: prompt.context_update.clone(),
+            files: files.load(&prompt.call.messages, &model.input.kinds).await,
+            messages: prompt.call.messages.clone(),
             tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),
-            params: spec.model.params.clone(),
-            model: model.map(str::to_owned),
-            effort: spec.model.effort,
-            reasoning_budget_tokens: spec.model.reasoning_budget_tokens,
+            params: model.params.clone(),
+            model: name.map(str::to_owned),
+            effort: model.effort,
+            reasoning_budget_tokens: model.reasoning_budget_tokens,
             output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
-            max_output_tokens: line
-                .reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: spec.model.prices })
-                .await?,
+            max_output_tokens: observer.reserve(reserve).await?,
             cache,
         };
-        let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
-        let CallResult { outcome, waited_ms } =
-            gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
-        line.warm_up = None;
-        line.stream_rest();
-        line.waited_ms += waited_ms;
+        let limits = CallLimits {
+            session: &spec.identity.session_id,
+            estimated_tokens: prompt.tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens)),
+            max_service_wait,
+        };
+        let CallResult { outcome, waited_ms } = gateway.complete(limits, &request, observer).await;
+        observer.warm_up = None;
+        observer.stream_rest();
+        observer.waited_ms += waited_ms;
         let outcome = self.interrupt_if_gateway_lost(spec, outcome).await;
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {
-            self.token_deviations.record(&spec.model.name, prompt_tokens, usage.prompt_tokens);
+            self.token_deviations.record(&model.name, prompt.tokens, usage.prompt_tokens);
         }
         if let Some(dump) = &self.traffic_dump {
-            dump.store(spec, call.turn, &request, &outcome).await;
+            dump.store(spec, prompt.call.turn, &request, &outcome).await;
         }
         outcome
+    }
+}
+
+/// The prompt of a call, whichever model makes it.
+pub(super) struct Prompt {
+    pub(super) call: ModelCall,
+    /// Context that the request adds to the conversation.
+    context_update: Option<Arc<str>>,
+    /// Size in tokens, as counted by the runtime.
+    pub(super) tokens: u64,
+}
+
+/// Returns the profile or model name of the run's model, or of a fallback.
+pub(super) fn configured_name(spec: &RunSpec, fallback: Option<usize>) -> &str {
+    match fallback.and_then(|index| spec.fallbacks.entries.get(index)) {
+        Some(fallback) => &fallback.name,
+        None => spec.preset.model.as_deref().unwrap_or(&spec.settings.model),
     }
 }

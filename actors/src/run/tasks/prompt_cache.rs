@@ -17,7 +17,10 @@ use tokio::time::Instant;
 use crate::{
     gateway::{CallSink, Gateway, PrefixCache},
     run::{
-        machine::{effect::ModelCall, spec::RunSpec},
+        machine::{
+            effect::ModelCall,
+            spec::{ModelSpec, RunSpec},
+        },
         tasks::model_call::{CallObserver, ModelCaller},
     },
 };
@@ -30,19 +33,19 @@ impl ModelCaller {
     /// until the first of its siblings has filled the cache.
     pub(super) async fn cache_hints(
         &self,
-        spec: &RunSpec,
+        (spec, model): (&RunSpec, &ModelSpec),
         gateway: &Gateway,
         call: &ModelCall,
         observer: &mut CallObserver,
     ) -> CacheHints {
         let shared_messages = shared_message_count(spec).min(call.messages.len());
         let mut hints = CacheHints { key: None, shared_messages, is_interactive: spec.identity.depth == 0 };
-        let Some(rule) = spec.model.cache else { return hints };
+        let Some(rule) = model.cache else { return hints };
         let shared = &call.messages[..shared_messages];
-        let cache = observer.prefix_cache(gateway, || prefix_hash(spec, &call.system, shared));
+        let cache = observer.prefix_cache(gateway, || prefix_hash((spec, model), &call.system, shared));
         hints.key = Some(cache.key());
         let shared_tokens = || {
-            let counter = spec.model.counter;
+            let counter = model.counter;
             let messages: u64 = shared.iter().map(|message| counter.count(message)).sum();
             spec.tools.tokens + counter.count_text(&call.system) + messages
         };
@@ -88,9 +91,9 @@ fn shared_message_count(spec: &RunSpec) -> usize {
 }
 
 /// Returns a hash of the beginning of the prompt.
-fn prefix_hash(spec: &RunSpec, system: &str, shared: &[Arc<Message>]) -> u64 {
+fn prefix_hash((spec, model): (&RunSpec, &ModelSpec), system: &str, shared: &[Arc<Message>]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&spec.model.name, system).hash(&mut hasher);
+    (&model.name, system).hash(&mut hasher);
     spec.tools.specs.iter().for_each(|tool| tool.name.hash(&mut hasher));
     shared.iter().for_each(|message| message.content.as_str().hash(&mut hasher));
     hasher.finish()

@@ -11,7 +11,7 @@
 
 use soong_protocol::{
     Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
-    SubAgentEvent, Timestamp, ToolEvent, Usd, tree::ActorView,
+    SubAgentEvent, Timestamp, ToolEvent, Usage, Usd, tree::ActorView,
 };
 
 use crate::text;
@@ -140,6 +140,14 @@ impl RunRow {
         }
     }
 
+    /// Adds what a failed model call used, if that is charged.
+    fn add_lost_call(&mut self, usage: Option<&Usage>, cost: Option<Usd>) {
+        if let Some(usage) = usage {
+            self.event_usage.add(usage.total_tokens(), cost);
+            self.update_usage(self.event_usage);
+        }
+    }
+
     fn end(&mut self, state: DisplayState, at: Timestamp) {
         self.state = state;
         self.activity.clear();
@@ -223,8 +231,13 @@ impl RunTable {
                 entry.activity = "model call".to_owned();
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = format_activity("waiting", reason),
-            Event::Model(ModelEvent::Retrying { attempt, .. }) => {
-                entry.activity = format!("model call, attempt {}", attempt + 1)
+            Event::Model(ModelEvent::Retrying { attempt, usage, cost, .. }) => {
+                entry.activity = format!("model call, attempt {}", attempt + 1);
+                entry.add_lost_call(usage.as_ref(), *cost);
+            }
+            Event::Model(ModelEvent::Fallback { to, usage, cost, .. }) => {
+                entry.activity = format_activity("model call with", to);
+                entry.add_lost_call(usage.as_ref(), *cost);
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
@@ -295,7 +308,7 @@ fn format_activity(state: &str, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::{ChildMode, EndReason, StatsPair, TraceId, Usage};
+    use soong_protocol::{ChildMode, EndReason, StatsPair, TraceId};
 
     use super::*;
     use crate::sample::record;

@@ -66,14 +66,14 @@ impl Transition<'_, '_> {
 
     /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
     pub(in crate::run) fn max_usage(&self) -> (Usage, Option<Usd>) {
-        let spec = &self.state.spec;
+        let model = self.state.model();
         let usage = Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: spec.model.reserved_output_tokens,
+            completion_tokens: model.reserved_output_tokens,
             estimated: true,
             ..Usage::default()
         };
-        (usage, spec.model.prices.map(|prices| prices.cost(&usage)))
+        (usage, model.prices.map(|prices| prices.cost(&usage)))
     }
 
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
@@ -86,7 +86,7 @@ impl Transition<'_, '_> {
             }
             usage.completion_tokens = reserved.tokens.saturating_sub(usage.prompt_tokens);
         }
-        Some((usage, self.state.spec.model.prices.map(|prices| prices.cost(&usage))))
+        Some((usage, self.state.model().prices.map(|prices| prices.cost(&usage))))
     }
 
     /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation

@@ -15,7 +15,7 @@ use crate::run::machine::{
 impl RunState {
     /// Returns whether the run must search experiences first: recall is enabled, and the conversation is new.
     pub(in crate::run) fn needs_recall(&self) -> bool {
-        self.spec.recall_enabled && self.conversation.head.is_none()
+        self.spec.auxiliary_models.recall_enabled && self.conversation.head.is_none()
     }
 }
 

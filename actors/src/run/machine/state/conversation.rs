@@ -98,6 +98,8 @@ pub(in crate::run::machine) struct TurnState {
     pub(in crate::run::machine) attempt: u32,
     /// Whether partial text of the current model call was stored.
     pub(in crate::run::machine) kept_partial: bool,
+    /// Index of the fallback that makes the calls; `None`: the run's own model does.
+    pub(in crate::run::machine) fallback: Option<usize>,
     /// Number of consecutive answers that exceeded the size limit.
     pub(in crate::run::machine) answers_too_large: u32,
     /// Tool calls whose arguments were cut at the token limit.

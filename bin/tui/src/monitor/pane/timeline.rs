@@ -104,6 +104,10 @@ fn changes(event: &Event, turn: u32) -> Vec<Change> {
             let call = begin("model", format!("turn {turn}: model{again}"), TextStyle::Blue);
             end("pause", false).into_iter().chain(call).collect()
         }
+        Event::Model(ModelEvent::Fallback { to, .. }) => {
+            let call = begin("model", format!("turn {turn}: {}", text::safe_line(to)), TextStyle::Blue);
+            end("model", true).into_iter().chain(end("pause", false)).chain(call).collect()
+        }
         Event::Model(ModelEvent::Completed { .. }) => end("model", false),
         Event::Model(ModelEvent::Failed { .. }) => end("model", true),
         Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {

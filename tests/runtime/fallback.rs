@@ -1,0 +1,241 @@
+//! Fallbacks: other models answer when the model of a run cannot.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use serde_json::json;
+use soong::{
+    Environment, RunHandle, RunRequest, Runtime,
+    model::{Completion, Failure, ModelError},
+    protocol::{
+        Budget, ConditionalFallback, Config, EndReason, ErrorCode, Event, FallbackConfig, FallbackReason, ModelEvent,
+        PriceConfig, RunStatus, Usage,
+    },
+    testing::ScriptedModel,
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
+    world::{TestRuntime, quick_config, with_timeout},
+};
+
+/// Usage of an answer of the scripted model.
+const USAGE: Usage = Usage {
+    prompt_tokens: 10,
+    completion_tokens: 5,
+    cached_tokens: 0,
+    cache_write_tokens: 0,
+    long_cache_write_tokens: 0,
+    reasoning_tokens: 0,
+    estimated: false,
+};
+
+fn named(names: &[&str]) -> Vec<FallbackConfig> {
+    names.iter().map(|name| FallbackConfig::Name((*name).to_owned())).collect()
+}
+
+fn when(profile: &str, on: FallbackReason) -> FallbackConfig {
+    FallbackConfig::When(ConditionalFallback { profile: profile.to_owned(), on: vec![on] })
+}
+
+/// Opens a runtime whose default model has these fallbacks, each of which is a registered model.
+async fn open(
+    model: Arc<ScriptedModel>,
+    others: &[(&str, Arc<ScriptedModel>)],
+    fallback: Vec<FallbackConfig>,
+    change: impl FnOnce(&mut Config),
+) -> TestRuntime {
+    let mut config = quick_config();
+    config.model.fallback = fallback;
+    change(&mut config);
+    TestRuntime::with(model, |builder| {
+        let builder = builder.config(config);
+        others.iter().fold(builder, |builder, (name, model)| {
+            builder.model(*name, Arc::clone(model) as Arc<dyn soong::model::Model>)
+        })
+    })
+    .await
+}
+
+fn always(turn: impl Fn() -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+    scripted_model(move |_| turn())
+}
+
+fn failing(failure: Failure) -> Arc<ScriptedModel> {
+    always(move || Turn::Fail(ModelError::new(failure, "no")))
+}
+
+fn answering(text: &'static str) -> Arc<ScriptedModel> {
+    always(move || Turn::say(text))
+}
+
+/// Returns the changes of the model that a run recorded: `from>to reason`, or `ended`.
+async fn changes(world: &TestRuntime, run: &RunHandle) -> Vec<String> {
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let of_run = events.iter().filter(|event| event.run_id.as_ref() == Some(run.run_id()));
+    let change = |event: &Event| match event {
+        Event::Model(ModelEvent::Fallback { from, to, reason, .. }) => Some(format!("{from}>{to} {reason}")),
+        Event::Model(ModelEvent::FallbackEnded { .. }) => Some("ended".to_owned()),
+        _ => None,
+    };
+    of_run.filter_map(|event| change(&event.event)).collect()
+}
+
+async fn run(world: &TestRuntime, task: &str) -> (RunHandle, String) {
+    let run = world.runtime().start(task).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    check_session(world.runtime(), run.session_id()).await;
+    (run, outcome.output.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn next_model_answers_if_the_service_fails_or_limits_the_rate() {
+    let limited = Failure::RateLimited { retry_after_ms: Some(86_400_000) };
+    for (failure, reason) in [(limited, "rate_limited"), (Failure::Unavailable, "down"), (Failure::Timeout, "down")] {
+        let (main, down) = (failing(failure), failing(Failure::Unavailable));
+        let others = [("b", Arc::clone(&down)), ("c", answering("from c"))];
+        let world = open(Arc::clone(&main), &others, named(&["b", "c"]), |_| {}).await;
+        let (first, answer) = run(&world, "x").await;
+        assert_eq!(answer, "from c");
+        assert_eq!(changes(&world, &first).await, [format!("scripted>b {reason}"), "b>c down".to_owned()]);
+        // Until the cool-down ends, no run tries the failed models again.
+        let calls = (main.calls(), down.calls());
+        let (second, answer) = run(&world, "y").await;
+        assert_eq!((answer.as_str(), main.calls(), down.calls()), ("from c", calls.0, calls.1));
+        assert_eq!(changes(&world, &second).await, [format!("scripted>c {reason}")]);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_model_is_tried_again_after_its_cool_down() {
+    let is_down = Arc::new(AtomicBool::new(true));
+    let main = scripted_model({
+        let is_down = Arc::clone(&is_down);
+        move |request| match is_down.load(SeqCst) {
+            true => Turn::Fail(ModelError::new(Failure::Unavailable, "no")),
+            false => Turn::say(format!("main, after {} answers", assistant_count(request))),
+        }
+    });
+    let backup = scripted_model(move |_| {
+        is_down.store(false, SeqCst);
+        Turn::call("read", json!({"path": "a.txt"}))
+    });
+    let world = open(main, &[("b", backup)], named(&["b"]), |config| config.model.fallback_cooldown_s = 0).await;
+    let (run, answer) = run(&world, "x").await;
+    assert_eq!(answer, "main, after 1 answers");
+    assert_eq!(changes(&world, &run).await, ["scripted>b down", "ended"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_and_long_prompts_have_a_fallback_only_if_it_is_named() {
+    let refusal = || Completion { finish_reason: "refusal".into(), ..Completion::text("I will not") };
+    let refusing = || always(move || Turn::Whole(Vec::new(), Box::new(refusal())));
+    let full = || failing(Failure::PromptTooLong);
+    for (main, on, reason) in [
+        (refusing(), FallbackReason::Refused, EndReason::ContentRefused),
+        (full(), FallbackReason::ContextTooLong, EndReason::PromptTooLong),
+    ] {
+        let backup = scripted_model(|request| match assistant_count(request) {
+            0 => Turn::call("read", json!({"path": "a.txt"})),
+            _ => Turn::say(format!("{} messages", request.messages.len())),
+        });
+        let others = [("a", answering("unwanted")), ("b", Arc::clone(&backup))];
+        let fallback = [named(&["a"]), vec![when("b", on)]].concat();
+        let world = open(Arc::clone(&main), &others, fallback, |_| {}).await;
+        let (ended, answer) = run(&world, "x").await;
+        assert_eq!(answer, "3 messages", "the text of the refused answer is not sent on");
+        assert_eq!(changes(&world, &ended).await, [format!("scripted>b {}", on.as_str())]);
+        assert_eq!(main.calls(), 1, "the run does not try the model again until the cool-down ends");
+        world.finish().await;
+
+        let world = open(main, &others, named(&["a"]), |_| {}).await;
+        let ended = world.runtime().start("x").await.unwrap();
+        assert_eq!(with_timeout(ended.wait()).await.unwrap().end_reason, reason);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_the_request_or_key_have_no_fallback() {
+    for (failure, code) in
+        [(Failure::Unauthorized, ErrorCode::ProviderAuthFailed), (Failure::Rejected, ErrorCode::ProviderError)]
+    {
+        let backup = answering("unwanted");
+        let world = open(failing(failure), &[("b", Arc::clone(&backup))], named(&["b"]), |_| {}).await;
+        let ended = world.runtime().start("x").await.unwrap();
+        let error = with_timeout(ended.wait()).await.unwrap().error.clone().unwrap();
+        assert_eq!((error.code, backup.calls()), (code, 0));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_text_is_charged_and_not_sent_on() {
+    let cut = || Turn::Break("half an answer", ModelError::new(Failure::Unavailable, "gone"));
+    let backup = scripted_model(|request| Turn::say(last_of(request)));
+    let price = |usd: &str| usd.parse().unwrap();
+    let prices = |prompt: &str| PriceConfig {
+        prompt_per_mtok: price(prompt),
+        completion_per_mtok: price(prompt),
+        cached_per_mtok: None,
+        cache_write_per_mtok: None,
+        long_cache_write_per_mtok: None,
+    };
+    let world = open(always(cut), &[("b", backup)], named(&["b"]), |config| {
+        config.model.retry.max_attempts = 1;
+        config.prices.insert("scripted".to_owned(), prices("1000"));
+    })
+    .await;
+    let request = RunRequest::new("the task").budget(Budget { usd: Some(price("100")), ..Budget::default() });
+    let ended = world.runtime().start(request).await.unwrap();
+    let outcome = with_timeout(ended.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "the task"));
+    let events = stored(world.runtime(), ended.trace_id()).await;
+    let charged = events.iter().find_map(|event| match &event.event {
+        Event::Model(ModelEvent::Fallback { usage, cost, .. }) => Some((usage.unwrap(), cost.unwrap())),
+        _ => None,
+    });
+    let (usage, cost) = charged.unwrap();
+    assert!(usage.estimated && usage.completion_tokens > 0 && cost.as_nanos() > 0, "{usage:?}");
+    let record = ended.record().await.unwrap();
+    assert_eq!(record.usage.total_tokens, usage.total_tokens() + USAGE.total_tokens());
+    assert_eq!(record.usage.model_calls, 2);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_have_the_fallbacks_of_their_parent() {
+    let main = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => Turn::Fail(ModelError::new(Failure::Unavailable, "no")),
+    });
+    let backup = scripted_model(|request| match is_parent(request) {
+        true => Turn::say(last_of(request)),
+        false => Turn::say(format!("did {}", task_of(request))),
+    });
+    let world = open(main, &[("b", backup)], named(&["b"]), |_| {}).await;
+    let (_, answer) = run(&world, "x").await;
+    assert!(answer.contains("did a") && answer.contains("did b"), "{answer}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_fallback_is_a_configuration_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = quick_config();
+    config.model.fallback = named(&["no such model"]);
+    let environment = Environment::of([("OPENAI_API_KEY", "k")]);
+    let builder = Runtime::builder().home(dir.path().join("home")).project_dir(dir.path());
+    let runtime = builder.config(config).environment(environment).build().await.unwrap();
+    let error = runtime.start("x").await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ConfigError, "{error}");
+    assert!(error.message.contains("model.fallback \"no such model\""), "{error}");
+    runtime.close().await;
+}
