@@ -27,6 +27,8 @@ use crate::{
 
 /// Maximum length of a folder name, in bytes. Common file systems accept this length.
 const NAME_BYTES: usize = 255;
+/// Maximum length of the folder's name in the name of a message file, which a number follows, in bytes.
+const MESSAGE_NAME_BYTES: usize = 230;
 
 /// Content of `meta.json`: the fields of the trace's record, the same record under `trace`, and related records.
 #[derive(Serialize)]
@@ -140,10 +142,12 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     for (id, model) in begun {
         runs.push(RunMeta { run: source.run(&id).await?, model });
     }
+    let file_name: String = folder.chars().take(MESSAGE_NAME_BYTES).collect();
     let mut messages = 0;
     let write_message = |message: soong::protocol::Message| {
         messages += 1;
-        write_json(&messages_place.join(format!("{:04}.json", message.sequence)), &message)
+        let name = format!("{file_name}-{:04}.json", message.sequence);
+        write_json(&messages_place.join(name), &message)
     };
     source.each_message(&trace.trace_id, trace.last_sequence, write_message).await?;
     let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;

@@ -113,7 +113,7 @@ pub enum EndReason {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GivenMessage {
-    /// `user` or `assistant` for history, `tool` for a tool result.
+    /// `user` or `assistant` for history, `tool` for a tool result, `system` for the system prompt.
     pub role: Role,
     /// Content of the message. Its images and files are artifacts of the session.
     pub content: MessageContent,

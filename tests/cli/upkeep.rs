@@ -146,7 +146,7 @@ impl Folder {
             let numbers: Vec<u64> = events.iter().map(|event| event.event_id).collect();
             assert_eq!(numbers, (1..=trace.last_event_id).collect::<Vec<_>>(), "{name}");
             assert_eq!(messages.len() as u64, trace.total_messages);
-            assert!(messages.iter().all(|(file, message)| *file == format!("{:04}.json", message.sequence)));
+            assert!(messages.iter().all(|(file, message)| *file == format!("{name}-{:04}.json", message.sequence)));
             assert!(runs.iter().all(|run| run.trace_id == trace.trace_id), "{runs:?}");
             assert_eq!(runs.is_empty(), !events.iter().any(|event| event.run_id.is_some()));
             assert!(sub_traces.iter().all(|below| all.contains_key(below.as_str())), "{sub_traces:?}");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use soong::{
     ErrorCode, FaultPoint, RunHandle, RunRequest, RunSetting,
     model::{Failure, ModelError},
-    protocol::{Config, EndReason, RunId, RunMode, RunStatus, SessionId},
+    protocol::{Config, EndReason, GivenMessage, Role, RunId, RunMode, RunStatus, SessionId},
     testing::{fail, respond, text},
 };
 
@@ -462,5 +462,27 @@ async fn invalid_requests_change_nothing() {
     }
     let sessions = world.runtime().sessions().list(soong::SessionFilter::default(), 10, None).await.unwrap();
     assert!(sessions.items.is_empty());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn system_message_of_a_start_is_its_system_prompt() {
+    let model = scripted_model(|request| Turn::say(request.system.join("|")));
+    let world = TestRuntime::open(model).await;
+    let given = |role, text: &str| GivenMessage { role, content: text.into(), tool_call_id: None };
+    let system = || given(Role::System, "Answer in one word.");
+    let request = || RunRequest::new("x").tools([""; 0]);
+    let run = world.runtime().start(request().messages([system(), given(Role::User, "earlier")])).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "Answer in one word.");
+    assert_eq!(run.record().await.unwrap().settings.system_prompt.as_deref(), Some("Answer in one word."));
+    for (request, place) in [
+        (request().messages([system(), system()]), "messages[1]"),
+        (request().messages([given(Role::User, "earlier"), system()]), "messages[1]"),
+        (request().system_prompt("Be brief.").messages([system()]), "messages[0]"),
+    ] {
+        let error = world.runtime().start(request).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::ValidationError);
+        assert!(error.message.starts_with(place) && error.message.ends_with("use `system_prompt`"), "{error}");
+    }
     world.finish().await;
 }

@@ -47,6 +47,7 @@ impl Runtime {
         if let Some(failure) = self.info().failure() {
             return Err(failure);
         }
+        start.take_system_message()?;
         if let Some(interrupted) = self.resume_interrupted(&start).await? {
             return Ok(interrupted);
         }

@@ -4,7 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Budget, ContentPart, GivenMessage, MessageContent, Reflection, RunMode, RunOptions, RunPermissions,
+    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, Reflection, Role, RunMode, RunOptions,
+    RunPermissions,
 };
 
 use super::SessionSpec;
@@ -217,6 +218,38 @@ impl RunRequest {
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.agent.model = Some(model.into());
         self
+    }
+
+    /// Makes the first of the given messages the system prompt if it has the role `system`.
+    ///
+    /// # Errors
+    /// `validation_error` if a system prompt is set as well, if another message has that role, or if the message has
+    /// images or files.
+    pub(super) fn take_system_message(&mut self) -> Result<(), ErrorInfo> {
+        let refused = |place: usize, why: &str| {
+            Err(ErrorInfo::new(
+                ErrorCode::ValidationError,
+                format!("messages[{place}] has the role system, {why}: use `system_prompt`"),
+            ))
+        };
+        let mut places =
+            (0..self.options.messages.len()).filter(|place| self.options.messages[*place].role == Role::System);
+        let Some(place) = places.next() else { return Ok(()) };
+        if place > 0 {
+            return refused(place, "which only the first message may have");
+        }
+        if let Some(second) = places.next() {
+            return refused(second, "which only the first message may have");
+        }
+        if self.agent.system_prompt.is_some() {
+            return refused(place, "and `system_prompt` is set too");
+        }
+        if !self.options.messages[place].content.parts().is_empty() {
+            return refused(place, "and contains more than text");
+        }
+        let message = self.options.messages.remove(place);
+        self.agent.system_prompt = Some(message.content.as_str().to_owned());
+        Ok(())
     }
 
     /// Sets the system prompt, which replaces the preset's.

@@ -87,7 +87,7 @@ Examples:
     #[command(after_help = "\
 DIR gets one folder for the trace and one for each sub-trace, named by id: meta.json (properties,
 runs and main path), goal.json, events.jsonl (one event per line, as in `traces events --json`) and
-messages/NNNN.json (all messages, also off the main path). Artifacts are not exported; use
+messages/TRACE-NNNN.json (all messages, also off the main path). Artifacts are not exported; use
 `soong artifacts get`.
 
 DIR must be empty or missing (otherwise exit code 4). It appears when the export is complete.

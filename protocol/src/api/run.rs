@@ -25,7 +25,8 @@ pub struct StartBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`, the results of
-    /// the tool calls that the last run left to its caller.
+    /// the tool calls that the last run left to its caller. A first message with the role `system` is the system prompt,
+    /// if `system_prompt` is not set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
     /// Continue after this message of the main path, given by its sequence number. Default: the end of the
