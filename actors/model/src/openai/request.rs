@@ -121,9 +121,11 @@ impl Serialize for Messages<'_> {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
             let data = returned.data(message);
-            list.serialize_element(&OutgoingMessage { message, call: &self.0, data })?;
-            if let Some(context) = self.context_after(place) {
-                serialize_tool_files(&mut list, &mut tool_files, request)?;
+            let context = self.context_after(place);
+            // A message of the user would end the turn: many services then drop the reasoning before it.
+            let of_result = context.filter(|_| message.role == Role::Tool);
+            list.serialize_element(&OutgoingMessage { message, context: of_result, call: &self.0, data })?;
+            if let Some(context) = context.filter(|_| of_result.is_none()) {
                 list.serialize_element(&UserMessage { role: "user", content: Content::Text(context.into()) })?;
             }
         }
@@ -205,6 +207,8 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
+    /// Context of the run that follows a tool result.
+    context: Option<&'a str>,
     call: &'a Call<'a>,
     data: MessageData<'a>,
 }
@@ -224,13 +228,20 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, call, data } = self;
+        let Self { message, context, call, data } = self;
         let calls = call.names.outgoing_calls(&message.tool_calls);
+        let content = || {
+            let content = Content::of(message, call.request);
+            match context {
+                Some(context) => content.followed_by(Content::Text((*context).into())),
+                None => content,
+            }
+        };
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, call.request)),
+            content: (!only_calls).then(content),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

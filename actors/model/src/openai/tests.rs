@@ -17,7 +17,7 @@ use crate::{
     service::{
         MAX_ADAPTATIONS, Service,
         testing::{
-            Collected, KEY, ask, config, file, message, request,
+            Collected, KEY, ask, caller, config, file, message, request, result,
             scripted::{Reply, ScriptedServer, delta},
         },
     },
@@ -268,4 +268,23 @@ async fn dots_in_tool_names_are_encoded_and_restored() {
     let asked = &server.requests()[0].body;
     assert_eq!(asked["tools"][0]["function"]["name"], "mcp__s__add");
     assert_eq!(asked["messages"][2]["tool_calls"][0]["function"]["name"], "mcp__s__add");
+}
+
+#[tokio::test]
+async fn context_of_the_run_joins_the_message_before_it() {
+    let server = ScriptedServer::start(|_| Reply::answer("fine"));
+    let mut request = request();
+    request.messages.push(Arc::new(message(Role::User, "task")));
+    let call = caller("", &[("c", "list", "{}")]);
+    request.messages.push(Arc::new(Message { context_update: Some("Goals: 1".to_owned()), ..call }));
+    request.messages.push(Arc::new(result("c", "a.txt")));
+    request.context_update = Some("Goals: 2".into());
+    ask(&provider(&server), &request).await.unwrap();
+    let sent = server.requests()[0].body["messages"].clone();
+    let sent: Vec<(&str, &str)> = sent.as_array().unwrap()[1..]
+        .iter()
+        .map(|message| (message["role"].as_str().unwrap(), message["content"].as_str().unwrap_or("")))
+        .collect();
+    let expected = [("user", "hello\n\ntask\n\nGoals: 1"), ("assistant", ""), ("tool", "a.txt\n\nGoals: 2")];
+    assert_eq!(sent, expected, "neither two messages of the user in a row, nor one after a result");
 }
