@@ -3,8 +3,10 @@
 //! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits: concurrent calls,
 //! requests and tokens per minute, pauses that the service requested, and a provider that is down (`ledger.rs`,
 //! `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the actor
-//! never waits for a model. Runs whose prompts begin alike share the caches of the service (`prefix_cache.rs`). The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
+//! never waits for a model. The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
 //! permits and the rate that was used.
+//!
+//! Runs with the same beginning of the prompt share the caches of the service (`prefix_cache.rs`).
 //!
 //! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how long to wait
 //! (`retry.rs`).
@@ -67,9 +69,29 @@ pub(crate) struct CallLimits<'a> {
     /// Maximum number of tokens that the request may use: its prompt and the longest answer. It is replaced by the actual
     /// usage when that is known.
     pub(crate) estimated_tokens: u64,
-    /// Maximum time for which the call waits for a service that is overloaded, limits the rate or is down. `None`: as long
-    /// as the retries of the profile take.
-    pub(crate) max_service_wait: Option<Duration>,
+    /// Maximum time for which the call waits for the service if it fails for a reason that has a fallback.
+    pub(crate) max_service_wait: Duration,
+    /// The reasons that have a fallback. For others, the call waits as long as the retries of the profile take.
+    pub(crate) fallback_reasons: &'a [FallbackReason],
+}
+
+/// HTTP statuses of a service that has too many requests: unavailable, and overloaded.
+const OVERLOADED: [u64; 2] = [503, 529];
+
+/// Returns the reason for which a fallback is tried after an error. `None`: a fallback would fail too, because the request
+/// or the key was rejected.
+pub(crate) fn fallback_reason(error: &ErrorInfo) -> Option<FallbackReason> {
+    let status = error.details.get("status").and_then(serde_json::Value::as_u64);
+    match error.code {
+        ErrorCode::ProviderRateLimited => Some(FallbackReason::RateLimited),
+        ErrorCode::ProviderTimeout => Some(FallbackReason::Down),
+        ErrorCode::ProviderError if status.is_some_and(|status| OVERLOADED.contains(&status)) => {
+            Some(FallbackReason::Overloaded)
+        }
+        ErrorCode::ProviderError if error.retryable => Some(FallbackReason::Down),
+        ErrorCode::PromptTooLong => Some(FallbackReason::ContextTooLong),
+        _ => None,
+    }
 }
 
 /// Receiver of what a call reports before it ends.
@@ -122,12 +144,12 @@ impl Gateway {
         self.model.reasoning(model)
     }
 
-    /// Records that calls of a model are not made for this time if they have a fallback.
+    /// Starts a cool-down: until it ends, calls that have a fallback skip this model.
     pub(crate) fn cool_down(&self, model: &str, reason: FallbackReason, time: Duration) {
         self.shared.cool_downs().insert(model.to_owned(), (Instant::now() + time, reason));
     }
 
-    /// Returns why calls of a model are not made at the moment if they have a fallback.
+    /// Returns the reason of the model's cool-down, if one is active.
     pub(crate) fn cooling(&self, model: &str) -> Option<FallbackReason> {
         let cool_downs = self.shared.cool_downs();
         cool_downs.get(model).filter(|(until, _)| *until > Instant::now()).map(|(_, reason)| *reason)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent, api::Accepted},
+    protocol::{Delta, Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, ToolEvent, api::Accepted},
 };
 use soong_client::Client;
 use soong_tui::{
@@ -278,8 +278,12 @@ struct StreamedAnswer {
 }
 
 impl StreamedAnswer {
-    /// Replaces the streamed text by the complete message. Returns the lines that remain to be printed.
+    /// Replaces the streamed text by the complete message, or drops that of a failed call. Returns the lines that remain to
+    /// be printed.
     fn finish(&mut self, record: &EventRecord) -> Vec<StyledLine> {
+        if let Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. }) = &record.event {
+            return self.discard(record);
+        }
         let Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) = &record.event else {
             return Vec::new();
         };
@@ -303,5 +307,14 @@ impl StreamedAnswer {
             lines.push(StyledLine::default());
         }
         lines
+    }
+
+    /// Drops the streamed text of a failed call of the watched run. Returns the lines that remain to be printed.
+    fn discard(&mut self, record: &EventRecord) -> Vec<StyledLine> {
+        if record.run_id.as_ref() != Some(&self.root) || !std::mem::take(&mut self.streamed).has_settled() {
+            return Vec::new();
+        }
+        let note = "The text above is discarded: its model call failed.";
+        vec![StyledLine::default(), StyledLine::of(TextStyle::Dim, note), StyledLine::default()]
     }
 }

@@ -93,7 +93,7 @@ pub struct Usage {
     /// Tokens of the request that were written to the provider's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u64,
-    /// Those of them that were written to be kept for longer, at another price.
+    /// Part of `cache_write_tokens` with the longer lifetime (one or twelve hours), which has its own price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub long_cache_write_tokens: u64,
     /// Tokens of the answer that were reasoning.

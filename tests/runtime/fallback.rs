@@ -227,6 +227,36 @@ async fn children_have_the_fallbacks_of_their_parent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_failures_are_waited_for_as_without_a_fallback() {
+    let is_limited = AtomicBool::new(true);
+    let main = scripted_model(move |_| match is_limited.swap(false, SeqCst) {
+        true => Turn::Fail(ModelError::new(Failure::RateLimited { retry_after_ms: Some(20) }, "slow down")),
+        false => Turn::say("from the model itself"),
+    });
+    let backup = answering("unwanted");
+    let fallback = vec![when("b", FallbackReason::Overloaded)];
+    let world = open(main, &[("b", backup)], fallback, |config| config.model.fallback_after_s = 0).await;
+    let (run, answer) = run(&world, "x").await;
+    assert_eq!(answer, "from the model itself");
+    assert_eq!(changes(&world, &run).await, [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fallback_that_rejects_the_request_does_not_hide_the_first_error() {
+    let down = || failing(Failure::Unavailable);
+    let rejecting = || failing(Failure::Unauthorized);
+    let world = open(down(), &[("b", rejecting()), ("c", answering("from c"))], named(&["b", "c"]), |_| {}).await;
+    assert_eq!(run(&world, "x").await.1, "from c");
+    world.finish().await;
+    let world = open(down(), &[("b", rejecting())], named(&["b"]), |_| {}).await;
+    let ended = world.runtime().start("x").await.unwrap();
+    let error = with_timeout(ended.wait()).await.unwrap().error.clone().unwrap();
+    assert_eq!(error.code, ErrorCode::ProviderError, "{error}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_fallback_is_a_configuration_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = quick_config();

@@ -118,7 +118,7 @@ pub(crate) struct Adaptation {
     pub(crate) no_reasoning: bool,
     /// No summary of the reasoning is requested.
     pub(crate) no_summary: bool,
-    /// Nothing is said about the cache.
+    /// The request has no cache key, options and breakpoints.
     pub(crate) no_cache_control: bool,
     /// The schema of the answer is omitted; the run checks the answer in any case.
     pub(crate) no_output_schema: bool,

@@ -74,13 +74,16 @@ pub(crate) struct ReserveRequest {
     pub(crate) max_output_tokens: u64,
     /// Prices of the model.
     pub(crate) prices: Option<Prices>,
+    /// Whether the prompt is written to the cache for longer.
+    pub(crate) is_long_cached: bool,
 }
 
 impl ReserveRequest {
     fn cost(&self, output: u64) -> Usd {
         let usage = Usage { prompt_tokens: self.prompt_tokens, completion_tokens: output, ..Usage::default() };
         // All of the prompt may be written to the cache, which can cost more.
-        let written = Usage { cache_write_tokens: self.prompt_tokens, ..usage };
+        let long_cache_write_tokens = if self.is_long_cached { self.prompt_tokens } else { 0 };
+        let written = Usage { cache_write_tokens: self.prompt_tokens, long_cache_write_tokens, ..usage };
         self.prices.map(|prices| prices.cost(&usage).max(prices.cost(&written))).unwrap_or_default()
     }
 

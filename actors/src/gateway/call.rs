@@ -9,7 +9,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, ModelEvent, SessionId};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, SessionId};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, sleep_until},
@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     CallLimits, CallResult, CallSink,
     actor::format_reason,
+    fallback_reason,
     ledger::{Attempts, Blocked, RetryDecision, WaitReason},
     shared::{AcquireRequest, GatewayMsg, GatewayShared, Permit},
 };
@@ -40,8 +41,8 @@ pub(super) struct Call<'a> {
     shared: &'a Arc<GatewayShared>,
     limits: CallLimits<'a>,
     sink: &'a mut dyn CallSink,
-    /// Since when the service has been overloaded, has limited the rate or been down, for all that this call knows.
-    troubled_since: Option<Instant>,
+    /// When the call first noticed that the service is overloaded, limits the rate or is down.
+    service_failing_since: Option<Instant>,
     ticket: u64,
     tries: Attempts,
     waited: Duration,
@@ -76,7 +77,16 @@ struct Wait {
 impl<'a> Call<'a> {
     pub(super) fn new(shared: &'a Arc<GatewayShared>, limits: CallLimits<'a>, sink: &'a mut dyn CallSink) -> Self {
         let (ticket, tries) = (shared.ticket(), shared.ledger().register());
-        Self { shared, limits, sink, troubled_since: None, ticket, tries, waited: Duration::ZERO, is_requeued: false }
+        Self {
+            shared,
+            limits,
+            sink,
+            service_failing_since: None,
+            ticket,
+            tries,
+            waited: Duration::ZERO,
+            is_requeued: false,
+        }
     }
 
     pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
@@ -91,14 +101,20 @@ impl<'a> Call<'a> {
             let start = Instant::now();
             let outcome = attempt(model, request, self.shared, self.sink).await;
             let next = permit.end(&mut self.tries, &outcome);
-            let error = match outcome {
+            let (error, reason) = match outcome {
                 Ok(completion) => return Ok(completion),
-                Err(error) => ErrorInfo::from(&error),
+                // The service answered, though not well.
+                Err(error) if error.failure == Failure::InvalidResponse => (ErrorInfo::from(&error), None),
+                Err(error) => {
+                    let error = ErrorInfo::from(&error);
+                    let reason = fallback_reason(&error);
+                    (error, reason)
+                }
             };
             match next {
                 RetryDecision::GiveUp => return Err(error),
                 RetryDecision::Requeue(wait) | RetryDecision::Backoff(wait)
-                    if self.exceeds_service_wait(start, wait) =>
+                    if self.exceeds_service_wait(reason, start, wait) =>
                 {
                     return Err(error);
                 }
@@ -121,11 +137,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether the call would wait for the service for longer than its limit. `start`: begin of the trouble, unless
-    /// there was trouble before; `wait`: how long it must still wait at least.
-    fn exceeds_service_wait(&mut self, start: Instant, wait: Duration) -> bool {
-        let since = *self.troubled_since.get_or_insert(start);
-        self.limits.max_service_wait.is_some_and(|most| since.elapsed() + wait > most)
+    /// Returns whether the call would wait for the service for longer than its limit. `start`: when the failure began, if it
+    /// is the first one; `wait`: the minimum further wait.
+    fn exceeds_service_wait(&mut self, reason: Option<FallbackReason>, start: Instant, wait: Duration) -> bool {
+        let Some(reason) = reason else { return false };
+        let since = *self.service_failing_since.get_or_insert(start);
+        self.limits.fallback_reasons.contains(&reason) && since.elapsed() + wait > self.limits.max_service_wait
     }
 
     fn report_retry(&mut self, error: ErrorInfo, wait: Duration) {
@@ -214,13 +231,12 @@ impl<'a> Call<'a> {
         let blocked = self.shared.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
-        if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason
-            && self.exceeds_service_wait(
-                wait.start,
-                blocked.until.map_or(Duration::ZERO, |until| until.saturating_sub(now)),
-            )
-        {
-            return Err(self.shared.ledger().blocked_error(blocked.reason, now));
+        if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason {
+            let error = self.shared.ledger().blocked_error(blocked.reason, now);
+            let rest = blocked.until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
+            if self.exceeds_service_wait(fallback_reason(&error), Instant::now(), rest) {
+                return Err(error);
+            }
         }
         self.sink.set_wait_reason(Some(match blocked.reason {
             WaitReason::Concurrency => "waiting for a free model call slot".to_owned(),

@@ -1,7 +1,7 @@
-//! Runs of a profile whose prompts begin alike, and the caches of the service that they share.
+//! Groups of runs with the same beginning of the prompt, and the cache key of each run.
 //!
-//! Runs with the same beginning form a group. Some services route requests by a key to one of several caches, and each
-//! takes only so many requests per minute, so a large group is divided among several keys. A run keeps its key.
+//! Some services route requests by a key to one of several caches. Each cache takes a limited number of requests per minute,
+//! so a large group is divided among several keys. A run keeps its key.
 //!
 //! A cache can be read only when it has been written: if the first run of a key starts alone ([`WarmUp`]), the others
 //! read what they have in common from the cache.
@@ -52,12 +52,26 @@ enum CacheState {
     Warm { used: Instant },
 }
 
-/// The first run of a key fills the cache. The others start when this is dropped.
+/// The first run of a key fills the cache. The others wait while this exists. If it is dropped before the cache is filled,
+/// the next run becomes the first one.
 pub(crate) struct WarmUp(Arc<PrefixCache>);
+
+impl WarmUp {
+    /// Records that the service has begun to answer, so that the cache can be read.
+    pub(crate) fn filled(self) {
+        self.0.state.send_replace(CacheState::Warm { used: Instant::now() });
+    }
+}
 
 impl Drop for WarmUp {
     fn drop(&mut self) {
-        self.0.state.send_replace(CacheState::Warm { used: Instant::now() });
+        self.0.state.send_if_modified(|state| {
+            let is_warming = matches!(state, CacheState::Warming { .. });
+            if is_warming {
+                *state = CacheState::Cold;
+            }
+            is_warming
+        });
     }
 }
 
@@ -174,12 +188,15 @@ mod tests {
         let mut waited = false;
         let mut other = Box::pin(cache.warm_up(|| waited = true));
         assert!((&mut other).now_or_never().is_none());
-        drop(first);
+        first.filled();
         assert!(other.await.is_none());
         assert!(waited);
         assert!(cache.warm_up(|| unreachable!("the cache is filled")).await.is_none());
         sleep(LIFETIME).await;
-        assert!(cache.warm_up(|| {}).await.is_some(), "its content may be gone");
+        let failed = cache.warm_up(|| {}).await;
+        assert!(failed.is_some(), "its content may be gone");
+        drop(failed);
+        assert!(cache.warm_up(|| {}).await.is_some(), "the run that should fill it has failed");
     }
 
     #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ impl TestGateway {
 
     /// Makes a call for a session. Returns what the call reported, too.
     async fn call(&self, session: &str, tokens: u64) -> (CallResult, RecordingSink) {
-        self.call_with_max_wait(session, tokens, None).await
+        self.call_with_max_wait(session, tokens, Duration::MAX).await
     }
 
     /// Makes a call that waits only so long for a service that is overloaded, limits the rate or is down.
@@ -57,11 +57,15 @@ impl TestGateway {
         &self,
         session: &str,
         tokens: u64,
-        max_service_wait: Option<Duration>,
+        max_service_wait: Duration,
     ) -> (CallResult, RecordingSink) {
         let mut sink = RecordingSink::default();
         let session_id = SessionId::new(session);
-        let limits = CallLimits { session: &session_id, estimated_tokens: tokens, max_service_wait };
+        let fallback_reasons: &[FallbackReason] = match max_service_wait {
+            Duration::MAX => &[],
+            _ => &FallbackReason::DEFAULT,
+        };
+        let limits = CallLimits { session: &session_id, estimated_tokens: tokens, max_service_wait, fallback_reasons };
         let result = self.gateway.complete(limits, &service::request(session), &mut sink).await;
         (result, sink)
     }
@@ -212,4 +216,28 @@ async fn waiting_calls_are_shown_in_actor_tree() {
     let ears = futures::future::try_join_all(calls).await.unwrap();
     assert_eq!(house.activity(), "");
     assert_eq!(ears[5].reasons()[..2], ["concurrency", "requests_per_minute"]);
+}
+
+#[test]
+fn errors_of_the_request_have_no_fallback() {
+    let error = |code, retryable: bool, status: Option<u16>| ErrorInfo {
+        retryable,
+        details: status.map_or(serde_json::Value::Null, |status| serde_json::json!({"status": status})),
+        ..ErrorInfo::new(code, "x")
+    };
+    for (error, expected) in [
+        (error(ErrorCode::ProviderRateLimited, true, Some(429)), Some(FallbackReason::RateLimited)),
+        (error(ErrorCode::ProviderError, true, Some(529)), Some(FallbackReason::Overloaded)),
+        (error(ErrorCode::ProviderError, true, Some(503)), Some(FallbackReason::Overloaded)),
+        (error(ErrorCode::ProviderError, true, Some(500)), Some(FallbackReason::Down)),
+        (error(ErrorCode::ProviderError, true, None), Some(FallbackReason::Down)),
+        (error(ErrorCode::ProviderTimeout, true, None), Some(FallbackReason::Down)),
+        (error(ErrorCode::PromptTooLong, false, Some(400)), Some(FallbackReason::ContextTooLong)),
+        (error(ErrorCode::ProviderError, false, Some(400)), None),
+        (error(ErrorCode::ProviderAuthFailed, false, Some(401)), None),
+        (error(ErrorCode::BudgetExceeded, false, None), None),
+        (error(ErrorCode::Cancelled, false, None), None),
+    ] {
+        assert_eq!(fallback_reason(&error), expected, "{error:?}");
+    }
 }

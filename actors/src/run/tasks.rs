@@ -126,6 +126,7 @@ impl RunTasks {
                     let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
                     RunInput::Model(ModelInput::Answered {
                         completion: Box::new(completion),
+                        fallback: observer.fallback,
                         context_update: observer.context_update.take(),
                         duration_ms: elapsed_ms(start),
                         waited_ms,
@@ -136,6 +137,7 @@ impl RunTasks {
                     let error = spec.redactor.redact_error(error);
                     RunInput::Model(ModelInput::Failed {
                         error,
+                        fallback: observer.fallback,
                         partial: observer.partial,
                         was_sent: observer.was_sent,
                         waited_ms,

@@ -55,8 +55,13 @@ pub enum FallbackConfig {
 pub struct ConditionalFallback {
     /// A profile or model name.
     pub profile: String,
-    /// The reasons.
+    /// The reasons. Default: [`FallbackReason::DEFAULT`].
+    #[serde(default = "default_reasons")]
     pub on: Vec<FallbackReason>,
+}
+
+fn default_reasons() -> Vec<FallbackReason> {
+    FallbackReason::DEFAULT.to_vec()
 }
 
 impl FallbackConfig {

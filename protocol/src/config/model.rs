@@ -1,6 +1,6 @@
 //! Model profiles: provider, limits, retries and prices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,6 +18,8 @@ const RESERVED_PARAMS: [(&str, &str); 7] = [
     ("max_output_tokens", "params cannot set `max_output_tokens`: use `max_output_tokens` of the profile"),
     ("max_completion_tokens", "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile"),
 ];
+/// Maximum of the times of fallbacks, in seconds: one day.
+const MAX_FALLBACK_S: u64 = 86_400;
 /// Key by which the TOML parser marks a date in a value of another format.
 const TOML_DATE: &str = "$__toml_private_datetime";
 
@@ -69,8 +71,8 @@ pub struct ModelConfig {
     /// Sampling temperature. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Whether the service keeps the prompts of user runs in its cache for longer: one hour at Anthropic, twelve hours at
-    /// OpenAI. Writing them then costs more. Default: false.
+    /// Whether the service keeps the prompts of user runs in its cache for longer: one hour with `anthropic`, twelve hours
+    /// with `openai-responses` (GPT 5.6 and later). Writing them then costs more. Default: false.
     pub long_cache: bool,
     /// Models that answer when this one cannot, in order. Default: none.
     pub fallback: Vec<FallbackConfig>,
@@ -172,8 +174,15 @@ impl ModelConfig {
         if self.max_image_bytes == 0 || self.max_image_side == 0 || self.max_file_bytes == 0 {
             return Err("max_image_bytes, max_image_side and max_file_bytes must be at least 1");
         }
-        if self.fallback.iter().any(|fallback| fallback.name().trim().is_empty() || fallback.reasons().is_empty()) {
-            return Err("fallback: each entry needs a profile, and `on` needs a reason");
+        let names: BTreeSet<&str> = self.fallback.iter().map(FallbackConfig::name).collect();
+        if names.len() < self.fallback.len() || names.iter().any(|name| name.trim().is_empty()) {
+            return Err("fallback: each entry needs a name of its own");
+        }
+        if self.fallback.iter().any(|fallback| fallback.reasons().is_empty()) {
+            return Err("fallback: `on` must name a reason");
+        }
+        if self.fallback_after_s > MAX_FALLBACK_S || self.fallback_cooldown_s > MAX_FALLBACK_S {
+            return Err("fallback_after_s and fallback_cooldown_s must be at most 86400 (one day)");
         }
         if self.effort.is_some() && self.reasoning_budget_tokens.is_some() {
             return Err("effort and reasoning_budget_tokens exclude each other");
@@ -363,6 +372,9 @@ mod tests {
             ("params = { tools = [] }", "`tools`"),
             ("params = { max_tokens = 5 }", "`max_output_tokens`"),
             ("params = { a = { b = [2026-01-01] } }", "a date"),
+            ("fallback = [\"a\", { profile = \"a\", on = [\"refused\"] }]", "a name of its own"),
+            ("fallback = [{ profile = \"a\", on = [] }]", "must name a reason"),
+            ("fallback_cooldown_s = 100000", "at most 86400"),
         ] {
             for (table, key) in [("model", "model"), ("model_profiles.a", "model_profiles")] {
                 let error = Config::parse("c", &format!("[{table}]\n{setting}\n")).unwrap_err();

@@ -77,7 +77,8 @@ events! {
             /// Name of the model.
             model: String,
         },
-        /// Another model makes the call, because this one cannot. It also makes the next calls, for a time.
+        /// A fallback takes over from `from`. It also makes the next calls, until the cool-down of `from` ends. Text that was
+        /// streamed before belongs to a discarded answer.
         Fallback = "model_fallback" {
             /// The model that cannot make the call: the name of the run's model, or of a fallback as it is configured.
             from: String,

@@ -99,8 +99,8 @@ fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
 }
 
 /// Returns the messages. The last two messages of the user carry a cache mark: the previous request wrote the first, and
-/// the next request reads the second. The end of what other runs send too carries one for them. With the one of the
-/// system prompt, these are the four that the API allows.
+/// the next request reads the second. Another one ends the part that sibling runs send too. With that of the
+/// system prompt, these are the four marks that the API allows.
 fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest, mark: CacheControl) -> Vec<MessageForm<'a>> {
     const CACHED: usize = 2;
     let mut messages: Vec<MessageForm<'a>> = Vec::with_capacity(turns.len());

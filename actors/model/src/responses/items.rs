@@ -118,8 +118,8 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> OwnItem<'a> {
-    /// Returns the item of a tool result, with its images and files. `as_parts`: its end can be marked in some requests, so
-    /// it has the form of a list in all of them.
+    /// Returns the item of a tool result, with its images and files. `as_parts`: always as a list, because only list items
+    /// can carry a breakpoint, and the prompt must not change between requests.
     pub(super) fn of_result(result: &'a CallResult<'_>, request: &'a ModelRequest, as_parts: bool) -> Self {
         let output = match Content::of(InputPart::of_message(result.message, request)) {
             Content::Text(text) if as_parts && !text.is_empty() => Content::Parts(vec![Part::text(text)]),

@@ -2,7 +2,7 @@
 //!
 //! Elsewhere: the meaning of a response (`answer.rs`, `failure.rs`).
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::OnceLock, time::Duration};
 
 use reqwest::{
     Method, Request, Response, Url,
@@ -25,6 +25,8 @@ pub(crate) struct BaseUrl {
     address: String,
     query: Vec<(String, String)>,
     is_vendor: bool,
+    /// The first endpoint that was used, with its path; mostly the only one.
+    first_endpoint: OnceLock<(String, Url)>,
 }
 
 impl BaseUrl {
@@ -67,7 +69,7 @@ impl BaseUrl {
         url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| refused())?;
         let is_vendor = Url::parse(provider.base_url()).is_ok_and(|vendor| vendor.host_str() == url.host_str());
         let address = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { url, address, query, is_vendor })
+        Ok(Self { url, address, query, is_vendor, first_endpoint: OnceLock::new() })
     }
 
     /// Returns the address without a final slash.
@@ -100,11 +102,15 @@ impl BaseUrl {
 
     /// Returns the URL of an endpoint: the address, `path`, and the query.
     pub(crate) fn endpoint(&self, path: &str) -> Result<Url, ModelError> {
+        if let Some((_, url)) = self.first_endpoint.get().filter(|(known, _)| known == path) {
+            return Ok(url.clone());
+        }
         let mut url = Url::parse(&format!("{}{path}", self.address))
             .map_err(|error| ModelError::new(Failure::Rejected, format!("the base URL cannot be used: {error}")))?;
         if !self.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&self.query);
         }
+        let _ = self.first_endpoint.set((path.to_owned(), url.clone())); // kept if there is one
         Ok(url)
     }
 }

@@ -11,7 +11,7 @@ fn run(n: usize) -> RunId {
 fn want(prompt: u64, output: u64) -> ReserveRequest {
     let price = |text: &str| text.parse::<Usd>().unwrap();
     let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5"), ..Prices::default() };
-    ReserveRequest { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices) }
+    ReserveRequest { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices), is_long_cached: false }
 }
 
 fn tokens(limit: u64) -> Budget {

@@ -165,7 +165,7 @@ async fn call_with_a_fallback_waits_for_a_limited_time() {
         let model = model_with(move |_, _| failure);
         let gateway = TestGateway::open(model.clone(), &limits(3, 0, 0)).await;
         let begin = Instant::now();
-        let max_service_wait = Some(Duration::from_secs(15));
+        let max_service_wait = Duration::from_secs(15);
         let calls = join_all((0..10).map(|_| gateway.call_with_max_wait("a", 1, max_service_wait))).await;
         let seconds = begin.elapsed().as_secs();
         assert!((min_s..=max_s).contains(&seconds), "{failure:?}: {seconds} s");
@@ -182,7 +182,7 @@ async fn call_with_a_fallback_waits_for_a_limited_time() {
 async fn waiting_for_a_free_slot_does_not_count_as_trouble() {
     let model = streaming_model(Duration::from_secs(60), |_, _| None);
     let gateway = TestGateway::open(model, &limits(1, 0, 0)).await;
-    let max_service_wait = Some(Duration::from_secs(5));
+    let max_service_wait = Duration::from_secs(5);
     for (result, _) in join_all((0..3).map(|_| gateway.call_with_max_wait("a", 1, max_service_wait))).await {
         result.outcome.unwrap();
     }

@@ -41,17 +41,18 @@ pub(crate) enum RunInput {
 /// An input from a model call of a turn.
 #[derive(Debug)]
 pub(crate) enum ModelInput {
-    /// The model answered. `context_update`: what the request added to the conversation. `short_of`: the budget that
-    /// made the answer shorter than it could have been.
+    /// The model answered. `fallback`: index of the fallback that did, if it was one. `context_update`: what the request
+    /// added to the conversation. `short_of`: the budget that made the answer shorter than it could have been.
     Answered {
         completion: Box<Completion>,
+        fallback: Option<usize>,
         context_update: Option<String>,
         duration_ms: u64,
         waited_ms: u64,
         short_of: Option<LimitStatus>,
     },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived.
-    Failed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
+    Failed { error: ErrorInfo, fallback: Option<usize>, partial: String, was_sent: bool, waited_ms: u64 },
     /// The gateway reports on the call.
     Note(ModelEvent),
 }

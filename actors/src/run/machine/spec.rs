@@ -168,8 +168,17 @@ pub(crate) struct ModelSpec {
     pub(crate) prices: Option<Prices>,
     /// How its service caches prompts. `None`: unknown, or not at all.
     pub(crate) cache: Option<CacheRule>,
+    /// Whether the prompts of the run are written to the cache for longer.
+    pub(crate) is_long_cached: bool,
     /// Kinds and sizes of the images and files that it takes.
     pub(crate) input: InputLimits,
+}
+
+impl ModelSpec {
+    /// Returns whether a prompt of this size fits into the context window, with room for the answer.
+    pub(crate) fn takes_prompt(&self, tokens: u64) -> bool {
+        tokens <= self.context_window.saturating_sub(self.answer_room)
+    }
 }
 
 /// Models that answer when the model of a run cannot.

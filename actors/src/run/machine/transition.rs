@@ -30,6 +30,7 @@ use crate::{
         input::{
             ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
         },
+        spec::ModelSpec,
         state::{RunState, phase::Phase},
     },
 };
@@ -105,11 +106,11 @@ impl Transition<'_, '_> {
 
     fn model_input(&mut self, input: ModelInput) {
         match input {
-            ModelInput::Answered { completion, context_update, duration_ms, waited_ms, short_of } => {
-                self.model_answered(*completion, context_update, (duration_ms, waited_ms), short_of);
+            ModelInput::Answered { completion, fallback, context_update, duration_ms, waited_ms, short_of } => {
+                self.model_answered(*completion, fallback, context_update, (duration_ms, waited_ms), short_of);
             }
-            ModelInput::Failed { error, partial, was_sent, waited_ms } => {
-                self.model_failed(error, partial, was_sent, waited_ms);
+            ModelInput::Failed { error, fallback, partial, was_sent, waited_ms } => {
+                self.model_failed(error, fallback, partial, was_sent, waited_ms);
             }
             ModelInput::Note(event) => self.emit(event),
         }
@@ -224,19 +225,17 @@ impl Transition<'_, '_> {
     fn model_answered(
         &mut self,
         completion: Completion,
+        fallback: Option<usize>,
         context_update: Option<String>,
         (duration_ms, waited_ms): (u64, u64),
         short_of: Option<LimitStatus>,
     ) {
-        let usage = completion.usage.unwrap_or_else(|| Usage {
-            prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: self.state.model().counter.count_text(&completion.text),
-            estimated: true,
-            ..Usage::default()
-        });
-        let cost = self.state.model().prices.map(|prices| prices.cost(&usage));
+        let model = self.state.spec.model_or_fallback(fallback);
+        let usage = completion.usage.unwrap_or_else(|| self.estimated_usage(model, &completion.text));
+        let cost = model.prices.map(|prices| prices.cost(&usage));
         if completion.provider_data_rejected {
-            self.emit(ModelEvent::ProviderDataRejected { model: self.state.model().name.clone() });
+            let model = model.name.clone();
+            self.emit(ModelEvent::ProviderDataRejected { model });
         }
         self.emit(ModelEvent::Completed {
             finish_reason: completion.finish_reason.clone(),
@@ -282,6 +281,16 @@ impl Transition<'_, '_> {
         }
     }
 
+    /// Returns the usage of a call whose service reported none.
+    fn estimated_usage(&self, model: &ModelSpec, answer: &str) -> Usage {
+        Usage {
+            prompt_tokens: self.state.conversation.prompt_tokens,
+            completion_tokens: model.counter.count_text(answer),
+            estimated: true,
+            ..Usage::default()
+        }
+    }
+
     fn plan_root_goal(&mut self) {
         // The goal belongs to the message that follows.
         let spec = Arc::clone(&self.state.spec);
@@ -292,20 +301,23 @@ impl Transition<'_, '_> {
         }
     }
 
-    fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
+    fn model_failed(
+        &mut self,
+        error: ErrorInfo,
+        fallback: Option<usize>,
+        partial: String,
+        was_sent: bool,
+        waited_ms: u64,
+    ) {
+        let model = self.state.spec.model_or_fallback(fallback);
         // An answer that was cut off still costs its prompt and the streamed text.
         let was_interrupted = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
         let usage = match error.code {
             // The size of the discarded answer is unknown, so the maximum is charged.
             ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
-            _ => was_interrupted.then(|| Usage {
-                prompt_tokens: self.state.conversation.prompt_tokens,
-                completion_tokens: self.state.model().counter.count_text(&partial),
-                estimated: true,
-                ..Usage::default()
-            }),
+            _ => was_interrupted.then(|| self.estimated_usage(model, &partial)),
         };
-        let cost = usage.and_then(|usage| self.state.model().prices.map(|prices| prices.cost(&usage)));
+        let cost = usage.and_then(|usage| model.prices.map(|prices| prices.cost(&usage)));
         if (partial.is_empty() && self.retry_with_compaction(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }

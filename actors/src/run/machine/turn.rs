@@ -10,7 +10,8 @@ mod compaction;
 use std::sync::Arc;
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorCode, ErrorInfo, Message, ModelEvent, OmittedGoal, PartFile, Role, RunStatus,
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, ModelEvent, OmittedGoal, PartFile, Role,
+    RunStatus,
 };
 
 use crate::{
@@ -55,6 +56,13 @@ impl RunState {
     fn is_rebuild_due(&self, prompt_tokens: u64) -> bool {
         let limit = self.conversation.window as f64 * REBUILD_RATIO;
         self.reflection.is_none() && self.conversation.rebuilt.is_none() && prompt_tokens as f64 > limit
+    }
+
+    /// Returns whether a fallback for prompts that are too long takes a prompt of this size.
+    fn has_larger_fallback(&self, prompt_tokens: u64) -> bool {
+        self.spec.fallbacks.entries.iter().any(|fallback| {
+            fallback.reasons.contains(&FallbackReason::ContextTooLong) && fallback.model.takes_prompt(prompt_tokens)
+        })
     }
 
     /// Renders the goals and active collaborators (SUB-8). `None` if no goal is open and there is no collaborator.
@@ -139,7 +147,8 @@ impl Transition<'_, '_> {
         if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
             return;
         }
-        if prompt.tokens > self.state.conversation.window && is_exact {
+        if prompt.tokens > self.state.conversation.window && is_exact && !self.state.has_larger_fallback(prompt.tokens)
+        {
             return self.fail_prompt_too_long(prompt.tokens);
         }
         self.report_omitted_files(&prompt.messages);

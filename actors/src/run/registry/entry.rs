@@ -94,7 +94,7 @@ pub(crate) struct RunEntry {
     pub(crate) limits: EntryLimits,
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
-    /// Number of children that this process has registered.
+    /// Number of children that this process has registered, including ended ones.
     pub(crate) child_count: AtomicUsize,
     /// Cache of the service that the run uses, with the profile of the service.
     pub(crate) prefix_cache: Mutex<Option<(Arc<str>, Arc<PrefixCache>)>>,

@@ -87,6 +87,7 @@ impl RunResolver {
             counter: TokenCounter::for_model(&name),
             prices: self.models.prices(&name),
             cache: self.models.cache_rule(profile, &name),
+            is_long_cached: settings.long_cache && run.depth == 0,
             input: self.models.input_limits(profile, &name, settings),
             name,
         })

@@ -9,17 +9,14 @@ use soong_model::Completion;
 use soong_protocol::{ErrorCode, ErrorInfo, FallbackReason, ModelEvent, Usage};
 
 use crate::{
-    gateway::{CallSink, Gateway},
+    gateway::{CallSink, Gateway, fallback_reason},
     run::{
         machine::spec::{Fallback, RunSpec},
         tasks::model_call::{CallObserver, ModelCaller, Prompt, configured_name},
     },
 };
 
-/// HTTP statuses of a service that has too many requests: unavailable, and overloaded.
-const OVERLOADED: [u64; 2] = [503, 529];
-
-/// A call that failed, or was refused.
+/// A call that failed, or was refused. The next fallback for the reason is tried.
 struct FailedCall {
     reason: FallbackReason,
     error: Option<ErrorInfo>,
@@ -27,30 +24,21 @@ struct FailedCall {
 }
 
 impl FailedCall {
-    /// Returns why another model may succeed; `None` if the call succeeded, or if no other model would.
-    fn of(outcome: &Result<Completion, ErrorInfo>) -> Option<Self> {
+    /// Returns the failure; `None` if the call succeeded, or if a fallback would fail too. `is_fallback`: the call was made
+    /// with a fallback, so a rejected key or request concerns only that.
+    fn of(outcome: &Result<Completion, ErrorInfo>, is_fallback: bool) -> Option<Self> {
         match outcome {
             Ok(completion) if completion.is_refused() => {
                 Some(Self { reason: FallbackReason::Refused, error: None, usage: completion.usage })
             }
             Ok(_) => None,
-            Err(error) => reason(error).map(|reason| Self { reason, error: Some(error.clone()), usage: None }),
+            Err(error) => {
+                let is_of_run = matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded);
+                let rejected = || (is_fallback && !is_of_run).then_some(FallbackReason::Down);
+                let reason = fallback_reason(error).or_else(rejected)?;
+                Some(Self { reason, error: Some(error.clone()), usage: None })
+            }
         }
-    }
-}
-
-/// Returns why another model may succeed. `None`: the request itself, or its key, was rejected.
-fn reason(error: &ErrorInfo) -> Option<FallbackReason> {
-    let status = error.details.get("status").and_then(serde_json::Value::as_u64);
-    match error.code {
-        ErrorCode::ProviderRateLimited => Some(FallbackReason::RateLimited),
-        ErrorCode::ProviderTimeout => Some(FallbackReason::Down),
-        ErrorCode::ProviderError if status.is_some_and(|status| OVERLOADED.contains(&status)) => {
-            Some(FallbackReason::Overloaded)
-        }
-        ErrorCode::ProviderError if error.retryable => Some(FallbackReason::Down),
-        ErrorCode::PromptTooLong => Some(FallbackReason::ContextTooLong),
-        _ => None,
     }
 }
 
@@ -62,7 +50,7 @@ impl ModelCaller {
         prompt: &Prompt,
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        // The model that makes the calls, as the events of the run have it.
+        // The model that the recorded events name.
         let mut recorded = prompt.call.fallback;
         let mut current = None;
         if let Some(reason) = self.cooling(spec, None, observer)
@@ -71,18 +59,19 @@ impl ModelCaller {
             current = Some(next);
             if current != recorded {
                 let skipped = FailedCall { reason, error: None, usage: None };
-                observer.record(fallback_event(spec, recorded, next, skipped));
+                observer.record(fallback_event(spec, None, next, skipped));
                 recorded = current;
             }
         }
+        let mut error_of_first = None;
         loop {
             observer.fallback = current;
-            let has_next = FallbackReason::DEFAULT
+            let reasons: Vec<FallbackReason> = FallbackReason::DEFAULT
                 .into_iter()
-                .any(|reason| self.next_model(spec, prompt, (current, reason), observer).is_some());
-            let max_service_wait = has_next.then_some(spec.fallbacks.after);
-            let outcome = self.call_one(spec, prompt, (current, max_service_wait), observer).await;
-            let failed = FailedCall::of(&outcome).and_then(|failed| {
+                .filter(|reason| self.next_model(spec, prompt, (current, *reason), observer).is_some())
+                .collect();
+            let outcome = self.call_one(spec, prompt, (current, &reasons), observer).await;
+            let failed = FailedCall::of(&outcome, current.is_some()).and_then(|failed| {
                 let next = self.next_model(spec, prompt, (current, failed.reason), observer)?;
                 Some((failed, next))
             });
@@ -90,9 +79,13 @@ impl ModelCaller {
                 if outcome.is_ok() && current.is_none() && recorded.is_some() {
                     observer.record(ModelEvent::FallbackEnded { model: spec.model.name.clone() });
                 }
-                return outcome;
+                let is_of_run =
+                    |error: &ErrorInfo| matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded);
+                // The error of a fallback would hide why it was tried.
+                return outcome.map_err(|error| error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error));
             };
             self.cool_down(spec, (current, failed.reason), observer);
+            error_of_first = error_of_first.or_else(|| failed.error.clone());
             observer.record(fallback_event(spec, current, next, failed));
             observer.start_over();
             (recorded, current) = (Some(next), Some(next));
@@ -111,7 +104,7 @@ impl ModelCaller {
         (first..spec.fallbacks.entries.len()).find(|index| {
             let Fallback { reasons, model, .. } = &spec.fallbacks.entries[*index];
             reasons.contains(&reason)
-                && prompt.tokens <= model.context_window.saturating_sub(model.answer_room)
+                && model.takes_prompt(prompt.tokens)
                 && self.cooling(spec, Some(*index), observer).is_none()
         })
     }
@@ -149,36 +142,5 @@ fn fallback_event(spec: &RunSpec, from: Option<usize>, to: usize, failed: Failed
         error: failed.error.map(|error| spec.redactor.redact_error(error)),
         usage: failed.usage,
         cost: failed.usage.and_then(|usage| Some(prices?.cost(&usage))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn errors_of_the_request_have_no_fallback() {
-        let error = |code, retryable: bool, status: Option<u16>| ErrorInfo {
-            retryable,
-            details: status.map_or(serde_json::Value::Null, |status| json!({"status": status})),
-            ..ErrorInfo::new(code, "x")
-        };
-        for (error, expected) in [
-            (error(ErrorCode::ProviderRateLimited, true, Some(429)), Some(FallbackReason::RateLimited)),
-            (error(ErrorCode::ProviderError, true, Some(529)), Some(FallbackReason::Overloaded)),
-            (error(ErrorCode::ProviderError, true, Some(503)), Some(FallbackReason::Overloaded)),
-            (error(ErrorCode::ProviderError, true, Some(500)), Some(FallbackReason::Down)),
-            (error(ErrorCode::ProviderError, true, None), Some(FallbackReason::Down)),
-            (error(ErrorCode::ProviderTimeout, true, None), Some(FallbackReason::Down)),
-            (error(ErrorCode::PromptTooLong, false, Some(400)), Some(FallbackReason::ContextTooLong)),
-            (error(ErrorCode::ProviderError, false, Some(400)), None),
-            (error(ErrorCode::ProviderAuthFailed, false, Some(401)), None),
-            (error(ErrorCode::BudgetExceeded, false, None), None),
-            (error(ErrorCode::Cancelled, false, None), None),
-        ] {
-            assert_eq!(reason(&error), expected, "{error:?}");
-        }
     }
 }

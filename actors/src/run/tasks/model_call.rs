@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, Message, ModelEvent, Role, Usage};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
@@ -98,9 +98,6 @@ impl CallObserver {
     async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
         let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
-        if let Some(failed) = self.reservation.take() {
-            failed.settle(); // what the failed call used is charged with its event
-        }
         let start = Instant::now();
         let wait =
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
@@ -116,7 +113,9 @@ impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
         self.live.limits.clock.progress(at);
-        self.warm_up = None;
+        if let Some(warm_up) = self.warm_up.take() {
+            warm_up.filled();
+        }
         if self.mailbox.is_none() {
             return;
         }
@@ -174,9 +173,14 @@ impl CallSink for CallObserver {
             *cost = model.prices.map(|prices| prices.cost(&spent));
             *usage = Some(spent);
         }
-        if let Some(mailbox) = &self.mailbox {
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Model(ModelInput::Note(event)))));
-        }
+        let Some(mailbox) = &self.mailbox else { return };
+        // The reservation of a failed call ends when its usage is charged.
+        let held = if matches!(event, ModelEvent::Fallback { .. }) { self.reservation.take() } else { None };
+        let input = Box::new(RunInput::Model(ModelInput::Note(event)));
+        mailbox.send(match held {
+            Some(_) => RunMsg::ModelCallEnded { input, held },
+            None => RunMsg::Input(input),
+        });
     }
 
     fn set_wait_reason(&mut self, reason: Option<String>) {
@@ -237,7 +241,14 @@ impl ModelCaller {
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let max_output_tokens = auxiliary.reserved_output_tokens;
-        let most = line.reserve(ReserveRequest { prompt_tokens, max_output_tokens, prices: auxiliary.prices }).await?;
+        let most = line
+            .reserve(ReserveRequest {
+                prompt_tokens,
+                max_output_tokens,
+                prices: auxiliary.prices,
+                is_long_cached: false,
+            })
+            .await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
             Arc::new(Message::new(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
         });
@@ -252,7 +263,8 @@ impl ModelCaller {
         let limits = CallLimits {
             session: &spec.identity.session_id,
             estimated_tokens: prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens)),
-            max_service_wait: None,
+            max_service_wait: Duration::MAX,
+            fallback_reasons: &[],
         };
         let result = gateway.complete(limits, &request, line).await;
         line.waited_ms += result.waited_ms;
@@ -280,6 +292,19 @@ impl ModelCaller {
         }
     }
 
+    /// Like [`Self::interrupt_if_gateway_lost`] for the run's own model. Without the gateway of a fallback, the run continues.
+    async fn interrupt_if_own_gateway_lost<T>(
+        &self,
+        spec: &RunSpec,
+        fallback: Option<usize>,
+        outcome: Result<T, ErrorInfo>,
+    ) -> Result<T, ErrorInfo> {
+        match fallback {
+            Some(_) => outcome,
+            None => self.interrupt_if_gateway_lost(spec, outcome).await,
+        }
+    }
+
     /// Calls the model of the run, or a fallback if that cannot answer.
     pub(crate) async fn call_model(
         &self,
@@ -301,21 +326,26 @@ impl ModelCaller {
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
-    /// Calls the model of the run, or a fallback. `max_service_wait`: see [`CallLimits::max_service_wait`].
+    /// Calls the model of the run, or a fallback. `fallback_reasons`: the reasons for which the call has a next fallback.
     pub(super) async fn call_one(
         &self,
         spec: &RunSpec,
         prompt: &Prompt,
-        (fallback, max_service_wait): (Option<usize>, Option<Duration>),
+        (fallback, fallback_reasons): (Option<usize>, &[FallbackReason]),
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let model = spec.model_or_fallback(fallback);
-        let (gateway, name) =
-            self.interrupt_if_gateway_lost(spec, self.models.open(configured_name(spec, fallback)).await).await?;
+        let opened = self.models.open(configured_name(spec, fallback)).await;
+        let (gateway, name) = self.interrupt_if_own_gateway_lost(spec, fallback, opened).await?;
         let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let max_output_tokens = model.reserved_output_tokens;
-        let reserve = ReserveRequest { prompt_tokens: prompt.tokens, max_output_tokens, prices: model.prices };
+        let reserve = ReserveRequest {
+            prompt_tokens: prompt.tokens,
+            max_output_tokens,
+            prices: model.prices,
+            is_long_cached: model.is_long_cached,
+        };
         let request = ModelRequest {
             system: vec![Arc::clone(&prompt.call.system)],
             context_update: prompt.context_update.clone(),
@@ -334,13 +364,18 @@ impl ModelCaller {
         let limits = CallLimits {
             session: &spec.identity.session_id,
             estimated_tokens: prompt.tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens)),
-            max_service_wait,
+            max_service_wait: spec.fallbacks.after,
+            fallback_reasons,
         };
         let CallResult { outcome, waited_ms } = gateway.complete(limits, &request, observer).await;
-        observer.warm_up = None;
+        if let Some(warm_up) = observer.warm_up.take()
+            && outcome.is_ok()
+        {
+            warm_up.filled();
+        }
         observer.stream_rest();
         observer.waited_ms += waited_ms;
-        let outcome = self.interrupt_if_gateway_lost(spec, outcome).await;
+        let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {

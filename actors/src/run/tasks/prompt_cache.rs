@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// Number of sub-agents of a run from which on the first one starts alone.
+/// Minimum number of sub-agents of a run for a warm-up.
 const MIN_SIBLINGS: usize = 4;
 
 impl ModelCaller {
-    /// Returns what the service can know about the prompt in order to cache it. At the first call of a sub-agent, waits
-    /// until the first of its siblings has filled the cache.
+    /// Returns the cache hints of the request. The first call of a sub-agent waits until its first sibling has filled the
+    /// cache.
     pub(super) async fn cache_hints(
         &self,
         (spec, model): (&RunSpec, &ModelSpec),
@@ -61,7 +61,7 @@ impl ModelCaller {
         hints
     }
 
-    /// Returns whether the run is one of several sub-agents.
+    /// Returns whether the run is one of enough sub-agents for a warm-up.
     fn has_siblings(&self, spec: &RunSpec) -> bool {
         let parent = spec.identity.parent_id().and_then(|parent| self.runs.get(parent));
         parent.is_some_and(|parent| parent.child_count.load(Relaxed) >= MIN_SIBLINGS)
@@ -94,6 +94,10 @@ fn shared_message_count(spec: &RunSpec) -> usize {
 fn prefix_hash((spec, model): (&RunSpec, &ModelSpec), system: &str, shared: &[Arc<Message>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&model.name, system).hash(&mut hasher);
+    if spec.identity.depth == 0 {
+        // The runs of a conversation have its whole history in common.
+        spec.identity.trace_id.hash(&mut hasher);
+    }
     spec.tools.specs.iter().for_each(|tool| tool.name.hash(&mut hasher));
     shared.iter().for_each(|message| message.content.as_str().hash(&mut hasher));
     hasher.finish()

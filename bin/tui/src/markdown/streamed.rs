@@ -72,6 +72,11 @@ impl Streamed {
         lines
     }
 
+    /// Returns whether a part of the text has become settled.
+    pub fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
     /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it will have one.
     ///
     /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.

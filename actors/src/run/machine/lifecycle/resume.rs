@@ -66,14 +66,21 @@ impl Transition<'_, '_> {
 
     /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
     pub(in crate::run) fn max_usage(&self) -> (Usage, Option<Usd>) {
-        let model = self.state.model();
         let usage = Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: model.reserved_output_tokens,
+            completion_tokens: self.state.model().reserved_output_tokens,
             estimated: true,
             ..Usage::default()
         };
-        (usage, model.prices.map(|prices| prices.cost(&usage)))
+        (usage, self.max_cost(&usage))
+    }
+
+    /// Returns the cost of a lost call. It was made with the fallback that makes the calls, or with the run's own model,
+    /// if that was tried again.
+    fn max_cost(&self, usage: &Usage) -> Option<Usd> {
+        let own = self.state.spec.model.prices.map(|prices| prices.cost(usage));
+        let of_fallback = self.state.model().prices.map(|prices| prices.cost(usage));
+        own.zip(of_fallback).map(|(own, of_fallback)| own.max(of_fallback))
     }
 
     /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
@@ -86,7 +93,7 @@ impl Transition<'_, '_> {
             }
             usage.completion_tokens = reserved.tokens.saturating_sub(usage.prompt_tokens);
         }
-        Some((usage, self.state.model().prices.map(|prices| prices.cost(&usage))))
+        Some((usage, self.max_cost(&usage)))
     }
 
     /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation
