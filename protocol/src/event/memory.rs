@@ -23,7 +23,7 @@ events! {
             cost: Option<Usd>,
             /// Why the search failed. The run continues without experiences.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            error: Option<ErrorInfo>,
+            error: Option<Box<ErrorInfo>>,
         },
         /// A reflection added an experience.
         Added = "experience_added" {

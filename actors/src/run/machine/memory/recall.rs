@@ -40,7 +40,7 @@ impl Transition<'_, '_> {
         let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
         let cost = spec.auxiliary_models.utility.prices.map(|prices| prices.cost(&usage));
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
-        self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error });
+        self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error: error.map(Box::new) });
     }
 
     pub(in crate::run) fn recall(&mut self) {
@@ -64,7 +64,7 @@ impl Transition<'_, '_> {
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // If no model call was made and nothing failed, there is nothing to record.
         if model_calls > 0 || error.is_some() {
-            self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error });
+            self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error: error.map(Box::new) });
         }
         if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted;
