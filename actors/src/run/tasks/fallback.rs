@@ -33,13 +33,17 @@ impl FailedCall {
             }
             Ok(_) => None,
             Err(error) => {
-                let is_of_run = matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded);
-                let rejected = || (is_fallback && !is_of_run).then_some(FallbackReason::Down);
+                let rejected = || (is_fallback && !is_of_run(error)).then_some(FallbackReason::Down);
                 let reason = fallback_reason(error).or_else(rejected)?;
                 Some(Self { reason, error: Some(error.clone()), usage: None })
             }
         }
     }
+}
+
+/// Returns whether the run is the reason of an error, whichever model is called.
+fn is_of_run(error: &ErrorInfo) -> bool {
+    matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded)
 }
 
 impl ModelCaller {
@@ -79,8 +83,6 @@ impl ModelCaller {
                 if outcome.is_ok() && current.is_none() && recorded.is_some() {
                     observer.record(ModelEvent::FallbackEnded { model: spec.model.name.clone() });
                 }
-                let is_of_run =
-                    |error: &ErrorInfo| matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded);
                 // The error of a fallback would hide why it was tried.
                 return outcome.map_err(|error| error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error));
             };
