@@ -32,7 +32,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use reqwest::{
-    Response, Url,
+    Url,
     header::{HeaderMap, HeaderValue},
 };
 use serde::Serialize;
@@ -46,7 +46,7 @@ use self::{
     answer::AnswerFormat,
     failure::{ErrorBody, ServiceInfo},
     headers::Headers,
-    http::{BaseUrl, HttpClient},
+    http::{BaseUrl, HttpClient, error_body},
     names::ToolNames,
 };
 use super::{
@@ -62,8 +62,6 @@ pub(crate) const MAX_ADAPTATIONS: usize = 8;
 const PAUSED: &str = "pause_turn";
 /// Maximum number of continuations of an answer.
 const MAX_CONTINUATIONS: usize = 8;
-/// Maximum number of bytes read from an error body.
-const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// An API of model services: how its requests are written and its answers are read.
 pub(crate) trait Api: Send + Sync + 'static {
@@ -412,19 +410,6 @@ fn answer_message(completion: &Completion) -> Message {
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ModelError> {
     serde_json::to_vec(body)
         .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))
-}
-
-/// Returns the beginning of an error body. Read errors are ignored.
-async fn error_body(mut response: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Some(bytes)) = response.chunk().await {
-        let room = MAX_ERROR_BYTES - body.len();
-        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if body.len() == MAX_ERROR_BYTES {
-            break;
-        }
-    }
-    body
 }
 
 impl<A: Api> Model for Service<A> {

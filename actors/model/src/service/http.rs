@@ -16,6 +16,8 @@ use super::failure::ServiceInfo;
 use crate::{Failure, ModelError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of bytes read from an error body.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// Base URL of a service: an address without user, password and query, and the query parameters of each request.
 #[derive(Debug, Clone)]
@@ -159,6 +161,19 @@ impl HttpClient {
         *request.body_mut() = Some(json.into());
         self.client.execute(request).await.map_err(|error| service.transport_error(&error))
     }
+}
+
+/// Returns the beginning of an error body. Read errors are ignored.
+pub(crate) async fn error_body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await {
+        let room = MAX_ERROR_BYTES - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if body.len() == MAX_ERROR_BYTES {
+            break;
+        }
+    }
+    body
 }
 
 #[cfg(test)]
