@@ -13,6 +13,7 @@
 
 mod actor;
 mod call;
+mod cool_downs;
 mod ledger;
 mod pause;
 mod prefix_cache;
@@ -29,11 +30,10 @@ use soong_protocol::{ErrorCode, ErrorInfo, FallbackReason, InputKind, ModelConfi
 
 pub(crate) use self::{
     actor::GatewayActor,
+    cool_downs::CoolDowns,
     prefix_cache::{PrefixCache, WarmUp},
     shared::GatewayMsg,
 };
-use tokio::time::Instant;
-
 use self::{
     call::Call,
     shared::{GatewayShared, GatewayStatusSource},
@@ -146,18 +146,17 @@ impl Gateway {
 
     /// Starts a cool-down: until it ends, calls that have a fallback skip this model.
     pub(crate) fn cool_down(&self, model: &str, reason: FallbackReason, time: Duration) {
-        self.shared.cool_downs().insert(model.to_owned(), (Instant::now() + time, reason));
+        self.shared.cool_downs.start(model.to_owned(), reason, time);
     }
 
     /// Returns the reason of the model's cool-down, if one is active.
     pub(crate) fn cooling(&self, model: &str) -> Option<FallbackReason> {
-        let cool_downs = self.shared.cool_downs();
-        cool_downs.get(model).filter(|(until, _)| *until > Instant::now()).map(|(_, reason)| *reason)
+        self.shared.cool_downs.reason(&model.to_owned())
     }
 
     /// Returns the cache of the service for a run whose prompt begins with the text of this hash.
     pub(crate) fn prefix_cache(&self, prefix: u64) -> Arc<PrefixCache> {
-        self.shared.prefix_caches.join(prefix)
+        self.shared.prefix_caches.cache_for(prefix)
     }
 
     /// Returns the reason if the gateway was given up.

@@ -133,7 +133,7 @@ async fn failed_model_is_tried_again_after_its_cool_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_and_long_prompts_have_a_fallback_only_if_it_is_named() {
+async fn refusals_and_long_prompts_need_a_named_fallback() {
     let refusal = || Completion { finish_reason: "refusal".into(), ..Completion::text("I will not") };
     let refusing = || always(move || Turn::Whole(Vec::new(), Box::new(refusal())));
     let full = || failing(Failure::PromptTooLong);
@@ -243,7 +243,7 @@ async fn other_failures_are_waited_for_as_without_a_fallback() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fallback_that_rejects_the_request_does_not_hide_the_first_error() {
+async fn rejecting_fallback_does_not_hide_the_first_error() {
     let down = || failing(Failure::Unavailable);
     let rejecting = || failing(Failure::Unauthorized);
     let world = open(down(), &[("b", rejecting()), ("c", answering("from c"))], named(&["b", "c"]), |_| {}).await;

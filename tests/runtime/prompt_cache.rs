@@ -127,3 +127,23 @@ async fn conversation_reads_what_it_has_sent_before() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_cache_is_for_runs_that_are_not_sub_agents() {
+    for (is_configured, is_child) in [(false, false), (true, false), (true, true)] {
+        let (service, runtime, _dir) = open(CacheRules::Marks, |config| config.model.long_cache = is_configured).await;
+        if is_child {
+            let parent = runtime.start(RunRequest::driven("x")).await.unwrap();
+            let child = parent.spawn(ChildSpec::new("y")).await.unwrap();
+            with_timeout(child.wait()).await.unwrap();
+            parent.finish("done").unwrap();
+            with_timeout(parent.wait()).await.unwrap();
+        } else {
+            with_timeout(runtime.start("x").await.unwrap().wait()).await.unwrap();
+        }
+        runtime.close().await;
+        let sent = service.server.requests()[0].body.to_string();
+        assert!(sent.contains("\"ephemeral\""), "{sent}");
+        assert_eq!(sent.contains("\"ttl\":\"1h\""), is_configured && !is_child, "{is_configured} {is_child}");
+    }
+}

@@ -78,8 +78,8 @@ pub struct CacheHints {
     pub key: Option<Arc<str>>,
     /// Number of messages at the beginning that requests of other runs contain too.
     pub shared_messages: usize,
-    /// Whether a user reads the answer, so that the next request may follow much later.
-    pub is_interactive: bool,
+    /// Whether the service should keep the prompt for longer, if it can. That costs more.
+    pub is_long_lived: bool,
 }
 
 impl ModelRequest {

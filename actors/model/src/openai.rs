@@ -25,7 +25,7 @@ use self::{
 use crate::{
     limits::AnswerLimits,
     reasoning::ReasoningSupport,
-    service::{Adaptation, Api, Call, failure::ErrorBody, http::BaseUrl},
+    service::{Adaptation, Api, CacheKeySupport, Call, failure::ErrorBody, http::BaseUrl},
 };
 
 /// Names of the data that services send with answers and expect back.
@@ -38,8 +38,7 @@ impl Api for ChatCompletions {
     const PROVIDER: Provider = Provider::Openai;
     const LEARNS_REJECTED_DATA: bool = true;
     const ENDPOINT: &'static str = "/chat/completions";
-    // Other services may reject parameters that they do not know.
-    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = Some(true);
+    const CACHE_KEY: CacheKeySupport = CacheKeySupport::VendorOnly;
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
     type Answer = Assembler;
 

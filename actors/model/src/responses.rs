@@ -18,7 +18,7 @@ use crate::{
     limits::AnswerLimits,
     openai::{ChatCompletions, reasoning},
     reasoning::ReasoningSupport,
-    service::{Adaptation, Api, Call, failure::ErrorBody, http::BaseUrl},
+    service::{Adaptation, Api, CacheKeySupport, Call, failure::ErrorBody, http::BaseUrl},
 };
 
 /// Texts of errors about reasoning that an earlier answer contained.
@@ -36,7 +36,7 @@ pub(crate) struct Responses;
 impl Api for Responses {
     const PROVIDER: Provider = Provider::OpenaiResponses;
     const ENDPOINT: &'static str = "/responses";
-    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = Some(false);
+    const CACHE_KEY: CacheKeySupport = CacheKeySupport::All;
     const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf];
     type Answer = ResponseAnswer;
 

@@ -73,8 +73,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     const REJECTED_PARAMS: (&'static [&'static str], &'static str) = (&[], "");
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
-    /// Whether only the vendor's own service takes the key of a cache. `None`: the API has none.
-    const CACHE_KEY_OF_VENDOR_ONLY: Option<bool> = None;
+    /// Which services take the key of a cache.
+    const CACHE_KEY: CacheKeySupport = CacheKeySupport::None;
     /// Kinds of content that messages may have.
     const INPUTS: &'static [InputKind];
     /// An answer in progress.
@@ -98,6 +98,15 @@ pub(crate) trait Api: Send + Sync + 'static {
 
     /// Creates an answer without content.
     fn answer(limits: AnswerLimits) -> Self::Answer;
+}
+
+/// Which services with an API take the key of a cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CacheKeySupport {
+    None,
+    /// Other services may reject parameters that they do not know.
+    VendorOnly,
+    All,
 }
 
 /// Parts of requests that a model rejects or expects under another name.
@@ -142,8 +151,6 @@ pub(crate) struct Call<'a> {
     pub(crate) adaptation: Adaptation,
     /// Key of the cache, if the service takes one.
     pub(crate) cache_key: Option<&'a str>,
-    /// Whether the service keeps the prompt in its cache for longer.
-    pub(crate) is_long_cached: bool,
 }
 
 /// Fields that each API sets itself, and that parameters cannot set.
@@ -212,8 +219,6 @@ pub(crate) struct Service<A> {
     temperature: Option<f64>,
     effort: Option<Effort>,
     reasoning_budget_tokens: Option<u64>,
-    /// Whether the prompts of user runs stay in the cache for longer.
-    long_cache: bool,
     /// Parameters that the API rejects. They are not sent.
     rejected_by_api: &'static [&'static str],
     /// Parameters of the profile, without those that have a field here.
@@ -263,7 +268,6 @@ impl<A: Api> Service<A> {
             effort,
             rejected_by_api,
             reasoning_budget_tokens: config.reasoning_budget_tokens,
-            long_cache: config.long_cache,
             params,
             limits: AnswerLimits::of(config),
             source: ModelSource {
@@ -335,7 +339,6 @@ impl<A: Api> Service<A> {
             source: &self.source,
             adaptation: known,
             cache_key: request.cache.key.as_deref().filter(|_| self.takes_cache_key()),
-            is_long_cached: self.long_cache && request.cache.is_interactive,
         };
         let mut changes = 0;
         loop {
@@ -371,7 +374,11 @@ impl<A: Api> Service<A> {
     }
 
     fn takes_cache_key(&self) -> bool {
-        A::CACHE_KEY_OF_VENDOR_ONLY.is_some_and(|vendor_only| !vendor_only || self.base_url.is_vendor())
+        match A::CACHE_KEY {
+            CacheKeySupport::None => false,
+            CacheKeySupport::VendorOnly => self.base_url.is_vendor(),
+            CacheKeySupport::All => true,
+        }
     }
 
     fn adaptation(&self, model: &str) -> Adaptation {

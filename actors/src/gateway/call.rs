@@ -231,7 +231,9 @@ impl<'a> Call<'a> {
         let blocked = self.shared.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
         let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
-        if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason {
+        if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason
+            && !self.limits.fallback_reasons.is_empty()
+        {
             let error = self.shared.ledger().blocked_error(blocked.reason, now);
             let rest = blocked.until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
             if self.exceeds_service_wait(fallback_reason(&error), Instant::now(), rest) {

@@ -87,7 +87,7 @@ impl PrefixCaches {
 
     /// Returns the cache for a run whose prompt begins with the text of this hash: the first one of the group that takes
     /// another request, or a new one.
-    pub(crate) fn join(&self, prefix: u64) -> Arc<PrefixCache> {
+    pub(crate) fn cache_for(&self, prefix: u64) -> Arc<PrefixCache> {
         let mut groups = lock(&self.groups);
         if !groups.contains_key(&prefix) {
             groups.retain(|_, caches| caches.iter().any(|cache| cache.request_count() > 0));
@@ -173,17 +173,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_group_uses_several_keys() {
         let caches = PrefixCaches::new(2);
-        let keys: Vec<Arc<str>> = (0..5).map(|_| caches.join(7).key()).collect();
+        let keys: Vec<Arc<str>> = (0..5).map(|_| caches.cache_for(7).key()).collect();
         assert_eq!(keys.iter().map(|key| &key[key.len() - 1..]).collect::<Vec<_>>(), ["1", "1", "2", "2", "3"]);
-        assert!(keys[0].len() <= 64 && keys[0] != caches.join(8).key());
+        assert!(keys[0].len() <= 64 && keys[0] != caches.cache_for(8).key());
         advance(MINUTE).await;
-        assert_eq!(caches.join(7).key(), keys[0], "a minute later, the first key takes requests again");
+        assert_eq!(caches.cache_for(7).key(), keys[0], "a minute later, the first key takes requests again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn others_wait_until_the_first_run_is_answered() {
         let caches = PrefixCaches::new(usize::MAX);
-        let cache = caches.join(1);
+        let cache = caches.cache_for(1);
         let first = cache.warm_up(|| unreachable!("the first run does not wait")).await.unwrap();
         let mut waited = false;
         let mut other = Box::pin(cache.warm_up(|| waited = true));
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn others_wait_for_a_limited_time() {
-        let cache = PrefixCaches::new(usize::MAX).join(1);
+        let cache = PrefixCaches::new(usize::MAX).cache_for(1);
         let _first = cache.warm_up(|| {}).await.unwrap();
         advance(Duration::from_secs(2)).await;
         let start = Instant::now();

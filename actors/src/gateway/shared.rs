@@ -7,7 +7,6 @@
 //! Elsewhere: the rules of the accounting (`ledger.rs`).
 
 use std::{
-    collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -17,13 +16,14 @@ use std::{
 };
 
 use soong_model::{Completion, ModelError, limits::AnswerLimits};
-use soong_protocol::{ErrorInfo, FallbackReason, ModelConfig, Provider, SessionId, Timestamp};
+use soong_protocol::{ErrorInfo, ModelConfig, Provider, SessionId, Timestamp};
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
 };
 
 use super::{
+    cool_downs::CoolDowns,
     ledger::{Attempts, Blocked, Ledger, Load, RetryDecision},
     prefix_cache::{OPENAI_REQUESTS_PER_KEY, PrefixCaches},
 };
@@ -61,15 +61,13 @@ pub(crate) struct AcquireRequest {
     pub(super) reply: oneshot::Sender<Permit>,
 }
 
-/// Until when calls of a model are not made if they have a fallback, and why.
-pub(super) type CoolDowns = HashMap<String, (Instant, FallbackReason)>;
-
 /// State of a gateway, independent of the actor that serves it.
 pub(super) struct GatewayShared {
     /// Maximum size of an answer.
     pub(super) limits: AnswerLimits,
     pub(super) prefix_caches: PrefixCaches,
-    cool_downs: Mutex<CoolDowns>,
+    /// Cool-downs of models, by name.
+    pub(super) cool_downs: CoolDowns<String>,
     ledger: Mutex<Ledger>,
     /// Time of creation, by both clocks.
     created: Instant,
@@ -90,7 +88,7 @@ impl GatewayShared {
                 Provider::Openai | Provider::OpenaiResponses => OPENAI_REQUESTS_PER_KEY,
                 _ => usize::MAX,
             }),
-            cool_downs: Mutex::default(),
+            cool_downs: CoolDowns::default(),
             ledger: Mutex::new(Ledger::new(config)),
             created: Instant::now(),
             origin_at: clock::now(),
@@ -133,10 +131,6 @@ impl GatewayShared {
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         // Each change of the ledger completes before anything can panic.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn cool_downs(&self) -> MutexGuard<'_, CoolDowns> {
-        self.cool_downs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Admits a call that may use this many tokens.

@@ -4,7 +4,6 @@
 //! actor (`supervision/spawner.rs`).
 
 pub(in crate::run) mod address;
-mod cool_downs;
 pub(in crate::run) mod entry;
 pub(in crate::run) mod view;
 

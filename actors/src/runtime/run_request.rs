@@ -232,22 +232,19 @@ impl RunRequest {
                 format!("messages[{place}] has the role system, {why}: use `system_prompt`"),
             ))
         };
-        let mut places =
-            (0..self.options.messages.len()).filter(|place| self.options.messages[*place].role == Role::System);
-        let Some(place) = places.next() else { return Ok(()) };
-        if place > 0 {
-            return refused(place, "which only the first message may have");
+        let messages = &self.options.messages;
+        let is_system = |message: &GivenMessage| message.role == Role::System;
+        if let Some(place) = messages.iter().skip(1).position(is_system) {
+            return refused(place + 1, "which only the first message may have");
         }
-        if let Some(second) = places.next() {
-            return refused(second, "which only the first message may have");
-        }
+        let Some(first) = messages.first().filter(|first| is_system(first)) else { return Ok(()) };
         if self.agent.system_prompt.is_some() {
-            return refused(place, "and `system_prompt` is set too");
+            return refused(0, "and `system_prompt` is set too");
         }
-        if !self.options.messages[place].content.parts().is_empty() {
-            return refused(place, "and contains more than text");
+        if !first.content.parts().is_empty() {
+            return refused(0, "and contains more than text");
         }
-        let message = self.options.messages.remove(place);
+        let message = self.options.messages.remove(0);
         self.agent.system_prompt = Some(message.content.as_str().to_owned());
         Ok(())
     }

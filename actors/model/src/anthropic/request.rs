@@ -54,7 +54,7 @@ impl Serialize for RequestBody<'_> {
         form.serialize_entry("model", call.model)?;
         form.serialize_entry("max_tokens", &thinking::max_tokens(call))?;
         form.serialize_entry("stream", &true)?;
-        let mark = CacheControl::new(call.is_long_cached);
+        let mark = CacheControl::new(request.cache.is_long_lived);
         let system = system(request, mark);
         if !system.is_empty() {
             form.serialize_entry("system", &system)?;

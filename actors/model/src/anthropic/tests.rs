@@ -11,7 +11,7 @@ use crate::{
     service::testing::{
         ask, caller, data_of, events, full_request, message, request, result,
         scripted::{Reply, ScriptedServer},
-        service, service_with, stored, tool,
+        service, stored, tool,
     },
 };
 
@@ -293,13 +293,13 @@ async fn answers_of_other_services_come_without_reasoning() {
 }
 
 #[tokio::test]
-async fn cache_marks_end_the_system_prompt_the_shared_part_and_two_turns() {
+async fn cache_marks_end_what_other_requests_share() {
     let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
-    let service = service_with::<Messages>(&server, MODEL, |config| config.long_cache = true);
+    let service = service::<Messages>(&server, MODEL);
     let mut request =
         ModelRequest { cache: CacheHints { shared_messages: 1, ..CacheHints::default() }, ..full_request() };
     ask(&service, &request).await.unwrap();
-    request.cache.is_interactive = true;
+    request.cache.is_long_lived = true;
     ask(&service, &request).await.unwrap();
     let long = json!({"type": "ephemeral", "ttl": "1h"});
     for (request, mark) in server.requests().iter().zip([json!({"type": "ephemeral"}), long]) {

@@ -74,6 +74,14 @@ impl<'a> Content<'a> {
         Self::Text(lines.collect::<Vec<_>>().join("\n").into())
     }
 
+    /// Returns this content with context of the run after it.
+    pub(super) fn with_context(self, context: Option<&'a str>) -> Self {
+        match context {
+            Some(context) => self.followed_by(Self::Text(context.into())),
+            None => self,
+        }
+    }
+
     /// Returns this content with other content after it.
     pub(super) fn followed_by(self, next: Self) -> Self {
         match (self, next) {

@@ -140,15 +140,10 @@ impl<'a> Messages<'a> {
     fn user_content(&self, first: usize) -> Content<'a> {
         let request = self.0.request;
         let following = request.messages[first + 1..].iter().take_while(|message| message.role == Role::User);
-        let mut last = first;
-        let content = following.fold(Content::of(&request.messages[first], request), |content, message| {
-            last += 1;
-            content.followed_by(Content::of(message, request))
-        });
-        match self.context_after(last) {
-            Some(context) => content.followed_by(Content::Text(context.into())),
-            None => content,
-        }
+        let last = first + following.clone().count();
+        let content = Content::of(&request.messages[first], request);
+        let content = following.fold(content, |content, message| content.followed_by(Content::of(message, request)));
+        content.with_context(self.context_after(last))
     }
 
     /// Returns the context that follows a message.
@@ -230,18 +225,11 @@ impl Serialize for OutgoingMessage<'_> {
         }
         let Self { message, context, call, data } = self;
         let calls = call.names.outgoing_calls(&message.tool_calls);
-        let content = || {
-            let content = Content::of(message, call.request);
-            match context {
-                Some(context) => content.followed_by(Content::Text((*context).into())),
-                None => content,
-            }
-        };
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(content),
+            content: (!only_calls).then(|| Content::of(message, call.request).with_context(*context)),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

@@ -98,13 +98,6 @@ pub(super) struct WireUsage {
 struct PromptDetails {
     cached_tokens: Option<LenientNumber>,
     cache_write_tokens: Option<LenientNumber>,
-    cache_write_tokens_details: Option<CacheWriteDetails>,
-}
-
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(default)]
-struct CacheWriteDetails {
-    ttl_12h_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,13 +115,12 @@ impl WireUsage {
         let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let details = self.prompt_tokens_details.as_ref();
         let cached = details.and_then(|details| details.cached_tokens);
-        let written = details.and_then(|details| details.cache_write_tokens_details);
         Some(Usage {
             prompt_tokens: count(self.prompt_tokens),
             completion_tokens: count(self.completion_tokens),
             cached_tokens: count(cached.or(self.prompt_cache_hit_tokens)),
             cache_write_tokens: count(details.and_then(|details| details.cache_write_tokens)),
-            long_cache_write_tokens: count(written.and_then(|written| written.ttl_12h_tokens)),
+            long_cache_write_tokens: 0, // chat completions have only one lifetime
             reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
             estimated: false,
         })

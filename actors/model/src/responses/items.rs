@@ -133,9 +133,7 @@ impl<'a> OwnItem<'a> {
         let content = Content::Parts(parts.into_iter().map(Part::of).collect());
         Self::Message { role: "user", content, more: None }
     }
-}
 
-impl<'a> OwnItem<'a> {
     /// Marks the end of the item as the end of a part that is cached, if a text is at the end.
     pub(super) fn set_breakpoint(&mut self) {
         if let Self::Message { content: Content::Parts(parts), .. }

@@ -87,7 +87,7 @@ impl Serialize for RequestBody<'_> {
             if let Some(key) = call.cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
                 form.serialize_entry("prompt_cache_key", key)?;
             }
-            let is_long = call.is_long_cached && caches_at_breakpoints(call);
+            let is_long = request.cache.is_long_lived && caches_at_breakpoints(call);
             if is_long && !call.is_param("prompt_cache_options") {
                 form.serialize_entry("prompt_cache_options", &CacheOptions { ttl: "12h" })?;
             }

@@ -11,7 +11,7 @@ use crate::{
     service::testing::{
         ask, caller, data_of, events, full_request, message, request, result,
         scripted::{Reply, ScriptedServer},
-        service, service_with, stored, tool,
+        service, stored, tool,
     },
 };
 
@@ -181,12 +181,12 @@ async fn request_has_the_form_of_the_api() {
 #[tokio::test]
 async fn cache_has_a_key_and_breakpoints_that_later_requests_read() {
     let server = ScriptedServer::start(|_| Reply::stream(answer(&[message_item("ok")])));
-    let service = service_with::<Responses>(&server, MODEL, |config| config.long_cache = true);
-    let cache = CacheHints { key: Some("k".into()), shared_messages: 1, is_interactive: true };
+    let service = service::<Responses>(&server, MODEL);
+    let cache = CacheHints { key: Some("k".into()), shared_messages: 1, is_long_lived: true };
     let mut request = ModelRequest { cache, context_update: Some("Goals: 1".into()), ..request() };
     request.messages.push(Arc::new(message(Role::User, "task")));
     ask(&service, &request).await.unwrap();
-    request.cache.is_interactive = false;
+    request.cache.is_long_lived = false;
     let earlier = Message { context_update: Some("Goals: 1".to_owned()), ..caller("", &[("c", "list", "{}")]) };
     request.messages.extend([earlier, result("c", "A")].map(Arc::new));
     request.messages.extend([message(Role::Assistant, "A."), message(Role::User, "more")].map(Arc::new));

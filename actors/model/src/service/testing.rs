@@ -47,19 +47,9 @@ pub(crate) fn config(base_url: String) -> ModelConfig {
 
 /// Returns a service with an API at the scripted one, for a model.
 pub(crate) fn service<A: Api>(server: &ScriptedServer, model: &str) -> Service<A> {
-    service_with(server, model, |_| {})
-}
-
-/// Returns a service with a changed profile.
-pub(crate) fn service_with<A: Api>(
-    server: &ScriptedServer,
-    model: &str,
-    change: impl FnOnce(&mut ModelConfig),
-) -> Service<A> {
     let provider: Provider = A::PROVIDER;
     let key = provider.api_key_env();
-    let mut config = ModelConfig { provider: Some(provider), name: Some(model.into()), ..config(server.base_url()) };
-    change(&mut config);
+    let config = ModelConfig { provider: Some(provider), name: Some(model.into()), ..config(server.base_url()) };
     Service::new(&config, &Environment::of([(key, KEY)])).unwrap()
 }
 

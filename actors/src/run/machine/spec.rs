@@ -182,7 +182,6 @@ impl ModelSpec {
 }
 
 /// Models that answer when the model of a run cannot.
-#[derive(Default)]
 pub(crate) struct Fallbacks {
     /// In the order in which they are tried.
     pub(crate) entries: Vec<Fallback>,
@@ -229,6 +228,14 @@ impl RunSpec {
     pub(crate) fn model_or_fallback(&self, fallback: Option<usize>) -> &ModelSpec {
         let fallback = fallback.and_then(|index| self.fallbacks.entries.get(index));
         fallback.map_or(&self.model, |fallback| &fallback.model)
+    }
+
+    /// Returns the profile or model name of the run's model, or of a fallback, as it is configured.
+    pub(crate) fn configured_name(&self, fallback: Option<usize>) -> &str {
+        match fallback.and_then(|index| self.fallbacks.entries.get(index)) {
+            Some(fallback) => &fallback.name,
+            None => self.preset.model.as_deref().unwrap_or(&self.settings.model),
+        }
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {

@@ -13,12 +13,12 @@ use crate::{
     budget::BudgetAccount,
     clock::now,
     events::UnrecordedRun,
-    gateway::PrefixCache,
+    gateway::{CoolDowns, PrefixCache},
     run::{
         clock::RunClock,
         machine::{outcome::RunOutcome, spec::RunIdentity},
         otel_spans,
-        registry::{address::RunAddress, cool_downs::CoolDowns},
+        registry::address::RunAddress,
     },
 };
 
@@ -98,8 +98,8 @@ pub(crate) struct RunEntry {
     pub(crate) child_count: AtomicUsize,
     /// Cache of the service that the run uses, with the profile of the service.
     pub(crate) prefix_cache: Mutex<Option<(Arc<str>, Arc<PrefixCache>)>>,
-    /// Models that the run does not call at the moment.
-    pub(crate) cool_downs: CoolDowns,
+    /// Cool-downs of the run's own model (`None`) and its fallbacks, by index.
+    pub(crate) cool_downs: CoolDowns<Option<usize>>,
     published: watch::Sender<RunPublished>,
 }
 

@@ -12,7 +12,7 @@ use crate::{
     gateway::{CallSink, Gateway, fallback_reason},
     run::{
         machine::spec::{Fallback, RunSpec},
-        tasks::model_call::{CallObserver, ModelCaller, Prompt, configured_name},
+        tasks::model_call::{CallObserver, ModelCaller, Prompt},
     },
 };
 
@@ -117,20 +117,20 @@ impl ModelCaller {
             return None;
         }
         let of_service = || self.gateway_of(spec, model)?.cooling(&spec.model_or_fallback(model).name);
-        observer.run().cool_downs.reason(model).or_else(of_service)
+        observer.run().cool_downs.reason(&model).or_else(of_service)
     }
 
     fn cool_down(&self, spec: &RunSpec, (model, reason): (Option<usize>, FallbackReason), observer: &CallObserver) {
         let time = spec.fallbacks.cooldown;
         if !reason.is_of_service() {
-            observer.run().cool_downs.add(model, reason, time);
+            observer.run().cool_downs.start(model, reason, time);
         } else if let Some(gateway) = self.gateway_of(spec, model) {
             gateway.cool_down(&spec.model_or_fallback(model).name, reason, time);
         }
     }
 
     fn gateway_of(&self, spec: &RunSpec, model: Option<usize>) -> Option<Gateway> {
-        let (profile, _) = self.models.split_model(configured_name(spec, model)).ok()?;
+        let (profile, _) = self.models.split_model(spec.configured_name(model)).ok()?;
         self.models.get(profile)
     }
 }
@@ -138,8 +138,8 @@ impl ModelCaller {
 fn fallback_event(spec: &RunSpec, from: Option<usize>, to: usize, failed: FailedCall) -> ModelEvent {
     let prices = spec.model_or_fallback(from).prices;
     ModelEvent::Fallback {
-        from: from.map_or(&spec.model.name, |index| &spec.fallbacks.entries[index].name).clone(),
-        to: spec.fallbacks.entries[to].name.clone(),
+        from: from.map_or(spec.model.name.as_str(), |_| spec.configured_name(from)).to_owned(),
+        to: spec.configured_name(Some(to)).to_owned(),
         reason: failed.reason.as_str().to_owned(),
         error: failed.error.map(|error| spec.redactor.redact_error(error)),
         usage: failed.usage,

@@ -30,7 +30,7 @@ use crate::{
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
-        tasks::{artifact_owner, context_update::RunContext, traffic_dump::TrafficDump},
+        tasks::{artifact_owner, context_update::RunContext, elapsed_ms, traffic_dump::TrafficDump},
     },
 };
 
@@ -102,7 +102,7 @@ impl CallObserver {
         let wait =
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
         let held = account.reserve(&request, wait).await?;
-        self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.waited_ms += elapsed_ms(start);
         let limit = held.is_limited.then_some(held.max_output_tokens);
         self.reservation = Some(held);
         Ok(limit)
@@ -309,14 +309,14 @@ impl ModelCaller {
     pub(crate) async fn call_model(
         &self,
         spec: &RunSpec,
-        call: ModelCall,
+        mut call: ModelCall,
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let inventory = match spec.tool("read_artifact") {
             Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
             None => None,
         };
-        let context = RunContext { inventory, reminder: call.reminder.clone(), budget_note: call.budget_note.clone() };
+        let context = RunContext { inventory, reminder: call.reminder.take(), budget_note: call.budget_note.take() };
         let update = context.update(&call.messages);
         let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());
         let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));
@@ -335,7 +335,7 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let model = spec.model_or_fallback(fallback);
-        let opened = self.models.open(configured_name(spec, fallback)).await;
+        let opened = self.models.open(spec.configured_name(fallback)).await;
         let (gateway, name) = self.interrupt_if_own_gateway_lost(spec, fallback, opened).await?;
         let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
@@ -395,12 +395,4 @@ pub(super) struct Prompt {
     context_update: Option<Arc<str>>,
     /// Size in tokens, as counted by the runtime.
     pub(super) tokens: u64,
-}
-
-/// Returns the profile or model name of the run's model, or of a fallback.
-pub(super) fn configured_name(spec: &RunSpec, fallback: Option<usize>) -> &str {
-    match fallback.and_then(|index| spec.fallbacks.entries.get(index)) {
-        Some(fallback) => &fallback.name,
-        None => spec.preset.model.as_deref().unwrap_or(&spec.settings.model),
-    }
 }

@@ -21,7 +21,10 @@ use crate::{
             effect::ModelCall,
             spec::{ModelSpec, RunSpec},
         },
-        tasks::model_call::{CallObserver, ModelCaller},
+        tasks::{
+            elapsed_ms,
+            model_call::{CallObserver, ModelCaller},
+        },
     },
 };
 
@@ -39,7 +42,7 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> CacheHints {
         let shared_messages = shared_message_count(spec).min(call.messages.len());
-        let mut hints = CacheHints { key: None, shared_messages, is_interactive: spec.identity.depth == 0 };
+        let mut hints = CacheHints { key: None, shared_messages, is_long_lived: model.is_long_cached };
         let Some(rule) = model.cache else { return hints };
         let shared = &call.messages[..shared_messages];
         let cache = observer.prefix_cache(gateway, || prefix_hash((spec, model), &call.system, shared));
@@ -56,7 +59,7 @@ impl ModelCaller {
             let warm_up = cache.warm_up(|| observer.set_wait_reason(Some(reason.to_owned()))).await;
             observer.warm_up = warm_up;
             observer.set_wait_reason(None);
-            observer.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+            observer.waited_ms += elapsed_ms(start);
         }
         hints
     }
