@@ -1,6 +1,11 @@
 //! Fallbacks of a model profile: the models that answer when its own cannot.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 /// Why a call is made with another model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,7 +45,7 @@ impl FallbackReason {
 }
 
 /// A model that answers when the model of a profile cannot. In a configuration, a profile or model name, or a table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum FallbackConfig {
     /// A profile or model name; for [`FallbackReason::DEFAULT`].
@@ -62,6 +67,31 @@ pub struct ConditionalFallback {
 
 fn default_reasons() -> Vec<FallbackReason> {
     FallbackReason::DEFAULT.to_vec()
+}
+
+impl<'de> Deserialize<'de> for FallbackConfig {
+    /// Reads a text or a table. Unlike a derived reader, it says which part of a table is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrTable;
+
+        impl<'de> Visitor<'de> for NameOrTable {
+            type Value = FallbackConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a profile or model, or a table with `profile` and `on`")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<FallbackConfig, E> {
+                Ok(FallbackConfig::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<FallbackConfig, A::Error> {
+                ConditionalFallback::deserialize(MapAccessDeserializer::new(table)).map(FallbackConfig::When)
+            }
+        }
+
+        deserializer.deserialize_any(NameOrTable)
+    }
 }
 
 impl FallbackConfig {

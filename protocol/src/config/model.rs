@@ -361,6 +361,23 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_fallbacks_name_the_wrong_part() {
+        let parse = |fallback: &str| Config::parse("c", &format!("[model]\nfallback = [{fallback}]\n"));
+        let config = parse("\"a\", { profile = \"b\", on = [\"refused\"] }, { profile = \"c\" }").unwrap();
+        let found: Vec<_> = config.model.fallback.iter().map(|one| (one.name(), one.reasons().len())).collect();
+        assert_eq!(found, [("a", 3), ("b", 1), ("c", 3)]);
+        for (fallback, part) in [
+            ("{ profile = \"b\", on = [\"tired\"] }", "unknown variant `tired`"),
+            ("{ on = [\"refused\"] }", "missing field `profile`"),
+            ("{ profile = \"b\", when = 1 }", "unknown field `when`"),
+            ("5", "expected the name of a profile or model, or a table with `profile` and `on`"),
+        ] {
+            let error = parse(fallback).unwrap_err();
+            assert!(error.message.contains(part), "{fallback}: {error}");
+        }
+    }
+
+    #[test]
     fn invalid_request_settings_are_rejected() {
         for (setting, part) in [
             ("headers = { \"a b\" = \"1\" }", "not a valid HTTP header name"),
