@@ -10,8 +10,8 @@ use soong::{
     Environment, RunHandle, RunRequest, Runtime,
     model::{Completion, Failure, ModelError},
     protocol::{
-        Budget, ConditionalFallback, Config, EndReason, ErrorCode, Event, FallbackConfig, FallbackReason, ModelEvent,
-        PriceConfig, RunStatus, Usage,
+        Budget, ConditionalFallback, Config, ContextEvent, EndReason, ErrorCode, Event, FallbackConfig, FallbackReason,
+        ModelEvent, PriceConfig, RunStatus, Usage,
     },
     testing::ScriptedModel,
 };
@@ -58,6 +58,17 @@ async fn open(
         })
     })
     .await
+}
+
+/// Returns prices of a model, in USD per million tokens.
+fn prices(usd: &str) -> PriceConfig {
+    PriceConfig {
+        prompt_per_mtok: usd.parse().unwrap(),
+        completion_per_mtok: usd.parse().unwrap(),
+        cached_per_mtok: None,
+        cache_write_per_mtok: None,
+        long_cache_write_per_mtok: None,
+    }
 }
 
 fn always(turn: impl Fn() -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
@@ -179,20 +190,12 @@ async fn errors_of_the_request_or_key_have_no_fallback() {
 async fn cut_text_is_charged_and_not_sent_on() {
     let cut = || Turn::Break("half an answer", ModelError::new(Failure::Unavailable, "gone"));
     let backup = scripted_model(|request| Turn::say(last_of(request)));
-    let price = |usd: &str| usd.parse().unwrap();
-    let prices = |prompt: &str| PriceConfig {
-        prompt_per_mtok: price(prompt),
-        completion_per_mtok: price(prompt),
-        cached_per_mtok: None,
-        cache_write_per_mtok: None,
-        long_cache_write_per_mtok: None,
-    };
     let world = open(always(cut), &[("b", backup)], named(&["b"]), |config| {
         config.model.retry.max_attempts = 1;
         config.prices.insert("scripted".to_owned(), prices("1000"));
     })
     .await;
-    let request = RunRequest::new("the task").budget(Budget { usd: Some(price("100")), ..Budget::default() });
+    let request = RunRequest::new("the task").budget(Budget { usd: Some("100".parse().unwrap()), ..Budget::default() });
     let ended = world.runtime().start(request).await.unwrap();
     let outcome = with_timeout(ended.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "the task"));
@@ -206,6 +209,42 @@ async fn cut_text_is_charged_and_not_sent_on() {
     let record = ended.record().await.unwrap();
     assert_eq!(record.usage.total_tokens, usage.total_tokens() + USAGE.total_tokens());
     assert_eq!(record.usage.model_calls, 2);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn summaries_have_the_fallbacks_of_their_model() {
+    const SUMMARY: &str = "## Request and intent\nx\n## Artifacts\nnone\n## Current work\nx\n## Next step\nx";
+    // The main model answers turns, and fails for summaries, which have no tools.
+    let main = scripted_model(|request| match (request.tools.is_empty(), assistant_count(request)) {
+        (true, _) => Turn::Fail(ModelError::new(Failure::Unavailable, "no summary")),
+        (false, turns @ 0..20) => {
+            Turn::call("create_artifact", json!({"name": format!("a{turns}"), "content": "word ".repeat(300)}))
+        }
+        (false, _) => Turn::say("done"),
+    });
+    let backup = scripted_model(|request| match request.tools.is_empty() {
+        true => Turn::say(SUMMARY),
+        false => Turn::say("done by b"),
+    });
+    let world = open(main, &[("b", backup)], named(&["b"]), |config| {
+        config.model.context_window = Some(4_000);
+        config.model.max_output_tokens = Some(100);
+        config.context.keep_recent_messages = 4;
+        config.prices.insert("scripted".to_owned(), prices("1000"));
+    })
+    .await;
+    let (run, _) = run(&world, "x").await;
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let costs: Vec<_> = events
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::Context(ContextEvent::CompactionCompleted { usage, cost, .. }) => Some((*usage, *cost)),
+            _ => None,
+        })
+        .collect();
+    assert!(!costs.is_empty(), "no summary was made");
+    assert!(costs.iter().all(|(usage, cost)| *usage == USAGE && cost.is_some()), "{costs:?}");
     world.finish().await;
 }
 

@@ -58,6 +58,7 @@ pub(crate) fn model_span(spec: &RunSpec, run: &Span) -> Span {
         gen_ai.provider.name = %spec.model.provider,
         gen_ai.request.model = %spec.model.name,
         gen_ai.conversation.id = %spec.identity.session_id,
+        gen_ai.response.model = Empty,
         gen_ai.response.finish_reasons = Empty,
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
@@ -69,11 +70,12 @@ pub(crate) fn model_span(spec: &RunSpec, run: &Span) -> Span {
     span
 }
 
-/// Records the outcome of a model call in its span.
-pub(crate) fn model_ended(span: &Span, outcome: &Result<Completion, ErrorInfo>) {
+/// Records the outcome of a model call in its span, and the model that was called last.
+pub(crate) fn model_ended(span: &Span, model: &str, outcome: &Result<Completion, ErrorInfo>) {
     if span.is_disabled() {
         return;
     }
+    span.record("gen_ai.response.model", model);
     if let Ok(completion) = outcome {
         span.record("gen_ai.response.finish_reasons", completion.finish_reason.as_str());
         if let Some(usage) = completion.usage {

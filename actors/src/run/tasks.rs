@@ -5,6 +5,7 @@
 //! incarnation.
 
 pub(in crate::run) mod authorize;
+mod auxiliary_call;
 mod context_update;
 mod fallback;
 pub(in crate::run) mod finalize;
@@ -119,7 +120,7 @@ impl RunTasks {
             let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
             let outcome = until_cancelled((&token, &services.redactor), calling).await;
-            otel_spans::model_ended(&span, &outcome);
+            otel_spans::model_ended(&span, &spec.model_or_fallback(observer.fallback).name, &outcome);
             let waited_ms = observer.waited_ms;
             let input = match outcome {
                 Ok(completion) => {
@@ -197,7 +198,7 @@ impl RunTasks {
             )
             .await
             {
-                Ok(completion) => RunInput::Summary(SummaryInput::Completed(Box::new(completion))),
+                Ok(answer) => RunInput::Summary(SummaryInput::Completed(Box::new(answer))),
                 Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: observer.was_sent }),
             };
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });

@@ -180,6 +180,9 @@ async fn odd_streams_and_errors_have_clear_results() {
     let blocked =
         json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}});
     let error = json!({"error": {"code": 503, "message": "High demand", "status": "UNAVAILABLE"}});
+    // The service writes an error within a stream without `data:`.
+    let mut with_bare_error = events(&[chunk(json!([{"text": "x"}]), None)]);
+    with_bare_error.push(format!("{error:#}\n"));
     let delay = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "3.7s"});
     let limited =
         json!({"error": {"code": 429, "message": "Quota", "status": "RESOURCE_EXHAUSTED", "details": [delay]}});
@@ -204,6 +207,7 @@ async fn odd_streams_and_errors_have_clear_results() {
             Reply::stream(events(&[chunk(json!([{"text": "x"}]), None)])),
             Err((Failure::InvalidResponse, "ended before")),
         ),
+        (Reply::stream(with_bare_error), Err((Failure::Unavailable, "High demand"))),
     ] {
         let server = ScriptedServer::start(move |_| reply.clone());
         match (ask(&service::<Gemini>(&server, MODEL), &request()).await, expected) {

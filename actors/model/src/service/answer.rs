@@ -192,6 +192,9 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                     return Err(service.invalid_response("contains no event", quoted(&self.body)));
                 }
                 if self.answer.progress() == Progress::Open {
+                    if let Some(error) = ErrorBody::parse(self.events.unframed()) {
+                        return Err(service.stream_error(&error));
+                    }
                     return Err(service.invalid_response("ended before it was complete", b""));
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! No I/O. The input is chunks of bytes with any boundaries, even inside a character. Only the data of events is
 //! returned. Comments and everything that is not a valid field are ignored, and no blank line is required at the end of
-//! the stream.
+//! the stream. JSON without a field name is kept: Gemini reports errors within a stream that way.
 //!
 //! Elsewhere: interpreting the data (`answer.rs`).
 
@@ -15,6 +15,9 @@ use futures::{
 };
 use sse_stream::{ByteStreamBody, Error, Sse, SseStream};
 
+/// Maximum number of bytes of JSON outside events that are kept.
+const MAX_UNFRAMED_BYTES: usize = 16 * 1024;
+
 type Input = Result<Bytes, Infallible>;
 
 /// Incremental parser of server-sent events.
@@ -23,12 +26,22 @@ pub(crate) struct EventReader {
     events: SseStream<ByteStreamBody<UnboundedReceiver<Input>, Bytes>>,
     /// Bytes received since the last event.
     pending_bytes: usize,
+    /// JSON that began a line after the last event, and all that followed it.
+    unframed: Vec<u8>,
+    /// Whether the next byte begins a line.
+    is_line_start: bool,
 }
 
 impl Default for EventReader {
     fn default() -> Self {
         let (input, receiver) = unbounded();
-        Self { input, events: SseStream::from_bytes_stream(receiver), pending_bytes: 0 }
+        Self {
+            input,
+            events: SseStream::from_bytes_stream(receiver),
+            pending_bytes: 0,
+            unframed: Vec::new(),
+            is_line_start: true,
+        }
     }
 }
 
@@ -43,10 +56,12 @@ impl EventReader {
         // After an error the parser drops the rest of its input, so it receives at most one line at a time.
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
             self.pending_bytes += piece.len();
+            self.keep_unframed(piece);
             match self.parse(piece) {
                 None => {}
                 Some(Ok(parsed)) => {
                     self.pending_bytes = 0;
+                    self.unframed.clear();
                     if let Some(data) = parsed.data {
                         event(Ok(data))?;
                     }
@@ -68,6 +83,20 @@ impl EventReader {
     /// Returns the maximum number of buffered bytes of incomplete events.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
+    }
+
+    /// Returns the JSON that follows the last event without a field name, at most 16 KiB of it. Empty if there is none.
+    pub(crate) fn unframed(&self) -> &[u8] {
+        &self.unframed
+    }
+
+    fn keep_unframed(&mut self, piece: &[u8]) {
+        let begins = self.is_line_start && matches!(piece.first(), Some(b'{' | b'['));
+        if begins || !self.unframed.is_empty() {
+            let room = MAX_UNFRAMED_BYTES.saturating_sub(self.unframed.len()).min(piece.len());
+            self.unframed.extend_from_slice(&piece[..room]);
+        }
+        self.is_line_start = piece.ends_with(b"\n") || piece.ends_with(b"\r");
     }
 
     /// Parses at most one line. Returns the event that it completes, if any.
@@ -124,6 +153,21 @@ mod tests {
     fn data_that_is_not_utf8_is_an_error() {
         let seen = events(&[b"data: \xffa\n\ndata: b\n\n"]);
         assert_eq!(seen, ["invalid utf-8 sequence of 1 bytes from index 0", "b"]);
+    }
+
+    #[test]
+    fn json_outside_events_is_kept_until_the_next_event() {
+        let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
+        for (piece, want) in [
+            ("data: {\"a\": 1}\n\n", ""),
+            ("{\n  \"err", "{\n  \"err"),
+            ("or\": 1\n}\n", "{\n  \"error\": 1\n}\n"),
+            ("data: x\n\n", ""),
+            ("odd {\n", ""),
+        ] {
+            reader.take(piece.as_bytes(), &mut ignored).unwrap();
+            assert_eq!(reader.unframed(), want.as_bytes(), "{piece:?}");
+        }
     }
 
     #[test]

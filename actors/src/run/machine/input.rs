@@ -3,7 +3,7 @@
 use soong_model::Completion;
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
-    ModelEvent, Permission, PermissionDecision, QuestionId, RunSettings, Tags, Timestamp, Usage,
+    ModelEvent, Permission, PermissionDecision, Prices, QuestionId, RunSettings, Tags, Timestamp, Usage, Usd,
 };
 
 use crate::{
@@ -61,7 +61,7 @@ pub(crate) enum ModelInput {
 #[derive(Debug)]
 pub(crate) enum SummaryInput {
     /// The summary.
-    Completed(Box<Completion>),
+    Completed(Box<AuxiliaryAnswer>),
     /// No summary was made.
     Failed { error: ErrorInfo, was_sent: bool },
 }
@@ -188,6 +188,14 @@ impl ChildRequest {
     }
 }
 
+/// The answer to a model call besides the turns.
+#[derive(Debug)]
+pub(crate) struct AuxiliaryAnswer {
+    pub(crate) completion: Completion,
+    /// Prices of the model that answered.
+    pub(crate) prices: Option<Prices>,
+}
+
 /// The result of a search for experiences.
 #[derive(Debug, Default)]
 pub(crate) struct RecallResult {
@@ -197,6 +205,8 @@ pub(crate) struct RecallResult {
     pub(in crate::run) prompt_text: Option<String>,
     pub(in crate::run) model_calls: u64,
     pub(in crate::run) usage: Option<Usage>,
+    /// Cost of the usage. `None` if a price is unknown.
+    pub(in crate::run) cost: Option<Usd>,
     /// Whether a request was sent that has no answer yet.
     pub(in crate::run) has_pending_request: bool,
     /// Number of prompt tokens of that request.
@@ -211,7 +221,7 @@ impl RecallResult {
     }
 
     /// Adds the usage of an answered model call.
-    pub(in crate::run) fn add_call(&mut self, completion: &Completion) {
+    pub(in crate::run) fn add_call(&mut self, AuxiliaryAnswer { completion, prices }: &AuxiliaryAnswer) {
         self.model_calls += 1;
         let answer = || Usage {
             prompt_tokens: self.pending_prompt_tokens,
@@ -220,11 +230,19 @@ impl RecallResult {
             ..Usage::default()
         };
         let used = completion.usage.unwrap_or_else(answer);
-        self.add_usage(used);
+        self.add_usage(used, *prices);
         self.pending_prompt_tokens = 0;
     }
 
-    pub(in crate::run) fn add_usage(&mut self, used: Usage) {
+    pub(in crate::run) fn add_usage(&mut self, used: Usage, prices: Option<Prices>) {
+        let cost = prices.map(|prices| prices.cost(&used));
+        self.cost = match self.usage {
+            Some(_) => self.cost.zip(cost).map(|(mut sum, cost)| {
+                sum += cost;
+                sum
+            }),
+            None => cost,
+        };
         self.usage = Some(self.usage.unwrap_or_default().plus(used));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct RunSpec {
     pub(crate) catalog: Catalog,
     pub(crate) limits: RunLimits,
     pub(crate) model: ModelSpec,
-    pub(crate) fallbacks: Fallbacks,
+    pub(crate) fallbacks: Arc<Fallbacks>,
     pub(crate) auxiliary_models: AuxiliaryModels,
     pub(crate) context: ContextConfig,
     /// Schema of the answer.
@@ -213,7 +213,6 @@ pub(crate) struct AuxiliaryModels {
 }
 
 /// A model for work besides the turns of a run.
-#[derive(Debug, Clone)]
 pub(crate) struct AuxiliaryModel {
     /// A profile, or a model name of the default profile.
     pub(crate) name: String,
@@ -221,6 +220,8 @@ pub(crate) struct AuxiliaryModel {
     pub(crate) max_prompt_tokens: u64,
     pub(crate) reserved_output_tokens: u64,
     pub(crate) prices: Option<Prices>,
+    /// Models that answer when it cannot: those of its profile.
+    pub(crate) fallbacks: Arc<Fallbacks>,
 }
 
 impl RunSpec {

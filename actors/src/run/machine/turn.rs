@@ -177,7 +177,7 @@ impl Transition<'_, '_> {
 
     /// Reports, at the first call of the run, that the model lacks the configured level of reasoning.
     fn report_adjusted_effort(&mut self) {
-        let model = &self.state.spec.model;
+        let model = self.state.model();
         let changed = model.wanted_effort.zip(model.effort).filter(|(wanted, used)| wanted != used);
         if let Some((wanted, used)) = changed.filter(|_| self.state.turn.number == 0) {
             let (wanted, used) = (wanted.as_str().to_owned(), used.as_str().to_owned());
@@ -187,7 +187,7 @@ impl Transition<'_, '_> {
 
     /// Reports the files of messages that the model does not take, each once per run.
     fn report_omitted_files(&mut self, messages: &[Arc<Message>]) {
-        let (reported, kinds) = (self.state.conversation.files_omitted_to, &self.state.spec.model.input.kinds);
+        let (reported, kinds) = (self.state.conversation.files_omitted_to, &self.state.model().input.kinds);
         let is_taken = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
         let mut files = Vec::new();
         let mut sequence = 0;
@@ -200,7 +200,7 @@ impl Transition<'_, '_> {
             }
         }
         if !files.is_empty() {
-            self.emit(ContextEvent::FilesOmitted { model: self.state.spec.model.name.clone(), files, sequence });
+            self.emit(ContextEvent::FilesOmitted { model: self.state.model().name.clone(), files, sequence });
         }
     }
 

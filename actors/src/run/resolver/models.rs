@@ -1,7 +1,7 @@
 //! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
 //! recall.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use soong_model::{ReasoningSupport, params::ReasoningParams, tokens::TokenCounter};
 use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
@@ -18,8 +18,18 @@ const RESERVED_OUTPUT_TOKENS: u64 = 16_384;
 /// The models that a run uses.
 pub(super) struct Models {
     pub(super) model: ModelSpec,
-    pub(super) fallbacks: Fallbacks,
+    pub(super) fallbacks: Arc<Fallbacks>,
     pub(super) auxiliary: AuxiliaryModels,
+}
+
+/// The run's own model.
+struct OwnModel<'a> {
+    /// A profile or model name, as it is requested.
+    wanted: &'a str,
+    name: &'a str,
+    /// Settings of its profile.
+    settings: &'a ModelConfig,
+    fallbacks: &'a Arc<Fallbacks>,
 }
 
 impl ModelSpec {
@@ -40,16 +50,16 @@ impl RunResolver {
         let name = self.models.model_name(profile, model_name);
         // A profile that the embedding program registered is not in the configuration: it gets the limits of `[model]`.
         let settings = config.profile(profile).unwrap_or_else(|| config.model.clone());
-        let own = (wanted, name.as_str(), &settings);
-        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), own)?;
-        let (utility, _) = self.helper(config.context.utility_profile.as_deref(), own)?;
+        let reasoning = of_run_or_preset(run, preset);
+        let fallbacks = Arc::new(self.fallbacks((profile, &name), &settings, run, reasoning)?);
+        let own = OwnModel { wanted, name: &name, settings: &settings, fallbacks: &fallbacks };
+        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), &own, run)?;
+        let (utility, _) = self.helper(config.context.utility_profile.as_deref(), &own, run)?;
         let unpriced = [&name, &summary_model].into_iter().find(|model| self.models.prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
             return Err(unknown_price(model));
         }
-        let wanted = of_run_or_preset(run, preset);
-        let model = self.model_spec(profile, name, &settings, run, wanted)?;
-        let fallbacks = self.fallbacks((profile, &model.name), &settings, run, wanted)?;
+        let model = self.model_spec(profile, name, &settings, run, reasoning)?;
         let summary_is_own_model = config.context.compact_profile.is_none();
         let recall_enabled = self.recalls(run, &utility);
         let auxiliary = AuxiliaryModels { summary, summary_is_own_model, utility, recall_enabled };
@@ -134,29 +144,31 @@ impl RunResolver {
         Ok(Fallbacks { entries, after: Duration::from_secs(after), cooldown: Duration::from_secs(cooldown) })
     }
 
-    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model,
-    /// which is given with its profile or name as requested, its name, and the settings of its profile.
+    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.
     fn helper(
         &self,
         profile: Option<&str>,
-        own: (&str, &str, &ModelConfig),
+        own: &OwnModel<'_>,
+        run: &Run,
     ) -> Result<(AuxiliaryModel, String), ErrorInfo> {
-        let (wanted, own_model, own_settings) = own;
-        let (settings, model) = match profile {
-            Some(name) => {
-                let (profile, other) = self.models.split_model(name)?;
-                (self.config.profile(profile), self.models.model_name(profile, other))
-            }
-            None => (None, own_model.to_owned()),
-        };
-        let sizes = self.sizes(settings.as_ref().unwrap_or(own_settings), &model);
-        let helper = AuxiliaryModel {
-            name: profile.unwrap_or(wanted).to_owned(),
+        let helper = |name: &str, model: &str, sizes: Sizes, fallbacks| AuxiliaryModel {
+            name: name.to_owned(),
             max_prompt_tokens: sizes.context_window.saturating_sub(sizes.answer_room).max(1),
             reserved_output_tokens: sizes.reserved_output_tokens,
-            prices: self.models.prices(&model),
+            prices: self.models.prices(model),
+            fallbacks,
         };
-        Ok((helper, model))
+        let Some(wanted) = profile else {
+            let sizes = self.sizes(own.settings, own.name);
+            return Ok((helper(own.wanted, own.name, sizes, Arc::clone(own.fallbacks)), own.name.to_owned()));
+        };
+        let (profile, name) = self.models.split_model(wanted)?;
+        let model = self.models.model_name(profile, name);
+        let settings = self.config.profile(profile);
+        let sizes = self.sizes(settings.as_ref().unwrap_or(own.settings), &model);
+        let settings = settings.unwrap_or_default();
+        let fallbacks = self.fallbacks((profile, &model), &settings, run, ReasoningParams::default())?;
+        Ok((helper(wanted, &model, sizes, Arc::new(fallbacks)), model))
     }
 
     fn sizes(&self, settings: &ModelConfig, model: &str) -> Sizes {

@@ -2,12 +2,13 @@
 //!
 //! Resources are acquired in one order (ACT-5): the run's slot, then the budget reservation, then the gateway.
 //!
-//! Elsewhere: when a call is made (`turn.rs`), retries and provider limits (the gateway).
+//! Elsewhere: when a call is made (`turn.rs`), calls besides the turns (`auxiliary_call.rs`), retries and provider limits
+//! (the gateway).
 
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, Message, ModelEvent, Role, Usage};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, Usage};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
@@ -24,9 +25,9 @@ use crate::{
     run::{
         clock::ClockPause,
         machine::{
-            effect::{ModelCall, SummaryCall},
+            effect::ModelCall,
             input::{ModelInput, RunInput},
-            spec::{AuxiliaryModel, RunSpec},
+            spec::RunSpec,
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
@@ -90,12 +91,12 @@ impl CallObserver {
         }
     }
 
-    pub(super) fn run(&self) -> &RunEntry {
+    pub(super) fn run(&self) -> &Arc<RunEntry> {
         &self.live
     }
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
-    async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
+    pub(super) async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
         self.prompt_tokens = request.prompt_tokens;
         let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
         let start = Instant::now();
@@ -217,60 +218,6 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
-    /// Requests a summary of the older part of the conversation.
-    pub(crate) async fn summarize(
-        &self,
-        spec: &RunSpec,
-        call: SummaryCall,
-        line: &mut CallObserver,
-    ) -> Result<Completion, ErrorInfo> {
-        self.call_auxiliary(spec, &spec.auxiliary_models.summary, call.system, vec![(Role::User, call.user)], line)
-            .await
-    }
-
-    /// Sends a request without tools to an auxiliary model.
-    pub(crate) async fn call_auxiliary(
-        &self,
-        spec: &RunSpec,
-        auxiliary: &AuxiliaryModel,
-        system: String,
-        said: Vec<(Role, String)>,
-        line: &mut CallObserver,
-    ) -> Result<Completion, ErrorInfo> {
-        let (gateway, model) = self.models.open(&auxiliary.name).await?;
-        let count = |text: &str| spec.model.counter.count_text(text);
-        let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let max_output_tokens = auxiliary.reserved_output_tokens;
-        let most = line
-            .reserve(ReserveRequest {
-                prompt_tokens,
-                max_output_tokens,
-                prices: auxiliary.prices,
-                is_long_cached: false,
-            })
-            .await?;
-        let messages = (1..).zip(said).map(|(sequence, (role, text))| {
-            Arc::new(Message::new(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
-        });
-        let request = ModelRequest {
-            system: vec![system.into()],
-            messages: messages.collect(),
-            tools: Arc::from([]),
-            model: model.map(str::to_owned),
-            max_output_tokens: most,
-            ..ModelRequest::default()
-        };
-        let limits = CallLimits {
-            session: &spec.identity.session_id,
-            estimated_tokens: prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens)),
-            max_service_wait: Duration::MAX,
-            fallback_reasons: &[],
-        };
-        let result = gateway.complete(limits, &request, line).await;
-        line.waited_ms += result.waited_ms;
-        result.outcome
-    }
-
     /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does not continue the
     /// session, and the call does not return.
     async fn interrupt_if_gateway_lost<T>(
@@ -382,7 +329,7 @@ impl ModelCaller {
             self.token_deviations.record(&model.name, prompt.tokens, usage.prompt_tokens);
         }
         if let Some(dump) = &self.traffic_dump {
-            dump.store(spec, prompt.call.turn, &request, &outcome).await;
+            dump.store(spec, (prompt.call.turn, &model.name), &request, &outcome).await;
         }
         outcome
     }

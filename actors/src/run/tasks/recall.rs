@@ -37,14 +37,15 @@ pub(in crate::run) async fn search(
         observer.was_sent = false;
         recalled.pending_prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = models
-            .call_auxiliary(spec, &spec.auxiliary_models.utility, system.clone(), messages.clone(), observer)
+            .call_auxiliary(spec, &spec.auxiliary_models.utility, (system.clone(), messages.clone()), observer)
             .await?;
         recalled.add_call(&answer);
-        match read_tags(&answer.text) {
+        let text = answer.completion.text;
+        match read_tags(&text) {
             Ok(tags) => break tags,
             Err(why) if retries == 0 => {
                 retries += 1;
-                messages.push((Role::Assistant, answer.text));
+                messages.push((Role::Assistant, text));
                 messages.push((Role::User, correction_request(&why)));
             }
             Err(why) => {

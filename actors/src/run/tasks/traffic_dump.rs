@@ -17,11 +17,11 @@ pub(crate) struct TrafficDump {
 }
 
 impl TrafficDump {
-    /// Stores the traffic of a model call.
+    /// Stores the traffic of a call of the model.
     pub(crate) async fn store(
         &self,
         spec: &RunSpec,
-        turn: u32,
+        (turn, model): (u32, &str),
         request: &ModelRequest,
         outcome: &Result<Completion, ErrorInfo>,
     ) {
@@ -38,7 +38,7 @@ impl TrafficDump {
         };
         let mut traffic = json!({
             "request": {
-                "model": request.model.as_deref().unwrap_or(&spec.model.name),
+                "model": model,
                 "temperature": request.temperature,
                 "params": request.params,
                 "system": request.system,

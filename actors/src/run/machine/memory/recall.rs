@@ -53,15 +53,11 @@ impl Transition<'_, '_> {
         if recalled.has_pending_request && recalled.is_cancelled() {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
-            recalled.add_usage(Usage {
-                prompt_tokens: recalled.pending_prompt_tokens,
-                estimated: true,
-                ..Usage::default()
-            });
+            let prompt_tokens = recalled.pending_prompt_tokens;
+            let usage = Usage { prompt_tokens, estimated: true, ..Usage::default() };
+            recalled.add_usage(usage, self.state.spec.auxiliary_models.utility.prices);
         }
-        let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, error, .. } = recalled;
-        let prices = self.state.spec.auxiliary_models.utility.prices;
-        let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
+        let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, cost, error, .. } = recalled;
         // If no model call was made and nothing failed, there is nothing to record.
         if model_calls > 0 || error.is_some() {
             self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error: error.map(Box::new) });

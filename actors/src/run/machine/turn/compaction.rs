@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, Usage};
+use soong_protocol::{ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, Usage, Usd};
 
 use crate::{
     context::{
         self, SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction,
         saves_too_little, summary_message, summary_request,
     },
-    model::Completion,
     run::machine::{
         effect::{Effect, ModelEffect, SummaryCall},
+        input::AuxiliaryAnswer,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
     },
@@ -163,7 +163,7 @@ impl Transition<'_, '_> {
     ///
     /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
     /// too, it is accepted as plain text. A summary that saves too little is rejected.
-    pub(crate) fn summary_completed(&mut self, completion: Completion) {
+    pub(crate) fn summary_completed(&mut self, AuxiliaryAnswer { completion, prices }: AuxiliaryAnswer) {
         let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
             return self.call_model();
         };
@@ -173,7 +173,7 @@ impl Transition<'_, '_> {
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.auxiliary_models.summary.prices.map(|prices| prices.cost(&usage));
+        let cost = prices.map(|prices| prices.cost(&usage));
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
             Err(error) => match (plain_summary(&completion.text), call) {
@@ -183,7 +183,7 @@ impl Transition<'_, '_> {
                     return self.request_summary(PendingCompaction { covers, tokens_before, request: None }, call);
                 }
                 (Some(text), None) => text,
-                _ => return self.summary_failed(error, Some(usage)),
+                _ => return self.summary_failed(error, Some((usage, cost))),
             },
         };
         let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
@@ -192,7 +192,7 @@ impl Transition<'_, '_> {
         let frame = self.state.fixed_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
         if after > before - before / MIN_SAVING_DIVISOR {
-            return self.summary_failed(saves_too_little(before, after), Some(usage));
+            return self.summary_failed(saves_too_little(before, after), Some((usage, cost)));
         }
         let sequence = self.add_summary(content, covers);
         let covered = (covers.first, covers.last);
@@ -201,33 +201,26 @@ impl Transition<'_, '_> {
     }
 
     /// Records that a summary failed and continues the turn with the unchanged conversation.
-    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        self.record_failed_summary(error, usage);
+    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, used: Option<(Usage, Option<Usd>)>) {
+        let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.continue_or_halt();
     }
 
     /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
     /// (DUR-4).
     pub(crate) fn close_lost_summary(&mut self) {
-        let usage = self.lost_summary_usage(self.state.spec.model.reserved_output_tokens);
-        self.record_failed_summary(ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted"), Some(usage));
+        let (usage, cost) = self.lost_summary_usage(self.state.spec.model.reserved_output_tokens);
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted");
+        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }
 
-    /// Estimates the usage of a summary whose request was sent and whose answer was lost.
-    pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> Usage {
-        let max_prompt_tokens = self.state.spec.auxiliary_models.summary.max_prompt_tokens;
-        Usage {
-            prompt_tokens: self.state.compaction.tokens_before.min(max_prompt_tokens),
-            completion_tokens,
-            estimated: true,
-            ..Usage::default()
-        }
-    }
-
-    fn record_failed_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        let prices = self.state.spec.auxiliary_models.summary.prices;
-        let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
-        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
+    /// Estimates the usage and the cost of a summary whose request was sent and whose answer was lost.
+    pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> (Usage, Option<Usd>) {
+        let summary = &self.state.spec.auxiliary_models.summary;
+        let prompt_tokens = self.state.compaction.tokens_before.min(summary.max_prompt_tokens);
+        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
+        (usage, summary.prices.map(|prices| prices.cost(&usage)))
     }
 
     fn continue_or_halt(&mut self) {
