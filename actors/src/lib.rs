@@ -84,7 +84,7 @@ pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
-pub use run::{ChildSpec, RunOutcome};
+pub use run::RunOutcome;
 pub use runtime::{
     AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions, Questions,
     RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, SessionSpec,
@@ -101,4 +101,5 @@ pub use soong_storage::{
     store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
 };
 pub use soong_text::{Environment, Redactor};
+pub use soong_tool::ChildSpec;
 pub use {futures::future::BoxFuture, schemars, serde_json};

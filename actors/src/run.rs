@@ -47,7 +47,7 @@ mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
 pub(crate) use approvals::{Approvals, PendingRow};
-pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
+pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{
     ending::Termination,
     errors::run_has_ended,

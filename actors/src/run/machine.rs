@@ -1,7 +1,6 @@
 //! The state machine of a run: computes the consequences of one input, without I/O.
 
 pub(in crate::run) mod budget;
-pub(in crate::run) mod child_spec;
 pub(in crate::run) mod documents;
 pub(in crate::run) mod effect;
 pub(in crate::run) mod ending;

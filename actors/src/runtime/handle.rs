@@ -6,13 +6,14 @@ use futures::{Stream, future::join_all};
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use soong_text::find_json;
+use soong_tool::ChildSpec;
 use tokio::sync::oneshot;
 
 use super::{services::Services, text_stream::text_stream};
 use crate::{
     events::{EventStream, Scope},
     run::{
-        ChildRequest, ChildSpec, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
+        ChildRequest, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
         run_has_ended,
     },
 };

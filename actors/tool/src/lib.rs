@@ -7,6 +7,7 @@
 
 pub mod artifact;
 mod bash;
+mod child_spec;
 mod coercion;
 pub mod command;
 mod diff;
@@ -37,6 +38,7 @@ use std::{
 };
 
 pub use bash::command_shell;
+pub use child_spec::ChildSpec;
 pub use coercion::with_note;
 pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;

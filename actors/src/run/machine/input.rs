@@ -5,13 +5,9 @@ use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
     ModelEvent, Permission, PermissionDecision, Prices, QuestionId, RunSettings, Tags, Timestamp, Usage, Usd,
 };
+use soong_tool::ChildSpec;
 
-use crate::{
-    budget::LimitStatus,
-    hook::HookResult,
-    memory::Changes,
-    run::machine::{child_spec::ChildSpec, ending::Termination},
-};
+use crate::{budget::LimitStatus, hook::HookResult, memory::Changes, run::machine::ending::Termination};
 
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]

@@ -4,12 +4,11 @@ use soong_protocol::{
     ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, MessageContent, Provenance, RunId, SessionWrite,
     TraceId, Write,
 };
-use soong_tool::artifact::ArtifactOwner;
+use soong_tool::{ChildSpec, artifact::ArtifactOwner};
 
 use super::MAX_NAME_CHARS;
 use crate::{
     message_files::MessageFiles,
-    run::ChildSpec,
     runtime::{RunRequest, Runtime, SessionSpec, not_found, services::Services},
 };
 

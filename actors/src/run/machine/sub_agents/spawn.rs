@@ -16,9 +16,9 @@ use soong_protocol::{
     TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
+use soong_tool::ChildSpec;
 
 use crate::run::machine::{
-    child_spec::ChildSpec,
     effect::{ChildEffect, Effect, ToolCallEffect},
     input::ChildRequest,
     outcome,

@@ -103,7 +103,7 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the JSON schema that the answer must match; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    /// Sets the JSON schema that the answer must match; `RunHandle::wait_as` parses it.
     pub fn expect(mut self, schema: Value) -> Self {
         self.options.expected_output_schema = Some(schema);
         self
