@@ -33,7 +33,9 @@
 
 mod actor;
 mod approvals;
+mod child_starter;
 mod clock;
+mod control;
 #[cfg(doc)]
 mod internals;
 mod machine;
@@ -47,15 +49,16 @@ mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
 pub(crate) use approvals::{Approvals, PendingRow};
+pub(crate) use child_starter::{AcceptedChild, ChildStarter};
 pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{
     ending::Termination,
     errors::run_has_ended,
-    input::{ChildRequest, EndInput, ResumeReason, RunInput},
+    input::{EndInput, ResumeReason, RunInput},
     outcome::one_line,
     sub_agents::spawn::{check_initial_messages, check_tool_results},
 };
-pub(crate) use message::{RunMsg, RunStart, RunSupervisorMsg, SpawnReply, SubAgentMsg};
+pub(crate) use message::{RunMsg, RunStart, RunSupervisorMsg, SubAgentMsg};
 pub(crate) use registry::{
     RunRegistry, RunSession, SessionLinks,
     entry::{RunEntry, RunPhase},
@@ -69,7 +72,7 @@ pub(crate) use tasks::{
     authorize::Authorizer,
     finalize::{BudgetUsage, Finalizer},
     hook_calls::HookCalls,
-    load::{cannot_be_head, cannot_continue_after, last_settings},
+    load::{cannot_be_head, cannot_continue_after},
     model_call::ModelCaller,
     tool_call::ToolRunner,
     traffic_dump::TrafficDump,

@@ -369,6 +369,8 @@ pub trait Reader: Send + Sync {
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
     /// Reads the results of the ended children of a run.
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
+    /// Reads the result of a child; `None` if it has none.
+    fn child_result(&self, id: &RunId) -> Result<Option<ChildResult>, StoreError>;
     /// Reads a question.
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
     /// Lists questions, the oldest first.

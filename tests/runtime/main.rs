@@ -51,5 +51,6 @@ mod sub_agents;
 mod supervision;
 mod task_journals;
 mod tool_call_pairing;
+mod tools_on_the_tree;
 mod unclear_commits;
 mod unexecuted_calls;

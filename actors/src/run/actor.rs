@@ -33,10 +33,10 @@ use crate::{
     run::{
         approvals::Approvals,
         machine::{
-            effect::{ChildEffect, Effect},
+            effect::{ChildEffect, Effect, ToolCallEffect},
             ending::Termination,
             errors,
-            input::{ChildInput, EndInput, ResumeReason, RunInput},
+            input::{ChildInput, EndInput, ResumeReason, RunInput, ToolInput},
             outcome,
             spec::RunSpec,
             state::RunState,
@@ -126,9 +126,13 @@ impl Actor for RunActor {
                 state.reservations.add(held);
                 state.inputs.push_back(*input);
             }
-            RunMsg::Spawn { orders, reply } => {
+            RunMsg::Spawn { request, reply } => {
                 let ticket = state.spawns.add(reply);
-                state.inputs.push_back(RunInput::Child(ChildInput::Spawn { orders, ticket }));
+                state.inputs.push_back(RunInput::Child(ChildInput::Spawn { request, ticket }));
+            }
+            RunMsg::Ask { request, reply } => {
+                let ticket = state.questions.add(reply);
+                state.inputs.push_back(RunInput::Tool(ToolInput::Ask { request, ticket }));
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -227,10 +231,17 @@ impl RunActor {
             state.reservations.settle_queued();
             // These inputs are too late; only programs get an answer.
             for input in state.inputs.drain(..) {
-                let step = run_step(run, input, None);
-                for effect in step.effects {
-                    if let Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) = effect {
-                        state.spawns.reply(ticket, answer);
+                for effect in run_step(run, input, None).effects {
+                    match effect {
+                        Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) => {
+                            if let Some(reply) = state.spawns.take(ticket) {
+                                reply.send(answer);
+                            }
+                        }
+                        Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, .. }) => {
+                            drop(state.questions.take(ticket))
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -291,7 +302,7 @@ impl RunActor {
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
         }
-        state.spawns.reject_all(errors::run_has_ended);
+        state.spawns.take_all().for_each(|reply| reply.send(Err(errors::run_has_ended())));
         myself.stop(None);
     }
 

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 use crate::{
     budget::Reservation,
     run::machine::{
-        input::{ChildRequest, ResumeReason, RunInput},
+        effect::RequestedChild,
+        input::{QuestionRequest, ResumeReason, RunInput, SpawnRequest},
         replay::StoredRun,
     },
 };
@@ -18,8 +19,10 @@ pub(crate) enum RunMsg {
     Input(Box<RunInput>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
     ModelCallEnded { input: Box<RunInput>, held: Option<Reservation> },
-    /// From a program: requests children.
-    Spawn { orders: Vec<ChildRequest>, reply: SpawnReply },
+    /// From a program or tool: requests children.
+    Spawn { request: SpawnRequest, reply: SpawnReply },
+    /// From a tool: asks a person.
+    Ask { request: QuestionRequest, reply: oneshot::Sender<Result<String, ErrorInfo>> },
     /// From the writer: the outcome of an append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: the stored state, and the epoch.
@@ -39,15 +42,15 @@ pub(crate) enum RunMsg {
     Crash,
 }
 
-/// Receives the rows of the children that a program requested. It is called before any of them can end.
-pub(crate) struct SpawnReply(Box<dyn FnOnce(Result<Vec<Run>, ErrorInfo>) + Send>);
+/// Receives the children that a program or tool requested. It is called before any of them can end.
+pub(crate) struct SpawnReply(Box<dyn FnOnce(Result<Vec<RequestedChild>, ErrorInfo>) + Send>);
 
 impl SpawnReply {
-    pub(crate) fn new(reply: impl FnOnce(Result<Vec<Run>, ErrorInfo>) + Send + 'static) -> Self {
+    pub(crate) fn new(reply: impl FnOnce(Result<Vec<RequestedChild>, ErrorInfo>) + Send + 'static) -> Self {
         Self(Box::new(reply))
     }
 
-    pub(crate) fn send(self, answer: Result<Vec<Run>, ErrorInfo>) {
+    pub(crate) fn send(self, answer: Result<Vec<RequestedChild>, ErrorInfo>) {
         (self.0)(answer);
     }
 }

@@ -385,7 +385,7 @@ pub(crate) fn unknown_flush(error: ErrorInfo) -> FlushReport {
     FlushReport { failed: vec![FlushFailure { name, error }], ..FlushReport::default() }
 }
 
-fn cancelled() -> ErrorInfo {
+pub(crate) fn cancelled() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Cancelled, "cancelled")
 }
 

@@ -1,21 +1,17 @@
 //! Handles with which a program controls a run (RT-4).
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc};
 
 use futures::{Stream, future::join_all};
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use soong_text::find_json;
 use soong_tool::ChildSpec;
-use tokio::sync::oneshot;
 
 use super::{services::Services, text_stream::text_stream};
 use crate::{
     events::{EventStream, Scope},
-    run::{
-        ChildRequest, EndInput, RunEntry, RunInput, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
-        run_has_ended,
-    },
+    run::{AcceptedChild, EndInput, RunEntry, RunInput, RunOutcome, RunPhase, run_has_ended},
 };
 
 /// Handle with which a program controls a run. It identifies the run, not its actor, so it stays valid when the actor
@@ -203,40 +199,13 @@ impl RunHandle {
         &self,
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Children, ErrorInfo> {
-        let mut orders = Vec::new();
-        for (place, spec) in specs.into_iter().enumerate() {
-            let mut spec: ChildSpec = spec.into();
-            self.services.store_child_files(self.run_id(), &mut spec).await?;
-            let before = match &spec.continue_from {
-                Some(trace) => Some(last_settings(&self.services.reader, trace).await?),
-                None => None,
-            };
-            orders.push(ChildRequest { spec, previous_settings: before, index: place + 1 });
-        }
-        for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
-            self.services.resolver.models.open(model).await?;
-        }
-        let (sender, answer) = oneshot::channel();
-        let runs = Arc::clone(&self.services.runs);
-        let reply = SpawnReply::new(move |rows| {
-            let register = |rows: Vec<Run>| rows.iter().map(|row| runs.register(row)).collect::<Vec<_>>();
-            let _ = sender.send(rows.map(register)); // the caller may be gone
+        let specs = specs.into_iter().map(Into::into).collect();
+        let accepted = self.services.child_starter.spawn(&self.entry, specs, None).await?;
+        let started = accepted.into_iter().filter_map(|child| match child {
+            AcceptedChild::New(entry) => Some(Self::new(Arc::clone(&self.services), entry)),
+            AcceptedChild::Earlier { .. } => None, // only tool calls are repeated
         });
-        let is_open = || !self.entry.published().phase.is_final();
-        while self.entry.address.is_closed() {
-            if !is_open() {
-                return Err(run_has_ended());
-            }
-            // The actor is being restarted, or the run is queued.
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        self.services.runs.send(&self.entry, RunMsg::Spawn { orders, reply });
-        let crashed = || {
-            let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
-            ErrorInfo::retryable(ErrorCode::InternalError, message)
-        };
-        let live = answer.await.map_err(|_| if is_open() { crashed() } else { run_has_ended() })??;
-        Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.services), live)).collect()))
+        Ok(Children(started.collect()))
     }
 
     /// Returns the run's children by start time, and spawns the missing ones.

@@ -19,8 +19,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices,
-        ToolRunner, TrafficDump,
+        Approvals, Authorizer, ChildStarter, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices,
+        TaskServices, ToolRunner, TrafficDump,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -87,6 +87,12 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         task_journals: Arc::clone(&task_journals),
         lifetime: lifetime.clone(),
     });
+    let child_starter = Arc::new(ChildStarter {
+        runs: Arc::clone(&runs),
+        reader: reader.clone(),
+        models: Arc::clone(&resolver.models),
+        artifacts: ArtifactHandle::new(&artifacts, lifetime.tasks()),
+    });
     let services = Services {
         config,
         home,
@@ -95,6 +101,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         hub,
         artifacts,
         runs,
+        child_starter,
         approvals,
         finalizer,
         task_journals,
@@ -173,6 +180,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         config: Arc::clone(config),
         authorizer,
         runs: Arc::clone(&services.runs),
+        starter: Arc::clone(&services.child_starter),
         artifacts: services.artifact_handle(),
         journal: services.journal.clone(),
         reader: services.reader.clone(),

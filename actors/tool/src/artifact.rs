@@ -4,6 +4,7 @@
 
 pub mod content;
 mod edit;
+mod named;
 
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
@@ -17,6 +18,7 @@ use soong_text::Redactor;
 pub use self::{
     content::{Content, is_text},
     edit::{Change, EditRequest, Edited},
+    named::NamedArtifacts,
 };
 
 /// Namespace in which artifact names are resolved: a session, and for names with the prefix `user:`, its user.

@@ -1,4 +1,6 @@
 //! The specification of a child that a program adds to a live run (RT-4). All fields except the task have defaults.
+//!
+//! Elsewhere (in `soong`): how children are started.
 
 use std::time::Duration;
 

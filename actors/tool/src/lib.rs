@@ -24,6 +24,7 @@ mod project_tools;
 mod read;
 mod redaction;
 mod registry;
+mod run_control;
 mod safe_fs;
 mod schema;
 #[cfg(any(test, feature = "testing"))]
@@ -47,17 +48,18 @@ pub use project_path::{OutputPage, blocking};
 pub use redaction::redacted;
 pub use registry::violations;
 pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
+pub use run_control::{RunControl, SpawnedChild};
 pub use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
-    AccessRequest, ArtifactRef, ArtifactSnapshot, ContentPart, ErrorCode, ErrorInfo, GoalId, InputKind,
-    PermissionsConfig, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
+    AccessRequest, ArtifactRef, ArtifactSnapshot, Collaborator, ContentPart, ErrorCode, ErrorInfo, GoalId, InputKind,
+    PermissionsConfig, Provenance, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
 };
 use soong_text::Environment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::artifact::ArtifactService;
+use crate::artifact::{ArtifactOwner, ArtifactService, NamedArtifacts};
 
 /// Parts of a runtime's configuration that its tools use.
 #[derive(Debug, Clone, Default)]
@@ -137,6 +139,8 @@ pub struct ToolContext {
     pub cleanup_tasks: TaskTracker,
     /// Service that saves and loads artifacts; `None` if none is configured. See [`Self::artifacts`].
     pub artifact_service: Option<Arc<dyn ArtifactService>>,
+    /// The run that made the call; `None` if none did, as in a test of the tool. See [`Self::spawn_all`].
+    pub run_control: Option<Arc<dyn RunControl>>,
 }
 
 impl ToolContext {
@@ -145,6 +149,57 @@ impl ToolContext {
         self.artifact_service.as_ref().ok_or_else(|| {
             let message = "no artifact service is configured: this tool cannot save or load artifacts";
             ErrorInfo::new(ErrorCode::ConfigError, message)
+        })
+    }
+
+    /// Returns the artifacts by name: those of the session, and with the prefix `user:` those of the user.
+    pub fn named_artifacts(&self) -> Result<NamedArtifacts, ErrorInfo> {
+        Ok(NamedArtifacts {
+            service: Arc::clone(self.artifacts()?),
+            owner: ArtifactOwner { session_id: self.session_id.clone(), uid: self.uid.to_string() },
+            provenance: Provenance {
+                run_id: Some(self.run_id.clone()),
+                trace_id: Some(self.trace_id.clone()),
+                message_sequence: self.message_sequence,
+                tool_call_id: Some(self.tool_call_id.clone()),
+            },
+        })
+    }
+
+    /// Starts a child of the run; see [`RunControl::spawn`].
+    pub async fn spawn(&self, child: impl Into<ChildSpec>) -> Result<SpawnedChild, ErrorInfo> {
+        let mut children = self.spawn_all([child.into()]).await?;
+        // One child per specification, so there is exactly one.
+        children.pop().ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "no child was started"))
+    }
+
+    /// Starts children of the run; see [`RunControl::spawn`].
+    pub async fn spawn_all(
+        &self,
+        children: impl IntoIterator<Item = impl Into<ChildSpec>>,
+    ) -> Result<Vec<SpawnedChild>, ErrorInfo> {
+        self.control()?.spawn(children.into_iter().map(Into::into).collect()).await
+    }
+
+    /// Adds or replaces a person or another system among the collaborators; see [`RunControl::set_collaborator`].
+    pub fn set_collaborator(&self, collaborator: Collaborator) -> Result<(), ErrorInfo> {
+        self.control()?.set_collaborator(collaborator);
+        Ok(())
+    }
+
+    /// Reads the collaborators; see [`RunControl::collaborators`].
+    pub async fn collaborators(&self) -> Result<Vec<Collaborator>, ErrorInfo> {
+        self.control()?.collaborators().await
+    }
+
+    /// Asks a person, and waits for the answer; see [`RunControl::ask`].
+    pub async fn ask(&self, question: impl Into<String>, to: Option<&str>) -> Result<String, ErrorInfo> {
+        self.control()?.ask(question.into(), to.map(str::to_owned)).await
+    }
+
+    fn control(&self) -> Result<&Arc<dyn RunControl>, ErrorInfo> {
+        self.run_control.as_ref().ok_or_else(|| {
+            ErrorInfo::new(ErrorCode::NothingRunning, "no run made this call: it has no children and no collaborators")
         })
     }
 }

@@ -66,6 +66,7 @@ impl TestProject {
             progress: Progress::default(),
             cleanup_tasks: tokio_util::task::TaskTracker::new(),
             artifact_service: None,
+            run_control: None,
         }
     }
 

@@ -154,6 +154,8 @@ pub(super) fn child_results_are_ordered_by_start(mut world: TestStore) {
     }
     assert_eq!(world.reader.child_results(&run_id("a")).unwrap(), [result(1), result(3)]);
     assert!(world.reader.child_results(&run_id("c1")).unwrap().is_empty());
+    assert_eq!(world.reader.child_result(&run_id("c1")).unwrap(), Some(result(1)));
+    assert_eq!(world.reader.child_result(&run_id("c2")).unwrap(), None);
     let again = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(3))))]);
     assert_eq!(again, StoreError::AlreadyExists("the result of run c3".into()));
     let nobody = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(4))))]);

@@ -303,6 +303,10 @@ impl Reader for SqliteReader {
         self.read(|conn| runs::results(conn, id))
     }
 
+    fn child_result(&self, id: &RunId) -> Result<Option<ChildResult>, StoreError> {
+        self.read(|conn| runs::result(conn, id))
+    }
+
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError> {
         self.read(|conn| artifacts::list(conn, scope))
     }

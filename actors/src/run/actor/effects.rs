@@ -77,6 +77,11 @@ impl RunActor {
             ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
             ToolCallEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
             ToolCallEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
+            ToolCallEffect::AnswerQuestion { ticket, answer } => {
+                if let Some(reply) = state.questions.take(ticket) {
+                    let _ = reply.send(answer); // the tool may be gone
+                }
+            }
         }
     }
 
@@ -91,7 +96,11 @@ impl RunActor {
                     self.services.runs.cancel(&child);
                 }
             }
-            ChildEffect::AnswerSpawn { ticket, answer } => state.spawns.reply(ticket, answer),
+            ChildEffect::AnswerSpawn { ticket, answer } => {
+                if let Some(reply) = state.spawns.take(ticket) {
+                    reply.send(answer);
+                }
+            }
             ChildEffect::NotifyParent { parent, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
                     let changed = ChildInput::Changed(Box::new(collaborator));

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{ErrorInfo, Run};
+use soong_protocol::ErrorInfo;
 use soong_storage::store::Append;
 use tokio::sync::oneshot;
 
@@ -33,7 +33,10 @@ pub(crate) struct RunActorState {
     pub(super) has_started: bool,
     /// Reports to the session whether the first append of a new run is durable.
     pub(super) accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    pub(super) spawns: PendingSpawns,
+    /// To programs and tools that have requested children.
+    pub(super) spawns: PendingReplies<SpawnReply>,
+    /// To tools that have asked a person.
+    pub(super) questions: PendingReplies<oneshot::Sender<Result<String, ErrorInfo>>>,
     pub(super) tasks: RunTasks,
     /// Why this incarnation was started; set if it loads its state from the store.
     pub(super) resume_reason: Option<ResumeReason>,
@@ -52,7 +55,8 @@ impl RunActorState {
             appends: Appends::default(),
             has_started: false,
             accepted: None,
-            spawns: PendingSpawns::default(),
+            spawns: PendingReplies::default(),
+            questions: PendingReplies::default(),
             tasks,
             resume_reason: None,
             slot: Slot::default(),
@@ -92,33 +96,35 @@ impl Appends {
     }
 }
 
-/// Replies to programs that have requested children.
-#[derive(Default)]
-pub(super) struct PendingSpawns {
-    replies: HashMap<u64, SpawnReply>,
+/// Replies of one kind that requests wait for.
+pub(super) struct PendingReplies<R> {
+    replies: HashMap<u64, R>,
     next_ticket: u64,
 }
 
-impl PendingSpawns {
+impl<R> Default for PendingReplies<R> {
+    fn default() -> Self {
+        Self { replies: HashMap::new(), next_ticket: 0 }
+    }
+}
+
+impl<R> PendingReplies<R> {
     /// Keeps the reply until the request is decided. Returns the ticket of the request.
-    pub(super) fn add(&mut self, reply: SpawnReply) -> u64 {
+    pub(super) fn add(&mut self, reply: R) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.replies.insert(ticket, reply);
         ticket
     }
 
-    /// Replies to the request with that ticket. Does nothing if it was made to an earlier incarnation.
-    pub(super) fn reply(&mut self, ticket: u64, answer: Result<Vec<Run>, ErrorInfo>) {
-        if let Some(reply) = self.replies.remove(&ticket) {
-            reply.send(answer);
-        }
+    /// Returns the reply to the request with that ticket. `None` if it was made to an earlier incarnation.
+    pub(super) fn take(&mut self, ticket: u64) -> Option<R> {
+        self.replies.remove(&ticket)
     }
 
-    pub(super) fn reject_all(&mut self, error: impl Fn() -> ErrorInfo) {
-        for (_, reply) in self.replies.drain() {
-            reply.send(Err(error()));
-        }
+    /// Returns all replies.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = R> {
+        std::mem::take(&mut self.replies).into_values()
     }
 
     fn is_empty(&self) -> bool {

@@ -49,6 +49,19 @@ pub(crate) enum ToolCallEffect {
     ReadSettings { id: String, trace_id: TraceId },
     /// Stores the results of a call's child runs as an artifact, because they are too long for the conversation.
     StoreResults(OversizedResults),
+    /// Replies to the tool that asked a question.
+    AnswerQuestion { ticket: u64, answer: Result<String, ErrorInfo> },
+}
+
+/// A child that a program or tool requested.
+#[derive(Debug)]
+pub(crate) enum RequestedChild {
+    New(Box<Run>),
+    /// An interrupted attempt of the same tool call started it.
+    Earlier {
+        run_id: RunId,
+        trace_id: TraceId,
+    },
 }
 
 /// Work that concerns the child runs or the parent of the run.
@@ -58,8 +71,8 @@ pub(crate) enum ChildEffect {
     Start(Vec<Run>),
     /// Cancels these children.
     Cancel(Vec<RunId>),
-    /// Replies to the program that requested child runs.
-    AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
+    /// Replies to the program or tool that requested child runs.
+    AnswerSpawn { ticket: u64, answer: Result<Vec<RequestedChild>, ErrorInfo> },
     /// Reports the current status of the run to its parent.
     NotifyParent { parent: RunId, collaborator: Collaborator },
 }

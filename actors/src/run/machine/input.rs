@@ -86,6 +86,8 @@ pub(crate) enum ToolInput {
     PermissionDecided(Box<PermissionDecision>),
     /// The answer to a question is recorded.
     QuestionAnswered { id: QuestionId, answer: String },
+    /// A tool asks a person.
+    Ask { request: QuestionRequest, ticket: u64 },
 }
 
 /// An input that concerns the children of the run.
@@ -95,8 +97,10 @@ pub(crate) enum ChildInput {
     Ended(Box<ChildResult>),
     /// The activity of a child changed, or the child waits; that is recorded.
     Changed(Box<Collaborator>),
-    /// A program requests children.
-    Spawn { orders: Vec<ChildRequest>, ticket: u64 },
+    /// A program or tool requests children.
+    Spawn { request: SpawnRequest, ticket: u64 },
+    /// A tool or callback adds or replaces a collaborator that is no sub-agent.
+    Named(Box<Collaborator>),
 }
 
 /// An input from hooks.
@@ -162,6 +166,23 @@ pub(crate) enum ResumeReason {
     ProcessRestart,
     /// The actor was passivated while the run waited, and is needed again (ACT-7). No event is recorded.
     Reactivated,
+}
+
+/// A request of a program or tool to start children.
+#[derive(Debug)]
+pub(crate) struct SpawnRequest {
+    pub(crate) orders: Vec<ChildRequest>,
+    /// The tool call that requests them; `None` if a program or a callback does.
+    pub(crate) call: Option<String>,
+}
+
+/// A question of a tool to a person.
+#[derive(Debug)]
+pub(crate) struct QuestionRequest {
+    pub(crate) call: String,
+    pub(crate) question: String,
+    /// Name of the person; `None`: the user of the run.
+    pub(crate) to: Option<String>,
 }
 
 /// A request to start a child.

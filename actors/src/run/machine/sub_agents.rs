@@ -2,4 +2,5 @@
 
 mod child_run;
 pub(in crate::run) mod children;
+mod requests;
 pub(in crate::run) mod spawn;

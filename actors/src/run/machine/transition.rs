@@ -23,7 +23,7 @@ use soong_protocol::{
 use crate::{
     budget::{self, BudgetAccount, LimitStatus},
     run::machine::{
-        effect::{ChildEffect, Effect, Step},
+        effect::{ChildEffect, Effect, Step, ToolCallEffect},
         ending::Termination,
         errors,
         inline::preview,
@@ -66,11 +66,18 @@ impl RunState {
     }
 }
 
-/// Handles an input of an ended run: answers a spawn request, and ignores everything else.
+/// Handles an input of an ended run: rejects requests, and ignores everything else.
 fn handle_after_end(input: RunInput) -> Step {
     let mut step = Step::default();
-    if let RunInput::Child(ChildInput::Spawn { ticket, .. }) = input {
-        step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
+    match input {
+        RunInput::Child(ChildInput::Spawn { ticket, .. }) => {
+            step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
+        }
+        RunInput::Tool(ToolInput::Ask { ticket, .. }) => {
+            let answer = Err(errors::run_has_ended());
+            step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+        }
+        _ => {}
     }
     step
 }
@@ -95,7 +102,8 @@ impl Transition<'_, '_> {
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
             RunInput::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
-            RunInput::Child(ChildInput::Spawn { orders, ticket }) => self.spawn_for_program(orders, ticket),
+            RunInput::Child(ChildInput::Spawn { request, ticket }) => self.spawn_for_program(request, ticket),
+            RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
             RunInput::Hook(HookReport::Stop(heard)) => self.stop_hooks_answered(heard),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
@@ -135,6 +143,7 @@ impl Transition<'_, '_> {
             ToolInput::PermissionRequired(asked) => self.request_approval(*asked),
             ToolInput::PermissionDecided(decision) => self.permission_decided(*decision),
             ToolInput::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+            ToolInput::Ask { request, ticket } => self.ask_for_tool(request, ticket),
         }
     }
 

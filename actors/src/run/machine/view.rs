@@ -94,7 +94,10 @@ impl RunState {
             Phase::RunningTools { calls } => calls.iter().all(|open| match open.state {
                 // A call that has not started waits for a call with children: nothing else is in flight.
                 CallState::Done | CallState::Waiting => true,
-                CallState::Started { .. } => is_spawning_tool(&open.call.name) || open.waits_for_user(),
+                // A tool that has started children is taken to wait for them: its slot is free for them meanwhile.
+                CallState::Started { .. } => {
+                    is_spawning_tool(&open.call.name) || open.open_children > 0 || open.waits_for_user()
+                }
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
             Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,

@@ -19,6 +19,8 @@ use crate::{
     journal::JournalHandle,
     message_files::MessageFiles,
     run::{
+        child_starter::ChildStarter,
+        control::LiveRun,
         machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
@@ -67,6 +69,7 @@ pub(crate) struct ToolRunner {
     pub(crate) config: Arc<Config>,
     pub(crate) authorizer: Authorizer,
     pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) starter: Arc<ChildStarter>,
     pub(crate) artifacts: ArtifactHandle,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
@@ -106,6 +109,11 @@ impl ToolRunner {
             progress: self.progress(live, &job.id),
             cleanup_tasks: storing.clone(),
             artifact_service: Some(Arc::new(artifact_service)),
+            run_control: Some(Arc::new(LiveRun {
+                starter: Arc::clone(&self.starter),
+                entry: Arc::clone(live),
+                call: Some(job.id.clone()),
+            })),
         }
     }
 

@@ -1,15 +1,14 @@
 //! Images and files of a request: checked against the model of the run, then stored in the session of the run.
 
 use soong_protocol::{
-    ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, MessageContent, Provenance, RunId, SessionWrite,
-    TraceId, Write,
+    ArtifactId, ArtifactSource, ContentPart, ErrorInfo, MessageContent, Provenance, SessionWrite, TraceId, Write,
 };
-use soong_tool::{ChildSpec, artifact::ArtifactOwner};
+use soong_tool::artifact::ArtifactOwner;
 
 use super::MAX_NAME_CHARS;
 use crate::{
     message_files::MessageFiles,
-    runtime::{RunRequest, Runtime, SessionSpec, not_found, services::Services},
+    runtime::{RunRequest, Runtime, SessionSpec},
 };
 
 /// Files that were stored for a request.
@@ -70,35 +69,6 @@ impl Runtime {
         let Some(owner) = stored.owner else { return };
         let artifacts = self.inner.services.artifact_handle();
         MessageFiles { artifacts: &artifacts, owner }.discard(&stored.artifacts).await;
-    }
-}
-
-impl Services {
-    /// Stores the images and files of the messages of a new child of a run.
-    pub(in crate::runtime) async fn store_child_files(
-        &self,
-        parent: &RunId,
-        spec: &mut ChildSpec,
-    ) -> Result<(), ErrorInfo> {
-        if spec.options.messages.iter().all(|message| message.content.parts().is_empty()) {
-            return Ok(());
-        }
-        let wanted = parent.clone();
-        let Some(run) = self.reader.read(move |reader| reader.run(&wanted)).await? else {
-            return Err(not_found(ErrorCode::RunNotFound, "run", parent.as_str()));
-        };
-        let models = &self.resolver.models;
-        let limits = models.input_limits_of(spec.model.as_deref().unwrap_or(&run.settings.model));
-        let provenance = Provenance { trace_id: Some(run.trace_id), ..Provenance::default() };
-        let artifacts = self.artifact_handle();
-        let owner = ArtifactOwner { session_id: run.session_id, uid: run.uid };
-        let files = MessageFiles { artifacts: &artifacts, owner };
-        for message in &mut spec.options.messages {
-            limits.check_content(&message.content)?;
-            let content = files.fit(std::mem::take(&mut message.content), &limits).await?;
-            message.content = files.save(content, ArtifactSource::Api, &provenance, &mut Vec::new()).await?;
-        }
-        Ok(())
     }
 }
 

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use soong_protocol::{PermissionId, QuestionId, Timestamp, ToolCall};
 
+use crate::run::machine::tools::is_internal_tool;
+
 /// State of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum CallState {
@@ -35,12 +37,26 @@ pub(crate) struct OpenCall {
     pub(in crate::run::machine) approval: Option<Approval>,
     /// Whether the results of its children are being stored.
     pub(in crate::run::machine) is_storing_results: bool,
+    /// Number of children that a tool has requested in this incarnation.
+    pub(in crate::run::machine) claimed_children: usize,
+    /// Number of questions that a tool has asked in this incarnation.
+    pub(in crate::run::machine) asked_questions: usize,
 }
 
 impl OpenCall {
     /// Returns whether the call waits for an answer or an approval.
     pub(crate) fn waits_for_user(&self) -> bool {
         self.question.is_some() || matches!(self.approval, Some(Approval::Pending(_)))
+    }
+
+    /// Returns whether the call waits for an answer or an approval, and no task runs it meanwhile.
+    pub(crate) fn waits_without_running(&self) -> bool {
+        self.waits_for_user() && !self.is_asked_by_tool()
+    }
+
+    /// Returns whether a tool of the program asks the question that the call waits for.
+    pub(crate) fn is_asked_by_tool(&self) -> bool {
+        self.question.is_some() && !is_internal_tool(&self.call.name)
     }
 }
 
@@ -96,6 +112,8 @@ impl OpenCalls {
                 question: None,
                 approval: None,
                 is_storing_results: false,
+                claimed_children: 0,
+                asked_questions: 0,
             })
             .collect();
         let index = list.iter().enumerate().map(|(place, open)| (open.call.id.clone(), place)).collect();

@@ -1,6 +1,9 @@
 //! The children of a run, and the collaborators of its trace.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use soong_protocol::{ChildResult, Collaborator, GoalId, RunId, TraceId};
 
@@ -9,12 +12,21 @@ use soong_protocol::{ChildResult, Collaborator, GoalId, RunId, TraceId};
 pub(crate) struct Child {
     pub(in crate::run::machine) run_id: RunId,
     pub(in crate::run::machine) trace_id: TraceId,
+    /// See [`task_hash`].
+    pub(in crate::run::machine) task_hash: u64,
     pub(in crate::run::machine) goal_id: Option<GoalId>,
-    /// The tool call that requested the child; `None` if a program did.
+    /// The tool call that requested the child; `None` if the program did outside of a call.
     pub(in crate::run::machine) tool_call_id: Option<String>,
     /// Whether the result of a child that a program requested is added to the conversation.
     pub(in crate::run::machine) deliver: bool,
     pub(in crate::run::machine) result: Option<Box<ChildResult>>,
+}
+
+/// Returns a hash with which a repeated request is recognized as the same.
+pub(in crate::run::machine) fn task_hash(task: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    task.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The children that were started for one goal.

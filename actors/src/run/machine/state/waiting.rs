@@ -1,5 +1,7 @@
 //! Waiting for a user.
 
+use std::collections::HashMap;
+
 use soong_protocol::{PermissionDecision, QuestionId, Timestamp};
 
 /// Whether a run waits for a user, and the answers that were given before this incarnation.
@@ -13,4 +15,8 @@ pub(in crate::run::machine) struct Waiting {
     pub(in crate::run::machine) answered: Vec<(QuestionId, String)>,
     /// Decisions about its tool calls, in the order in which they were made.
     pub(in crate::run::machine) decided: Vec<PermissionDecision>,
+    /// Questions of running tools, with the tickets of their requests.
+    pub(in crate::run::machine) tool_questions: HashMap<QuestionId, u64>,
+    /// Answers to questions that interrupted tools asked. A repeated call gets them.
+    pub(in crate::run::machine) tool_answers: HashMap<QuestionId, String>,
 }

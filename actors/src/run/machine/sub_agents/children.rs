@@ -11,7 +11,10 @@ use crate::run::machine::{
     effect::{ChildEffect, Effect},
     inline::preview,
     outcome::{self, ended_collaborator},
-    state::{RunState, children::Child},
+    state::{
+        RunState,
+        children::{Child, task_hash},
+    },
     transition::Transition,
 };
 
@@ -21,7 +24,7 @@ const MIN_NOTIFY_INTERVAL_MS: u64 = 1_000;
 impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
-            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, deliver, .. } => {
+            SubAgentEvent::Started { sub_trace_id, run_id, task, parent_goal_id, tool_call_id, deliver, .. } => {
                 let index = self.sub_agents.children.len();
                 self.sub_agents.index.insert(run_id.clone(), index);
                 self.sub_agents.open += 1;
@@ -37,6 +40,7 @@ impl RunState {
                 self.sub_agents.children.push(Child {
                     run_id: run_id.clone(),
                     trace_id: sub_trace_id.clone(),
+                    task_hash: task_hash(task),
                     goal_id: parent_goal_id.clone(),
                     tool_call_id: tool_call_id.clone(),
                     deliver: *deliver,
@@ -51,8 +55,9 @@ impl RunState {
                 let children = &self.sub_agents.children;
                 self.sub_agents.deliveries.retain(|place| children[*place].run_id != *run_id);
             }
-            // The result record holds more than `completed` (see `child_ended`), and the tool message holds the answer.
-            SubAgentEvent::Completed { .. } | SubAgentEvent::QuestionAnswered { .. } => {}
+            // The result record holds more than `completed` (see `child_ended`).
+            SubAgentEvent::Completed { .. } => {}
+            SubAgentEvent::QuestionAnswered { question_id } => self.close_tool_question(question_id),
         }
     }
 

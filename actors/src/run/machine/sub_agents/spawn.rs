@@ -3,7 +3,7 @@
 //!
 //! Pure; part of the run state machine.
 //!
-//! Elsewhere: the settings of a child (`child_run.rs`); when a call may start, and the results of children
+//! Elsewhere: requests of programs and tools (`requests.rs`), the settings of a child (`child_run.rs`); when a call may start, and the results of children
 //! (`scheduler.rs`, `outcome.rs`); admission of children (the sub-agent supervisor).
 
 use std::collections::HashSet;
@@ -23,7 +23,6 @@ use crate::run::machine::{
     input::ChildRequest,
     outcome,
     output_schema::OutputSchema,
-    state::phase::Phase,
     tools::OneOrMany,
     transition::Transition,
 };
@@ -57,6 +56,27 @@ struct EvaluateArguments {
     context: Option<String>,
 }
 
+/// Who requests children.
+#[derive(Clone, Copy)]
+pub(super) enum Requester<'a> {
+    /// The model, with a call of `agent` or `evaluate`.
+    Model { call: &'a str },
+    /// A tool of the program, during its call.
+    Tool { call: &'a str },
+    /// The program, or one of its callbacks.
+    Program,
+}
+
+impl<'a> Requester<'a> {
+    /// Returns the id of the tool call.
+    fn call(self) -> Option<&'a str> {
+        match self {
+            Self::Model { call } | Self::Tool { call } => Some(call),
+            Self::Program => None,
+        }
+    }
+}
+
 /// Rejects images and files: a model could name any artifact as one.
 fn check_text_only<'a>(mut messages: impl Iterator<Item = &'a GivenMessage>) -> Result<(), ErrorInfo> {
     match messages.all(|message| message.content.parts().is_empty()) {
@@ -65,7 +85,7 @@ fn check_text_only<'a>(mut messages: impl Iterator<Item = &'a GivenMessage>) -> 
     }
 }
 
-fn validation_error(message: impl Into<String>) -> ErrorInfo {
+pub(super) fn validation_error(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
@@ -118,7 +138,7 @@ impl Transition<'_, '_> {
             };
             ChildRequest { spec, previous_settings: before.clone(), index: place + 1 }
         });
-        self.spawn(requests.collect(), Some(&call.id)).map(|_| ())
+        self.spawn(requests.collect(), Requester::Model { call: &call.id }).map(|_| ())
     }
 
     /// Starts the child of a call. `before` as in [`Self::run_agent`].
@@ -153,7 +173,8 @@ impl Transition<'_, '_> {
             continue_from: request.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task).messages(request.messages)
         };
-        self.spawn(vec![ChildRequest { spec, previous_settings: before, index: 1 }], Some(&call.id)).map(|_| ())
+        let request = ChildRequest { spec, previous_settings: before, index: 1 };
+        self.spawn(vec![request], Requester::Model { call: &call.id }).map(|_| ())
     }
 
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
@@ -163,39 +184,23 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildRequest>, ticket: u64) {
-        let answer = if self.state.end.ending.is_some() || self.state.phase == Phase::New {
-            Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not active: it accepts no children"))
-        } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
-            Err(validation_error("deliver: a run driven by a program has no conversation; wait for the child instead"))
-        } else if (self.state.edited_documents.flushing || self.state.answer.storing)
-            && orders.iter().any(|order| order.spec.deliver)
-        {
-            Err(ErrorInfo::new(
-                ErrorCode::NothingRunning,
-                "deliver: the run is ending and makes no further model calls",
-            ))
-        } else {
-            self.spawn(orders, None)
-        };
-        // Before the children start: the caller must hold their handles before they can end.
-        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
-        let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
-        self.step.effects.insert(place, Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }));
-    }
-
-    /// Records all children of a call in one commit, and requests their start (DUR-2a).
-    fn spawn(&mut self, requests: Vec<ChildRequest>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
+    /// Records all requested children in one commit, and requests their start (DUR-2a).
+    pub(super) fn spawn(
+        &mut self,
+        requests: Vec<ChildRequest>,
+        requester: Requester<'_>,
+    ) -> Result<Vec<Run>, ErrorInfo> {
         self.check_requests(&requests)?;
         self.context.budget.map_or(Ok(()), |account| account.count_children(requests.len()))?;
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(requests.len());
-        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, requests.first()) {
+        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, requester.call(), requests.first()) {
             self.mark_goal_as_agent_call(goal_id, order.mode());
         }
+        let by_model = matches!(requester, Requester::Model { .. });
         for order in requests {
-            let run = self.child_run(&order, goal_id.clone(), call.is_some());
-            self.record_child(&run, &order, call);
+            let run = self.child_run(&order, goal_id.clone(), by_model);
+            self.record_child(&run, &order, requester.call());
             runs.push(run);
         }
         self.step.effects.push(Effect::Child(ChildEffect::Start(runs.clone())));

@@ -16,12 +16,16 @@ use soong_protocol::{
 use soong_tool::{ToolOutput, ToolResult};
 
 use crate::run::machine::{
+    effect::{Effect, ToolCallEffect},
+    errors::run_has_ended,
+    input::QuestionRequest,
     outcome::one_line,
     state::{
         RunState,
         calls::{CallState, OpenCall},
         phase::Phase,
     },
+    tools::is_internal_tool,
     transition::Transition,
 };
 
@@ -71,6 +75,17 @@ impl RunState {
             open.question = Some((id.clone(), to.cloned()));
         }
     }
+
+    /// Records that the question of a running tool is answered.
+    pub(crate) fn close_tool_question(&mut self, id: &QuestionId) {
+        let calls = self.calls_mut().into_iter().flat_map(|calls| calls.iter_mut());
+        let asks = |open: &&mut OpenCall| {
+            open.is_asked_by_tool() && open.question.as_ref().is_some_and(|(known, _)| known == id)
+        };
+        if let Some(open) = calls.into_iter().find(asks) {
+            open.question = None;
+        }
+    }
 }
 
 impl Transition<'_, '_> {
@@ -91,8 +106,8 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Closes the call that asked a question, with the answer as its result. Ignores the answer if no open call
-    /// asked this question.
+    /// Handles the answer to a question: it is the result of a call of `ask_human`, or goes to the tool that asked. If no
+    /// open call asks this question, it is kept for a tool that is repeated.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
         let is_asking = |open: &&OpenCall| {
@@ -103,21 +118,95 @@ impl Transition<'_, '_> {
             .find(is_asking)
             .map(|open| (open.call.clone(), open.question.as_ref().and_then(|(_, to)| to.clone())))
         else {
+            if !self.state.waiting.tool_answers.contains_key(id) {
+                self.state.waiting.tool_answers.insert(id.clone(), answer.to_owned());
+            }
             return;
         };
         self.emit(SubAgentEvent::QuestionAnswered { question_id: id.clone() });
         let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Completed, answer);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+        if !is_internal_tool(&call.name) {
+            return self.answer_tool(id, answer);
+        }
         let who = to.as_deref().unwrap_or("the user");
         let result: ToolResult = Ok(ToolOutput::text(format!("{who} answered"), answer));
         self.close_call(&call, result);
         self.schedule();
     }
 
+    /// Records the question of a running tool. If its interrupted attempt got an answer, the tool gets that.
+    pub(crate) fn ask_for_tool(&mut self, request: QuestionRequest, ticket: u64) {
+        let answer = match self.record_tool_question(request, ticket) {
+            Ok(None) => return,
+            Ok(Some(answer)) => Ok(answer),
+            Err(error) => Err(error),
+        };
+        self.step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+    }
+
+    /// Returns the answer if it is known.
+    fn record_tool_question(
+        &mut self,
+        QuestionRequest { call, question, to }: QuestionRequest,
+        ticket: u64,
+    ) -> Result<Option<String>, ErrorInfo> {
+        let reject = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        if question.trim().is_empty() {
+            return reject("the question is empty");
+        }
+        let trace = self.state.spec.identity.trace_id.clone();
+        let calls = self.state.calls_mut().filter(|calls| calls.started(&call).is_some()).ok_or_else(run_has_ended)?;
+        let (sequence, index) = (calls.message_sequence.unwrap_or_default(), calls.index_of(&call));
+        let open = calls.get_mut(&call).ok_or_else(run_has_ended)?;
+        let question_id = match (QuestionId::for_call(&trace, sequence, index), open.asked_questions) {
+            (first, 0) => first,
+            (first, number) => QuestionId::new(format!("{first}-{}", number + 1)),
+        };
+        let pending = open.question.as_ref().map(|(id, _)| id.clone());
+        if pending.as_ref().is_some_and(|pending| *pending != question_id) {
+            return reject("a tool call can ask one question at a time: wait for the answer to the last one");
+        }
+        open.asked_questions += 1;
+        if let Some(answer) = self.state.waiting.tool_answers.remove(&question_id) {
+            return Ok(Some(answer));
+        }
+        self.state.waiting.tool_questions.insert(question_id.clone(), ticket);
+        if pending.is_none() {
+            let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Waiting, &question);
+            self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id: call });
+            self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+        }
+        Ok(None)
+    }
+
+    /// Passes an answer to the tool that asked, or keeps it until the tool is repeated.
+    fn answer_tool(&mut self, id: &QuestionId, answer: &str) {
+        match self.state.waiting.tool_questions.remove(id) {
+            Some(ticket) => {
+                let answer = Ok(answer.to_owned());
+                self.step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+            }
+            None => drop(self.state.waiting.tool_answers.insert(id.clone(), answer.to_owned())),
+        }
+    }
+
+    /// Records that nobody waits for the answer to the open question of a tool: its call has an outcome.
+    pub(super) fn withdraw_tool_question(&mut self, call: &str) {
+        let open = self.state.calls_mut().and_then(|calls| calls.get_mut(call));
+        let Some((id, to)) = open.filter(|open| open.is_asked_by_tool()).and_then(|open| open.question.take()) else {
+            return;
+        };
+        self.state.waiting.tool_questions.remove(&id);
+        let collaborator =
+            user_collaborator(to.as_deref(), CollaboratorStatus::Failed, "not answered before the call ended");
+        self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+    }
+
     /// Closes the calls that wait for an answer or a permission with the error `cancelled`, because the run is ending.
     pub(crate) fn withdraw_pending_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
+        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_without_running());
         let asked: Vec<OpenCall> = asked.cloned().collect();
         for OpenCall { call, question, .. } in asked {
             let mut error = ErrorInfo::new(ErrorCode::Cancelled, "not answered before the run ended");

@@ -25,7 +25,7 @@ use crate::{
             calls::{Approval, CallState, OpenCall},
             phase::Phase,
         },
-        tools::{OneOrMany, is_internal_tool},
+        tools::{OneOrMany, is_internal_tool, is_spawning_tool},
         transition::Transition,
     },
 };
@@ -184,6 +184,7 @@ impl Transition<'_, '_> {
     }
 
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
+        self.withdraw_tool_question(&call.id);
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
         let note = self.state.spec.catalog.registry.coercion_note(&call.name, &call.arguments);
         let result = redacted(result, &self.state.spec.redactor);
@@ -251,14 +252,15 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Closes the call if all its children have ended. Results are in task order.
+    /// Closes a call of `agent` or `evaluate` if all its children have ended. Results are in task order.
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
-        let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
+        let is_complete = |open: &&OpenCall| open.open_children == 0 && is_spawning_tool(&open.call.name);
+        let Some(open) = started.filter(is_complete).cloned() else { return };
         if open.is_storing_results {
             return;
         }
-        let Some(output) = self.child_results_output(id) else { return };
+        let Some(output) = self.child_results_output(&open.call) else { return };
         let limits = self.state.spec.limits.inline;
         // A single result is already within the limits.
         let is_long = open.children.len() > 1 && limits.are_exceeded_by(&output.output);
@@ -286,9 +288,10 @@ impl Transition<'_, '_> {
         })));
     }
 
-    /// Combines the results of a call's children, in task order; `None` if the call has no children.
-    fn child_results_output(&self, id: &str) -> Option<ToolOutput> {
-        let results = self.child_results(id)?;
+    /// Combines the results of a call's children, in task order; `None` if the call has none, or is that of another
+    /// tool.
+    fn child_results_output(&self, call: &ToolCall) -> Option<ToolOutput> {
+        let results = self.child_results(&call.id).filter(|_| is_spawning_tool(&call.name))?;
         let mode = results.first()?.mode;
         let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
         let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
@@ -312,7 +315,8 @@ impl Transition<'_, '_> {
             is_internal_tool(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
         };
         let is_known = |open: &&OpenCall| {
-            self.state.edited_documents.recorded.contains_key(&open.call.id) || !open.children.is_empty()
+            let has_children = is_spawning_tool(&open.call.name) && !open.children.is_empty();
+            self.state.edited_documents.recorded.contains_key(&open.call.id) || has_children
         };
         let unclear = calls.may_have_started().filter(|open| !is_known(open) && !may_run_again(open));
         unclear.map(|open| open.call.clone()).collect()
@@ -329,9 +333,9 @@ impl Transition<'_, '_> {
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             if let Some(output) = recorded.remove(&open.call.id) {
                 recorded_calls.push((open.call.clone(), output));
-            } else if !open.children.is_empty() {
+            } else if is_spawning_tool(&open.call.name) && !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
-            } else if open.waits_for_user() {
+            } else if open.waits_without_running() {
                 pending_calls.push(open.call.id.clone());
             }
             if let Some(Approval::Pending(id)) = &open.approval {
@@ -384,7 +388,7 @@ impl Transition<'_, '_> {
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
         for call in open {
             let result =
-                recorded.remove(&call.id).or_else(|| self.child_results_output(&call.id)).ok_or_else(call_interrupted);
+                recorded.remove(&call.id).or_else(|| self.child_results_output(&call)).ok_or_else(call_interrupted);
             self.close_call(&call, result);
         }
         self.state.phase = Phase::Halted;
