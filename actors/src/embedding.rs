@@ -90,6 +90,41 @@
 //! let builder = Runtime::builder().tool(deploy.writes().build());
 //! ```
 //!
+//! A tool can also act on the tree of its run: start children and wait for them, keep collaborators, ask people, and use
+//! artifacts by name.
+//!
+//! ```
+//! use soong::{ChildSpec, tool::{self, ToolContext}};
+//!
+//! # #[derive(serde::Deserialize, soong::schemars::JsonSchema)]
+//! # #[schemars(crate = "soong::schemars")]
+//! # struct Review { files: Vec<String> }
+//! let review = tool::function("review", "Reviews files.", |context: ToolContext, review: Review| async move {
+//!     let specs = review.files.into_iter().map(|file| ChildSpec::explore(format!("Review {file}")));
+//!     let mut report = String::new();
+//!     for child in context.spawn_all(specs).await? {
+//!         report.push_str(&child.result().await?.summary);
+//!     }
+//!     context.named_artifacts()?.save("review.md", "text/markdown", report.clone()).await?;
+//!     Ok(report)
+//! });
+//! # let _ = review.timeout_ms(600_000).build();
+//! ```
+//!
+//! # Callbacks
+//!
+//! Functions that are called before and after runs, model calls and tool calls: see [`callback`](crate::callback).
+//!
+//! ```
+//! use soong::{ErrorCode, ErrorInfo, Runtime, callback::{Before, Callback}};
+//!
+//! let policy = Callback::new("policy").before_tool(|context, call| async move {
+//!     let refused = || ErrorInfo::new(ErrorCode::PermissionDenied, "sub-agents do not deploy");
+//!     Ok(if call.name == "deploy" && context.depth > 0 { Before::Answer(Err(refused())) } else { Before::Continue })
+//! });
+//! let builder = Runtime::builder().callback(policy);
+//! ```
+//!
 //! # Permissions
 //!
 //! Without an approver, calls that require permission are denied. A function can decide, or users can, through the

@@ -41,6 +41,7 @@ pub mod artifact;
 mod backup;
 mod budget;
 pub mod builtin_tools;
+pub mod callback;
 mod clock;
 mod context;
 pub mod embedding;

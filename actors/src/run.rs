@@ -70,6 +70,7 @@ pub(crate) use supervision::{
 pub(crate) use tasks::{
     TaskServices,
     authorize::Authorizer,
+    callbacks::CallbackCalls,
     finalize::{BudgetUsage, Finalizer},
     hook_calls::HookCalls,
     load::{cannot_be_head, cannot_continue_after},

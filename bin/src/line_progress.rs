@@ -68,6 +68,9 @@ impl LineProgress {
             Event::Hook(HookEvent::Failed { event, error }) => {
                 format!("a hook failed on {}: {}", text::safe_line(event), short(error))
             }
+            Event::Hook(HookEvent::CallbackFailed { callback, point, error, .. }) => {
+                format!("callback {} failed at {point}: {}", text::safe_line(callback), short(&error.message))
+            }
             Event::Tool(event) => tool(event)?,
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
                 format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))

@@ -85,6 +85,8 @@ codes! {
     MaxOutputTokens = "max_output_tokens",
     /// The model or its provider refused to answer, such as by a content filter.
     ContentRefused = "content_refused",
+    /// A callback of the program failed, or failed the run.
+    CallbackFailed = "callback_failed",
     /// The provider rejected the API key.
     ProviderAuthFailed = "provider_auth_failed",
     /// The provider did not answer in time.
@@ -203,6 +205,7 @@ impl ErrorCode {
             | Self::ActorCrashed
             | Self::Interrupted
             | Self::Skipped
+            | Self::CallbackFailed
             | Self::ChildResultSchemaValidationFailed
             | Self::ResultSchemaValidationFailed => 500,
         }

@@ -174,7 +174,7 @@ impl Event {
             | Self::Model(
                 ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. } | ModelEvent::ProviderDataRejected { .. },
             )
-            | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. })
+            | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. } | HookEvent::CallbackFailed { .. })
             | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. } | ToolEvent::McpServerFailed { .. }) => {
                 Level::Warn
             }

@@ -133,6 +133,11 @@ impl TraceId {
             .find(|mode| segment.split('-').next() == Some(mode.as_str()))
     }
 
+    /// Returns the trace that started this one. `None` for a root trace.
+    pub fn parent(&self) -> Option<Self> {
+        self.0.rsplit_once('@').map(|(parent, _)| Self::new(parent))
+    }
+
     /// Returns the last segment, which distinguishes siblings.
     pub fn last_segment(&self) -> &str {
         self.0.rsplit('@').next().unwrap_or(&self.0)

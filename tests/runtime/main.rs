@@ -13,6 +13,7 @@ mod artifact_scopes;
 mod artifacts;
 mod backup;
 mod budgets;
+mod callbacks;
 mod cancelling;
 mod clocks;
 mod compaction;

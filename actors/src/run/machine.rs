@@ -1,6 +1,7 @@
 //! The state machine of a run: computes the consequences of one input, without I/O.
 
 pub(in crate::run) mod budget;
+mod callbacks;
 pub(in crate::run) mod documents;
 pub(in crate::run) mod effect;
 pub(in crate::run) mod ending;

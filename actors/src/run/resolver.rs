@@ -19,6 +19,7 @@ use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
 
 use crate::{
+    callback::Callbacks,
     gateways::ModelGateways,
     hook::Hooks,
     mcp::McpServers,
@@ -50,6 +51,7 @@ pub(crate) struct RunResolver {
     pub(crate) projects: Arc<ProjectInstructionsCache>,
     pub(crate) prompts: PromptCache,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) callbacks: Callbacks,
     pub(crate) redactor: Redactor,
     /// Name of the shell that runs commands.
     pub(crate) shell: String,
@@ -123,6 +125,7 @@ impl RunResolver {
                 absent_servers: if run.depth == 0 { self.mcp.unavailable_servers() } else { Vec::new() },
                 presets: Arc::clone(&self.presets),
                 skills,
+                callbacks: self.callbacks.clone(),
             },
             model: models.model,
             fallbacks: models.fallbacks,

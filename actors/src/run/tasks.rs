@@ -6,6 +6,7 @@
 
 pub(in crate::run) mod authorize;
 mod auxiliary_call;
+pub(in crate::run) mod callbacks;
 mod context_update;
 mod fallback;
 pub(in crate::run) mod finalize;
@@ -44,7 +45,8 @@ use crate::{
         machine::{
             effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},
             input::{
-                HookReport, MemoryInput, ModelInput, RecallResult, RunInput, StoredInput, SummaryInput, ToolInput,
+                EndInput, HookReport, MemoryInput, ModelInput, RecallResult, RunInput, StoredInput, SummaryInput,
+                ToolInput,
             },
             outcome,
             spec::RunSpec,
@@ -53,6 +55,7 @@ use crate::{
         otel_spans,
         registry::entry::RunEntry,
         tasks::{
+            callbacks::{CallbackCalls, CallbackRun},
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
@@ -69,6 +72,7 @@ pub(crate) struct TaskServices {
     pub(crate) models: ModelCaller,
     pub(crate) tools: ToolRunner,
     pub(crate) hooks: HookCalls,
+    pub(crate) callbacks: Arc<CallbackCalls>,
     pub(crate) memory: Arc<MemoryFiles>,
     /// Number of experiences that a run gets when it starts (`memory.top_k`).
     pub(crate) max_recalled: usize,
@@ -220,7 +224,8 @@ impl RunTasks {
                 mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
             };
             let span = otel_spans::tool_span(&job.id, &job.spec.name, &live.span());
-            let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
+            let run = CallbackRun { spec: &spec, live: &live, token: &token };
+            let work = services.tools.run(run, job, context, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
             let attempt = tokio::select! {
                 biased;
@@ -237,6 +242,14 @@ impl RunTasks {
                 ToolAttempt::HooksAllowed => {
                     mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
                     return;
+                }
+                ToolAttempt::Changed(reports) => {
+                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::Changed { id, reports }))));
+                    return;
+                }
+                ToolAttempt::RunFailed(error) => {
+                    mailbox.send(RunMsg::Input(Box::new(RunInput::End(EndInput::CallbackFailed { error }))));
+                    Err(cancelled())
                 }
                 ToolAttempt::ApprovalRequired(asked) => {
                     mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));

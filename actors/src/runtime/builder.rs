@@ -14,6 +14,7 @@ use soong_tool::Tool;
 
 use super::recovery::RecoveryPolicy;
 use crate::{
+    callback::Callback,
     fault::{FaultHook, Faults, plan_from_env},
     permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},
     task_journal::TaskPlace,
@@ -29,6 +30,7 @@ pub struct RuntimeBuilder {
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
+    callbacks: Vec<Callback>,
     excludes_builtin_tools: bool,
     approver: Approver,
     presets: Vec<Preset>,
@@ -157,6 +159,14 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// Adds a callback. Callbacks before a step are called in the order in which they are added, callbacks after it in
+    /// reverse order.
+    #[must_use]
+    pub fn callback(mut self, callback: Callback) -> Self {
+        self.callbacks.push(callback);
         self
     }
 

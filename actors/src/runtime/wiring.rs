@@ -19,8 +19,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, ChildStarter, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices,
-        TaskServices, ToolRunner, TrafficDump,
+        Approvals, Authorizer, CallbackCalls, ChildStarter, Finalizer, HookCalls, ModelCaller, RunRegistry,
+        RunResolver, RunServices, TaskServices, ToolRunner, TrafficDump,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -162,7 +162,10 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         .runtime
         .debug_artifacts
         .then(|| TrafficDump { artifacts: services.artifact_handle(), redactor: resolver.redactor.clone() });
+    let callbacks =
+        Arc::new(CallbackCalls { starter: Arc::clone(&services.child_starter), artifacts: services.artifact_handle() });
     let models = ModelCaller {
+        callbacks: Arc::clone(&callbacks),
         models: Arc::clone(&resolver.models),
         runs: Arc::clone(&services.runs),
         artifacts: services.artifact_handle(),
@@ -181,6 +184,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         authorizer,
         runs: Arc::clone(&services.runs),
         starter: Arc::clone(&services.child_starter),
+        callbacks: Arc::clone(&callbacks),
         artifacts: services.artifact_handle(),
         journal: services.journal.clone(),
         reader: services.reader.clone(),
@@ -189,6 +193,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
     TaskServices {
         models,
         tools,
+        callbacks,
         hooks: HookCalls { runs: Arc::clone(&services.runs), lifetime: services.lifetime.clone() },
         memory: Arc::clone(&resolver.memory),
         max_recalled: config.memory.top_k,

@@ -16,12 +16,19 @@ use super::{Tool, ToolContext, ToolOutput, ToolResult, arguments, schema_of};
 type CallFn<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
 type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync;
 
-/// Error of a tool made from a function. Any error converts to it with `?`, so it is no error type itself.
+/// Error of a tool made from a function, or of a callback. Any error converts to it with `?`, so it is no error type itself.
 ///
 /// An [`ErrorInfo`] keeps its code; any other error is reported to the model as `internal_error` with its message and
 /// the messages of its sources.
 #[derive(Debug)]
 pub struct ToolError(ErrorInfo);
+
+impl ToolError {
+    /// Returns the code and the message of the error.
+    pub fn into_info(self) -> ErrorInfo {
+        self.0
+    }
+}
 
 impl<E: std::error::Error + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {

@@ -1,6 +1,8 @@
-//! Events of permission requests and hooks (PERM-1, HOOK-1).
+//! Events of permission requests, hooks and callbacks (PERM-1, HOOK-1, HOOK-2).
 
-use crate::{ChainLink, Decision, PermissionId, event_macro::events};
+use serde_json::Value;
+
+use crate::{ChainLink, Decision, ErrorInfo, PermissionId, event_macro::events};
 
 events! {
     /// A change of a permission request.
@@ -39,7 +41,7 @@ events! {
 }
 
 events! {
-    /// An outcome of a hook.
+    /// An outcome of a hook or a callback.
     HookEvent {
         /// A hook denied an operation.
         Denied = "hook_denied" {
@@ -54,6 +56,35 @@ events! {
             event: String,
             /// Description of the error.
             error: String,
+        },
+        /// A callback of the program changed, answered, replaced or failed a step.
+        CallbackCompleted = "callback_completed" {
+            /// Name of the callback.
+            callback: String,
+            /// The step: `before_agent`, `after_agent`, `before_model`, `after_model`, `before_tool` or `after_tool`.
+            point: String,
+            /// `changed`, `answered`, `replaced` or `failed`.
+            decision: String,
+            /// The tool call, if the step is one.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            tool_call_id: Option<String>,
+            /// The changed arguments of a tool call, or the changed task.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            change: Option<Value>,
+        },
+        /// A callback of the program returned an error, panicked, or exceeded its time limit.
+        CallbackFailed = "callback_failed" {
+            /// Name of the callback.
+            callback: String,
+            /// The step, as in `callback_completed`.
+            point: String,
+            /// Whether the step is not done for that reason. Otherwise, the callback is ignored.
+            is_closed: bool,
+            /// The tool call, if the step is one.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            tool_call_id: Option<String>,
+            /// The error.
+            error: ErrorInfo,
         },
     }
 }

@@ -14,6 +14,7 @@ use crate::run::{
         state::RunState,
     },
     message::{RunMsg, SubAgentMsg},
+    tasks::callbacks::AgentStep,
 };
 
 impl RunActor {
@@ -45,6 +46,12 @@ impl RunActor {
                 }
                 Effect::Hook(HookEffect::CallStopHooks(answer)) => {
                     state.tasks.call_stop_hooks(myself.clone(), &self.spec, answer);
+                }
+                Effect::Hook(HookEffect::CallBeforeAgent(task)) => {
+                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::Before { task });
+                }
+                Effect::Hook(HookEffect::CallAfterAgent(answer)) => {
+                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::After { answer });
                 }
                 Effect::Artifact(ArtifactEffect::StoreAnswer(answer)) => {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);

@@ -84,6 +84,10 @@ pub(crate) enum HookEffect {
     NotifyStart { point: HookPoint, prompt: Option<String> },
     /// Asks stop hooks whether the run may end with this answer.
     CallStopHooks(String),
+    /// Calls the callbacks before the run, with its task.
+    CallBeforeAgent(String),
+    /// Calls the callbacks after the run, with its answer.
+    CallAfterAgent(String),
 }
 
 /// Work for the artifact store.
@@ -136,6 +140,8 @@ pub(crate) struct ToolCallTask {
     pub(crate) index: usize,
     /// The permission that was granted for the call.
     pub(crate) permission_id: Option<PermissionId>,
+    /// Whether the callbacks before the call were called already.
+    pub(crate) has_passed_callbacks: bool,
     pub(crate) goal_id: Option<GoalId>,
 }
 

@@ -7,7 +7,13 @@ use soong_protocol::{
 };
 use soong_tool::ChildSpec;
 
-use crate::{budget::LimitStatus, hook::HookResult, memory::Changes, run::machine::ending::Termination};
+use crate::{
+    budget::LimitStatus,
+    callback::{AfterResult, BeforeResult, Reports},
+    hook::HookResult,
+    memory::Changes,
+    run::machine::ending::Termination,
+};
 
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
@@ -78,6 +84,8 @@ pub(crate) enum ToolInput {
     Ended { id: String, result: Box<soong_tool::ToolResult>, duration_ms: u64 },
     /// Hooks allow a call that the run answers itself.
     HooksPassed { id: String },
+    /// Callbacks have changed the arguments of a call.
+    Changed { id: String, reports: Reports },
     /// The settings of the sub-trace that the call continues were read.
     SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
     /// The call requires permission.
@@ -110,6 +118,17 @@ pub(crate) enum HookReport {
     Event(Box<Event>),
     /// The answer of stop hooks about the end of the run.
     Stop(HookResult),
+    /// The callbacks before or after the run were called.
+    Agent(AgentCallbackResult),
+}
+
+/// The outcome of the callbacks before or after the run.
+#[derive(Debug)]
+pub(crate) enum AgentCallbackResult {
+    Before(BeforeResult<String, String>, Reports),
+    After(AfterResult<String>, Reports),
+    /// The run was cancelled meanwhile.
+    Cancelled,
 }
 
 /// An input about data that was stored, or could not be.
@@ -128,6 +147,8 @@ pub(crate) enum EndInput {
     Stuck { since: Timestamp },
     /// No program drives the run: it has no handle and makes no progress.
     Undriven,
+    /// A callback fails the run.
+    CallbackFailed { error: ErrorInfo },
     /// The program that drives the run has finished it.
     Finish { summary: String },
     /// A caller cancels the run.

@@ -14,6 +14,7 @@ use soong_text::Redactor;
 use soong_tool::ToolRegistry;
 
 use crate::{
+    callback::Callbacks,
     hook::Hooks,
     message_files::InputLimits,
     run::machine::{
@@ -95,8 +96,7 @@ impl ParentLink {
             ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
             mode => mode,
         };
-        let (parent_trace, _) = run.trace_id.as_str().rsplit_once('@')?;
-        Some(Self { run_id, trace_id: TraceId::new(parent_trace), mode })
+        Some(Self { run_id, trace_id: run.trace_id.parent()?, mode })
     }
 }
 
@@ -122,13 +122,14 @@ impl OfferedTools {
     }
 }
 
-/// Tools, presets and skills that exist when the run starts.
+/// Tools, presets, skills and callbacks that exist when the run starts.
 pub(crate) struct Catalog {
     pub(crate) registry: Arc<ToolRegistry>,
     /// Configured MCP servers that are not connected, with the reason. Empty for child runs.
     pub(crate) absent_servers: Vec<(String, ErrorInfo)>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
+    pub(crate) callbacks: Callbacks,
 }
 
 /// Limits of a run.

@@ -149,6 +149,7 @@ impl RunState {
                 self.replace_collaborators(collaborators.as_deref());
             }
             Event::SubAgent(event) => self.apply_sub_agent(event),
+            Event::Hook(event) => self.apply_hook(event),
             _ => {}
         }
     }
@@ -299,8 +300,12 @@ impl RunState {
                 return;
             }
             // Message of an earlier run, or given with the task: it starts nothing here.
-            Role::Assistant if self.turn.number == 0 => self.close_turn(),
+            Role::Assistant if self.turn.number == 0 && !self.start.is_answered => self.close_turn(),
             Role::Assistant if message.tool_calls.is_empty() => {
+                if self.phase == Phase::Answered {
+                    // A callback replaces the answer.
+                    self.conversation.transcript.pop();
+                }
                 self.close_turn();
                 self.phase = Phase::Answered;
                 self.set_answer(&message.content);

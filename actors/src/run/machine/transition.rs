@@ -106,6 +106,7 @@ impl Transition<'_, '_> {
             RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
             RunInput::Hook(HookReport::Stop(heard)) => self.stop_hooks_answered(heard),
+            RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
             RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
             RunInput::End(input) => self.end_input(input),
@@ -139,6 +140,7 @@ impl Transition<'_, '_> {
         match input {
             ToolInput::Ended { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
+            ToolInput::Changed { id, reports } => self.callbacks_changed(&id, reports),
             ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
             ToolInput::PermissionRequired(asked) => self.request_approval(*asked),
             ToolInput::PermissionDecided(decision) => self.permission_decided(*decision),
@@ -153,6 +155,7 @@ impl Transition<'_, '_> {
                 self.fail(EndReason::Interrupted, errors::undriven());
             }
             EndInput::Undriven => {}
+            EndInput::CallbackFailed { error } => self.fail(EndReason::Failed, error),
             EndInput::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             EndInput::Finish { summary } if self.state.phase == Phase::Driven => {
                 self.state.answer.text = self.state.spec.redactor.text(&summary).into_owned();

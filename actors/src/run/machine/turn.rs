@@ -19,7 +19,11 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
-        state::{RunState, conversation::Conversation, phase::Phase},
+        state::{
+            RunState,
+            conversation::Conversation,
+            phase::{Phase, StopHookState},
+        },
         transition::{Transition, to_u64},
     },
 };
@@ -102,6 +106,7 @@ impl Transition<'_, '_> {
             self.state.phase = Phase::Halted;
             return self.end_by_time_budget(0);
         }
+        self.state.end.after_agent = StopHookState::NotCalled;
         self.deliver_results();
         self.call_model();
     }

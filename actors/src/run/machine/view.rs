@@ -46,6 +46,7 @@ impl RunState {
         match &self.phase {
             Phase::New => ("queued", String::new()),
             Phase::Driven => ("running", format!("driven by a program, {} open children", self.sub_agents.open)),
+            Phase::Preparing => ("running", "calling the program's callbacks".to_owned()),
             Phase::Recalling => ("running", "searching experiences of earlier runs".to_owned()),
             Phase::CallingModel => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "summarizing the conversation".to_owned()),
@@ -100,7 +101,12 @@ impl RunState {
                 }
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,
+            Phase::New
+            | Phase::Preparing
+            | Phase::Recalling
+            | Phase::CallingModel
+            | Phase::Compacting
+            | Phase::Ended(_) => false,
         }
     }
 }

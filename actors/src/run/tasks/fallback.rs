@@ -46,7 +46,7 @@ impl FailedCall {
 
 /// Returns whether the run is the reason of an error, whichever model is called.
 pub(super) fn is_of_run(error: &ErrorInfo) -> bool {
-    matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded)
+    matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded | ErrorCode::CallbackFailed)
 }
 
 /// The models that may make a call: the first one, then its fallbacks. `None` is the index of the first.

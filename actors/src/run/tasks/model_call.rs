@@ -16,6 +16,7 @@ use crate::{
     actor_base::Mailbox,
     artifact::ArtifactHandle,
     budget::{Reservation, ReserveRequest},
+    callback::Reports,
     clock::now,
     events::LiveDelta,
     gateway::{CallLimits, CallResult, CallSink, WarmUp},
@@ -26,12 +27,18 @@ use crate::{
         clock::ClockPause,
         machine::{
             effect::ModelCall,
-            input::{ModelInput, RunInput},
+            input::{HookReport, ModelInput, RunInput},
             spec::RunSpec,
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
-        tasks::{artifact_owner, context_update::RunContext, elapsed_ms, traffic_dump::TrafficDump},
+        tasks::{
+            artifact_owner,
+            callbacks::{CallbackCalls, CallbackRun},
+            context_update::RunContext,
+            elapsed_ms,
+            traffic_dump::TrafficDump,
+        },
     },
 };
 
@@ -93,6 +100,14 @@ impl CallObserver {
 
     pub(super) fn run(&self) -> &Arc<RunEntry> {
         &self.live
+    }
+
+    /// Passes the reports of callbacks to the run.
+    pub(super) fn report(&self, reports: Reports) {
+        let Some(mailbox) = &self.mailbox else { return };
+        for report in reports {
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(report.into()))))));
+        }
     }
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
@@ -210,6 +225,7 @@ pub(crate) struct ModelCaller {
     pub(crate) models: Arc<ModelGateways>,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) artifacts: ArtifactHandle,
+    pub(crate) callbacks: Arc<CallbackCalls>,
     pub(crate) token_deviations: Arc<TokenDeviations>,
     /// Whether the first of several sub-agents starts alone (`agents.warm_prefix`).
     pub(crate) warm_prefix: bool,
@@ -293,7 +309,7 @@ impl ModelCaller {
             prices: model.prices,
             is_long_cached: model.is_long_cached,
         };
-        let request = ModelRequest {
+        let mut request = ModelRequest {
             system: vec![Arc::clone(&prompt.call.system)],
             context_update: prompt.context_update.clone(),
             files: files.load(&prompt.call.messages, &model.input.kinds).await,
@@ -305,9 +321,17 @@ impl ModelCaller {
             effort: model.effort,
             reasoning_budget_tokens: model.reasoning_budget_tokens,
             output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
-            max_output_tokens: observer.reserve(reserve).await?,
+            max_output_tokens: None,
             cache,
         };
+        let run = Arc::clone(observer.run());
+        let run = CallbackRun { spec, live: &run, token: &run.limits.token };
+        request = match self.callbacks.before_model(run, request, observer).await {
+            Ok(request) => request,
+            Err(answer) => return answer,
+        };
+        let granted = observer.reserve(reserve).await?;
+        request.max_output_tokens = [request.max_output_tokens, granted].into_iter().flatten().min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
             estimated_tokens: prompt.tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens)),
@@ -323,6 +347,10 @@ impl ModelCaller {
         observer.stream_rest();
         observer.waited_ms += waited_ms;
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
+        let outcome = match outcome {
+            Ok(completion) => self.callbacks.after_model(run, completion, observer).await,
+            Err(error) => Err(error),
+        };
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     artifact::ArtifactHandle,
+    callback::{AfterResult, BeforeResult, Reports},
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
@@ -26,6 +27,7 @@ use crate::{
         tasks::{
             artifact_owner,
             authorize::{Authorization, Authorizer},
+            callbacks::{CallbackCalls, CallbackRun, refused_call},
             hook_calls,
             load::recorded_outcomes,
             tool_output,
@@ -42,6 +44,10 @@ pub(in crate::run::tasks) enum ToolAttempt {
     HooksAllowed,
     /// Not executed: the call requires approval.
     ApprovalRequired(Box<Permission>),
+    /// Not executed: callbacks have changed the arguments, which must be recorded first.
+    Changed(Reports),
+    /// Not executed, or its result is dropped: a callback fails the run.
+    RunFailed(ErrorInfo),
 }
 
 /// Returns the path that a call would open now; `None` if no hook needs it.
@@ -70,6 +76,7 @@ pub(crate) struct ToolRunner {
     pub(crate) authorizer: Authorizer,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) starter: Arc<ChildStarter>,
+    pub(crate) callbacks: Arc<CallbackCalls>,
     pub(crate) artifacts: ArtifactHandle,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
@@ -141,15 +148,20 @@ impl ToolRunner {
 
     pub(in crate::run::tasks) async fn run(
         &self,
-        spec: &RunSpec,
+        run: CallbackRun<'_>,
         job: ToolCallTask,
         mut context: ToolContext,
-        token: &CancellationToken,
-        on_event: impl FnMut(Event),
+        mut on_event: impl FnMut(Event),
     ) -> ToolAttempt {
+        let spec = run.spec;
+        if !job.has_passed_callbacks
+            && let Some(decided) = self.before_callbacks(run, &job, &context, &mut on_event).await
+        {
+            return decided;
+        }
         let hooked_path = resolved_path(spec, &job, &context);
         if let Err(error) =
-            hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), on_event).await
+            hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), &mut on_event).await
         {
             return ToolAttempt::Ended(Box::new(Err(error)));
         }
@@ -168,37 +180,101 @@ impl ToolRunner {
         if hooked_path != resolved_path(spec, &job, &context) {
             return ToolAttempt::Ended(Box::new(Err(path_changed(&job.spec.name))));
         }
-        ToolAttempt::Ended(Box::new(self.call_tool(spec, job, tool, context, token).await))
+        let result = self.call_tool(&job, tool, &context, run.token).await;
+        match self.after_callbacks(run, &job, result, on_event).await {
+            Ok(result) => ToolAttempt::Ended(Box::new(self.finish_output(spec, &job, &context, result).await)),
+            Err(error) => ToolAttempt::RunFailed(error),
+        }
+    }
+
+    /// Calls the callbacks before a call. Returns `None` if it is to be executed as it is.
+    async fn before_callbacks(
+        &self,
+        run: CallbackRun<'_>,
+        job: &ToolCallTask,
+        context: &ToolContext,
+        mut on_event: impl FnMut(Event),
+    ) -> Option<ToolAttempt> {
+        let is_sub_agent = run.spec.identity.parent.is_some();
+        if !run.spec.catalog.callbacks.has(is_sub_agent, |functions| functions.before_tool.as_ref()) {
+            return None;
+        }
+        let (result, reports) = self.callbacks.before_tool(run, job).await;
+        if let BeforeResult::Proceed { is_changed: true, .. } = result {
+            return Some(ToolAttempt::Changed(reports));
+        }
+        reports.into_iter().for_each(|report| on_event(report.into()));
+        match result {
+            BeforeResult::Proceed { .. } => None,
+            BeforeResult::Answered(result) => {
+                let result = self.finish_output(run.spec, job, context, result).await;
+                Some(ToolAttempt::Ended(Box::new(result)))
+            }
+            BeforeResult::Refused(error) => {
+                Some(ToolAttempt::Ended(Box::new(Err(refused_call(&job.spec.name, &error)))))
+            }
+            BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error)),
+        }
+    }
+
+    /// Calls the callbacks after a call. Fails if one of them fails the run.
+    async fn after_callbacks(
+        &self,
+        run: CallbackRun<'_>,
+        job: &ToolCallTask,
+        result: ToolResult,
+        mut on_event: impl FnMut(Event),
+    ) -> Result<ToolResult, ErrorInfo> {
+        let is_sub_agent = run.spec.identity.parent.is_some();
+        if !run.spec.catalog.callbacks.has(is_sub_agent, |functions| functions.after_tool.as_ref()) {
+            return Ok(result);
+        }
+        let (result, reports) = self.callbacks.after_tool(run, job, result).await;
+        reports.into_iter().for_each(|report| on_event(report.into()));
+        match result {
+            AfterResult::Result { result, .. } => Ok(result),
+            AfterResult::Failed(error) => Err(error),
+        }
     }
 
     async fn call_tool(
         &self,
-        spec: &RunSpec,
-        job: ToolCallTask,
+        job: &ToolCallTask,
         tool: &Arc<dyn Tool>,
-        context: ToolContext,
+        context: &ToolContext,
         token: &CancellationToken,
     ) -> ToolResult {
         let limit_ms = job.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
-        let call = tool.call(context.clone(), job.arguments);
+        let call = tool.call(context.clone(), job.arguments.clone());
         let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
             return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
         };
-        let mut output = result.map_err(|mut error| {
+        result.map_err(|mut error| {
             // Only cancellation of the run counts as cancelled. A tool that stopped without it has failed.
             if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
                 error.code = ErrorCode::Interrupted;
             }
             error
-        })?;
+        })
+    }
+
+    /// Redacts the output of a call, and stores its files and what is too large for the conversation.
+    async fn finish_output(
+        &self,
+        spec: &RunSpec,
+        job: &ToolCallTask,
+        context: &ToolContext,
+        result: ToolResult,
+    ) -> ToolResult {
+        let mut output = result?;
         output.redact(&self.redactor); // before it is shortened
         let limits = InlineLimits {
             bytes: context.output_limit.bytes,
             tokens: context.output_limit.tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
-        self.store_files(&mut output, spec, &context).await;
-        tool_output::store_if_large(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
+        self.store_files(&mut output, spec, context).await;
+        tool_output::store_if_large(output, &job.spec, context, limits, spec.tool("read_artifact").is_some()).await
     }
 
     /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of

@@ -26,6 +26,7 @@ use crate::{
     actor_base::{SINGLETON_ID, restart},
     actor_tree::ActorKind,
     builtin_tools,
+    callback::Callbacks,
     gateways::{ModelFactory, ModelGateways, StartGateway},
     home_file,
     hook::Hooks,
@@ -244,6 +245,7 @@ impl RuntimeBuilder {
             projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
             prompts: PromptCache::default(),
             hooks,
+            callbacks: Callbacks::new(self.callbacks.clone()),
             redactor,
             shell: command_shell(&variables).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };

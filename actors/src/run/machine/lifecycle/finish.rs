@@ -41,7 +41,7 @@ impl Transition<'_, '_> {
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.sub_agents.open > 0 {
             return;
         }
-        if self.awaits_experience_write() || self.awaits_stop_hooks() {
+        if self.awaits_experience_write() || self.awaits_stop_hooks() || self.awaits_after_agent() {
             return;
         }
         if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {

@@ -123,7 +123,7 @@ impl Transition<'_, '_> {
                 }
                 self.state.phase = Phase::Halted;
             }
-            Phase::Recalling | Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
+            Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
             Phase::Halted | Phase::Ended(_) => {}
         }
     }

@@ -9,8 +9,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageContent, MessageEvent, Role,
-    RunEvent, RunStatus, ToolCall, ToolEvent, Write,
+    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role, RunEvent, RunStatus,
+    ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
@@ -56,6 +56,13 @@ impl Transition<'_, '_> {
             Some(Ok(way_back)) => self.rewind(*way_back),
             None => {}
         }
+        if !self.awaits_before_agent() {
+            self.recall_or_start();
+        }
+    }
+
+    /// Searches experiences if that is due, and starts the conversation.
+    pub(crate) fn recall_or_start(&mut self) {
         if self.state.needs_recall() {
             return self.recall();
         }
@@ -86,10 +93,7 @@ impl Transition<'_, '_> {
                     message.description = "context from the parent run".to_owned();
                 });
             }
-            let mut task = match spec.settings.task_content.is_blank() {
-                true => MessageContent::from(spec.task.as_str()),
-                false => spec.settings.task_content.clone(),
-            };
+            let mut task = self.state.task_message();
             if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.prompt_text().is_empty()) {
                 task.push_str(&format!("\n\n{}", schema.prompt_text()));
             }
@@ -97,6 +101,9 @@ impl Transition<'_, '_> {
                 task.push_str(&format!("\n\n{experiences}"));
             }
             self.add_message(Role::User, task, |_| {});
+        }
+        if self.add_callback_answer() {
+            return;
         }
         self.open_turn();
     }

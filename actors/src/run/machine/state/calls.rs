@@ -39,6 +39,8 @@ pub(crate) struct OpenCall {
     pub(in crate::run::machine) is_storing_results: bool,
     /// Number of children that a tool has requested in this incarnation.
     pub(in crate::run::machine) claimed_children: usize,
+    /// Whether `call` has the arguments of a callback.
+    pub(in crate::run::machine) is_changed_by_callback: bool,
     /// Number of questions that a tool has asked in this incarnation.
     pub(in crate::run::machine) asked_questions: usize,
 }
@@ -113,6 +115,7 @@ impl OpenCalls {
                 approval: None,
                 is_storing_results: false,
                 claimed_children: 0,
+                is_changed_by_callback: false,
                 asked_questions: 0,
             })
             .collect();

@@ -2,7 +2,10 @@
 
 use soong_protocol::{ErrorInfo, RunStatus};
 
-use crate::run::machine::{ending::Termination, rewind::RewindPlan, state::calls::OpenCalls};
+use crate::{
+    callback::Reports,
+    run::machine::{ending::Termination, rewind::RewindPlan, state::calls::OpenCalls},
+};
 
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +14,8 @@ pub(crate) enum Phase {
     New,
     /// The program drives: there is no model; children come and go.
     Driven,
+    /// The callbacks before the run are being called.
+    Preparing,
     /// It is being looked for what earlier runs have learned; then it begins.
     Recalling,
     /// A model call is owed.
@@ -27,7 +32,7 @@ pub(crate) enum Phase {
     Ended(RunStatus),
 }
 
-/// Where a run stands with those that may refuse its end.
+/// Whether those that may change or refuse the end of a run have been called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum StopHookState {
     #[default]
@@ -47,6 +52,12 @@ pub(in crate::run::machine) struct StartState {
     pub(in crate::run::machine) has_spoken: bool,
     /// The rewind that precedes the run; `Err`: it is impossible.
     pub(in crate::run::machine) rewind: Option<Result<Box<RewindPlan>, ErrorInfo>>,
+    /// The task as a callback changed it.
+    pub(in crate::run::machine) changed_task: Option<String>,
+    /// The answer of a callback, until it is added to the conversation, with its event.
+    pub(in crate::run::machine) callback_answer: Option<(String, Reports)>,
+    /// Whether the next answer of the conversation is that of a callback.
+    pub(in crate::run::machine) is_answered: bool,
 }
 
 /// The requested end of a run.
@@ -58,4 +69,6 @@ pub(in crate::run::machine) struct EndState {
     pub(in crate::run::machine) is_cancel_requested: bool,
     /// Whether a stop hook may still refuse the end.
     pub(in crate::run::machine) stop_hook: StopHookState,
+    /// Whether the callbacks after the run have been called.
+    pub(in crate::run::machine) after_agent: StopHookState,
 }

@@ -89,8 +89,11 @@ impl Transition<'_, '_> {
         if let Err(error) = self.consume_tool_call() {
             return self.close_call(call, Err(error));
         }
-        // Hooks run outside the state machine, also for calls that are executed here.
-        let has_hooks = self.state.spec.hooks.has_hooks(HookPoint::PreToolUse);
+        // Hooks and callbacks run outside the state machine, also for calls that are executed here.
+        let spec = &self.state.spec;
+        let is_sub_agent = spec.identity.parent.is_some();
+        let has_hooks = spec.hooks.has_hooks(HookPoint::PreToolUse)
+            || spec.catalog.callbacks.has(is_sub_agent, |functions| functions.before_tool.as_ref());
         let is_internal = is_internal_tool(&call.name) && !has_hooks;
         let started = if is_internal { self.execute_internal(call, None) } else { self.request_tool(call, granted) };
         if let Err(error) = started {
@@ -161,6 +164,7 @@ impl Transition<'_, '_> {
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let (asked_in, place) = (calls.message_sequence, calls.index_of(&call.id));
+        let is_changed = calls.get(&call.id).is_some_and(|open| open.is_changed_by_callback);
         let (id, raw) = (call.id.clone(), call.arguments.clone());
         let job = ToolCallTask {
             id,
@@ -170,6 +174,7 @@ impl Transition<'_, '_> {
             arguments,
             raw_arguments: raw,
             index: place,
+            has_passed_callbacks: granted_by.is_some() || is_changed,
             permission_id: granted_by,
             goal_id,
         };

@@ -1,0 +1,219 @@
+//! Calls the callbacks of the program around the steps of runs (HOOK-2).
+//!
+//! Elsewhere: the callbacks and their order (`callback.rs`), and the consequences for a run
+//! (`machine/callbacks.rs`).
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use serde_json::{Value, json};
+use soong_model::{Completion, DeltaSink, ModelRequest};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Provenance, ToolSpec, Usage};
+use soong_tool::{ToolResult, artifact::NamedArtifacts};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    artifact::ArtifactHandle,
+    callback::{AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports},
+    run::{
+        child_starter::ChildStarter,
+        control::LiveRun,
+        machine::{
+            effect::ToolCallTask,
+            input::{AgentCallbackResult, HookReport, RunInput},
+            spec::RunSpec,
+        },
+        message::RunMsg,
+        registry::entry::RunEntry,
+        tasks::{RunTasks, artifact_owner, model_call::CallObserver},
+    },
+};
+
+/// Calls the callbacks of runs.
+pub(crate) struct CallbackCalls {
+    pub(crate) starter: Arc<ChildStarter>,
+    pub(crate) artifacts: ArtifactHandle,
+}
+
+/// The run, and the token that cancels its tasks.
+#[derive(Clone, Copy)]
+pub(in crate::run) struct CallbackRun<'a> {
+    pub(in crate::run) spec: &'a RunSpec,
+    pub(in crate::run) live: &'a Arc<RunEntry>,
+    pub(in crate::run) token: &'a CancellationToken,
+}
+
+impl CallbackCalls {
+    fn context(&self, run: CallbackRun<'_>, call: Option<&ToolCallTask>) -> CallbackContext {
+        let CallbackRun { spec, live, token } = run;
+        let identity = &spec.identity;
+        CallbackContext {
+            session_id: identity.session_id.clone(),
+            trace_id: identity.trace_id.clone(),
+            run_id: identity.run_id.clone(),
+            parent_run_id: identity.parent_id().cloned(),
+            uid: Arc::clone(&identity.uid),
+            depth: identity.depth,
+            agent_type: spec.preset.name.clone(),
+            model: spec.model.name.clone(),
+            cancel: token.clone(),
+            artifacts: NamedArtifacts {
+                service: Arc::new(self.artifacts.clone()),
+                owner: artifact_owner(spec),
+                provenance: Provenance {
+                    run_id: Some(identity.run_id.clone()),
+                    trace_id: Some(identity.trace_id.clone()),
+                    message_sequence: call.and_then(|call| call.message_sequence),
+                    tool_call_id: call.map(|call| call.id.clone()),
+                },
+            },
+            control: Arc::new(LiveRun { starter: Arc::clone(&self.starter), entry: Arc::clone(live), call: None }),
+        }
+    }
+
+    pub(super) async fn before_agent(&self, run: CallbackRun<'_>, task: String) -> AgentCallbackResult {
+        let step = CallbackStep { point: "before_agent", context: &self.context(run, None), tool_call_id: None };
+        let change = |task: &mut String, changed: String| {
+            *task = changed;
+            Some(json!(task))
+        };
+        let callbacks = &run.spec.catalog.callbacks;
+        let (result, reports) =
+            callbacks.before(&step, |functions| functions.before_agent.as_ref(), task, change).await;
+        AgentCallbackResult::Before(result, reports)
+    }
+
+    pub(super) async fn after_agent(&self, run: CallbackRun<'_>, answer: String) -> AgentCallbackResult {
+        let step = CallbackStep { point: "after_agent", context: &self.context(run, None), tool_call_id: None };
+        let callbacks = &run.spec.catalog.callbacks;
+        let (result, reports) = callbacks.after(&step, |functions| functions.after_agent.as_ref(), (), answer).await;
+        AgentCallbackResult::After(result, reports)
+    }
+
+    /// Calls the callbacks before a model call. Returns the request to send, or the answer of a callback.
+    pub(super) async fn before_model(
+        &self,
+        run: CallbackRun<'_>,
+        request: ModelRequest,
+        observer: &mut CallObserver,
+    ) -> Result<ModelRequest, Result<Completion, ErrorInfo>> {
+        let callbacks = &run.spec.catalog.callbacks;
+        let is_sub_agent = run.spec.identity.parent.is_some();
+        if !callbacks.has(is_sub_agent, |functions| functions.before_model.as_ref()) {
+            return Ok(request);
+        }
+        let step = CallbackStep { point: "before_model", context: &self.context(run, None), tool_call_id: None };
+        let change = |request: &mut ModelRequest, changed| {
+            *request = changed;
+            None
+        };
+        let (result, reports) =
+            callbacks.before(&step, |functions| functions.before_model.as_ref(), request, change).await;
+        observer.report(reports);
+        match result {
+            BeforeResult::Proceed { input, .. } => Ok(input),
+            BeforeResult::Answered(mut completion) => {
+                completion.usage.get_or_insert(Usage::default());
+                observer.push(Delta::Text { text: completion.text.clone() });
+                Err(Ok(completion))
+            }
+            BeforeResult::Refused(error) | BeforeResult::Failed(error) => Err(Err(error)),
+        }
+    }
+
+    /// Calls the callbacks after a model call.
+    pub(super) async fn after_model(
+        &self,
+        run: CallbackRun<'_>,
+        completion: Completion,
+        observer: &CallObserver,
+    ) -> Result<Completion, ErrorInfo> {
+        let callbacks = &run.spec.catalog.callbacks;
+        let is_sub_agent = run.spec.identity.parent.is_some();
+        if !callbacks.has(is_sub_agent, |functions| functions.after_model.as_ref()) {
+            return Ok(completion);
+        }
+        let step = CallbackStep { point: "after_model", context: &self.context(run, None), tool_call_id: None };
+        let usage = completion.usage;
+        let (result, reports) =
+            callbacks.after(&step, |functions| functions.after_model.as_ref(), (), completion).await;
+        observer.report(reports);
+        match result {
+            AfterResult::Result { result, is_replaced: false } => Ok(result),
+            AfterResult::Result { result, is_replaced: true } => Ok(Completion {
+                usage: result.usage.or(usage),
+                // It contains the answer before the change.
+                provider_data: None,
+                ..result
+            }),
+            AfterResult::Failed(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn before_tool(
+        &self,
+        run: CallbackRun<'_>,
+        job: &ToolCallTask,
+    ) -> (BeforeResult<CallbackToolCall, ToolResult>, Reports) {
+        let call = tool_call(&job.id, &job.spec, &job.arguments);
+        let context = self.context(run, Some(job));
+        let step = CallbackStep { point: "before_tool", context: &context, tool_call_id: Some(&job.id) };
+        let change = |call: &mut CallbackToolCall, arguments: Value| {
+            call.arguments = arguments;
+            Some(call.arguments.clone())
+        };
+        run.spec.catalog.callbacks.before(&step, |functions| functions.before_tool.as_ref(), call, change).await
+    }
+
+    pub(super) async fn after_tool(
+        &self,
+        run: CallbackRun<'_>,
+        job: &ToolCallTask,
+        result: ToolResult,
+    ) -> (AfterResult<ToolResult>, Reports) {
+        let call = tool_call(&job.id, &job.spec, &job.arguments);
+        let context = self.context(run, Some(job));
+        let step = CallbackStep { point: "after_tool", context: &context, tool_call_id: Some(&job.id) };
+        run.spec.catalog.callbacks.after(&step, |functions| functions.after_tool.as_ref(), call, result).await
+    }
+}
+
+/// A step of a whole run around which callbacks are called.
+pub(crate) enum AgentStep {
+    Before { task: String },
+    After { answer: String },
+}
+
+impl RunTasks {
+    /// Calls the callbacks before the run (with its task) or after it (with its answer); reports their outcome.
+    pub(crate) fn call_agent_callbacks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, step: AgentStep) {
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let run = CallbackRun { spec: &spec, live: &live, token: &token };
+            let work = async {
+                match step {
+                    AgentStep::Before { task } => services.callbacks.before_agent(run, task).await,
+                    AgentStep::After { answer } => services.callbacks.after_agent(run, answer).await,
+                }
+            };
+            let result = tokio::select! {
+                biased;
+                () = token.cancelled() => AgentCallbackResult::Cancelled,
+                result = work => result,
+            };
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Agent(result)))));
+        });
+    }
+}
+
+fn tool_call(id: &str, spec: &ToolSpec, arguments: &Value) -> CallbackToolCall {
+    CallbackToolCall { id: id.to_owned(), name: spec.name.clone(), arguments: arguments.clone() }
+}
+
+/// Returns the result of a tool call that is refused because a callback failed.
+pub(super) fn refused_call(tool: &str, error: &ErrorInfo) -> ErrorInfo {
+    let message =
+        format!("`{tool}` was not run: {}. Continue without it, and report what you could not do", error.message);
+    ErrorInfo { details: json!({ "by": "callback" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+}
