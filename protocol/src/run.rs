@@ -149,9 +149,12 @@ pub struct RunSettings {
     /// The task, if it has images or files.
     #[serde(default, skip_serializing_if = "MessageContent::is_blank")]
     pub task_content: MessageContent,
-    /// Context from the parent run, in a message before the task, under `## Context` (SUB-1a).
+    /// Context from the parent run, a text or an object, in a message before the task, under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<String>,
+    pub context: Option<Value>,
+    /// Name of the run among the collaborators of the run that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collaborator: Option<String>,
     /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the
     /// configuration. Absent if the configuration adds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,6 +196,7 @@ impl Default for RunSettings {
             auto_execute_tools: None,
             task_content: MessageContent::default(),
             context: None,
+            collaborator: None,
             given_budget: None,
             driven: false,
             continues: false,

@@ -49,6 +49,7 @@ mod storage_faults;
 mod streams;
 mod stuck;
 mod sub_agents;
+mod sub_traces;
 mod supervision;
 mod task_journals;
 mod tool_call_pairing;

@@ -158,7 +158,10 @@ async fn collaborators_are_rewound_with_the_conversation() {
         log.lock().unwrap().push(request.clone());
         let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
-            false if is_parent(request) => Turn::call("agent", json!({"task": "look", "agent_type": "default"})),
+            false if is_parent(request) => {
+                let task = format!("look {}", asked_last(request).unwrap());
+                Turn::call("agent", json!({"task": task, "agent_type": "default"}))
+            }
             _ => Turn::say("done"),
         }
     });

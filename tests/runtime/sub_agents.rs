@@ -199,12 +199,12 @@ async fn context_is_stored_with_the_child_and_shown_to_it() {
     let world = TestRuntime::open(model).await;
     let (run, _) = ended(&world, RunRequest::new("x")).await;
     let child = &run.children().await.unwrap()[0];
-    assert_eq!(child.settings.context.as_deref(), Some("the house is red"));
+    assert_eq!(child.settings.context, Some("the house is red".into()));
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn context_given_as_an_object_is_used_as_json_text() {
+async fn context_given_as_an_object_is_kept() {
     let model = calls(vec![("agent", json!({"task": "look", "context": {"house": "red"}}))], |request| {
         assert_eq!(task_of(request), "look");
         assert_eq!(&*request.messages[0].content, "## Context\n{\"house\":\"red\"}");
@@ -213,9 +213,9 @@ async fn context_given_as_an_object_is_used_as_json_text() {
     let world = TestRuntime::open(model).await;
     let (run, result) = ended(&world, RunRequest::new("x")).await;
     let child = &run.children().await.unwrap()[0];
-    assert_eq!(child.settings.context.as_deref(), Some("{\"house\":\"red\"}"));
+    assert_eq!(child.settings.context, Some(json!({"house": "red"})), "an object is kept");
     let result: Value = serde_json::from_str(&result).unwrap();
-    assert_eq!(result["note"], json!("the JSON given as `context` was taken as text"), "{result}");
+    assert_eq!(result.get("note"), None, "{result}");
     assert_eq!((&result["status"], &result["summary"]), (&json!("completed"), &json!("seen")));
     world.finish().await;
 }
@@ -558,5 +558,30 @@ async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     assert!(used.total_tokens > 0 && used.estimated && used.model_calls == 1, "{used:?}");
     assert_eq!(outcome.stats.tree.model_calls, 2 + 3);
     check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// (SUB-8)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn collaborators_are_named_after_their_tasks() {
+    let long = "Read the changelog of this project, and list what would break a user's code";
+    let tasks = json!({"task": ["Read it", "read it!", long, "查看项目结构", "…"]});
+    let model = calls(vec![("agent", tasks)], |_| Turn::say("seen"));
+    let world = TestRuntime::open(model).await;
+    let (run, _) = ended(&world, RunRequest::new("x")).await;
+    let trace = world.runtime().traces().get(run.trace_id()).await.unwrap();
+    let mut names: Vec<&str> = trace.context.collaborators.iter().map(|known| known.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["read-it", "read-it-2", "read-the-changelog-of-this", "sub-agent", "查看项目结构"]);
+    let children = run.children().await.unwrap();
+    assert_eq!(children[1].settings.collaborator.as_deref(), Some("read-it-2"));
+    // A sub-agent that continues keeps its name.
+    let again = ChildSpec::new("something else").continue_from(children[1].trace_id.clone());
+    let driven = world.runtime().start(RunRequest::driven("more").session(run.session_id().as_str())).await.unwrap();
+    let child = driven.spawn(again).await.unwrap();
+    assert_eq!(child.record().await.unwrap().settings.collaborator.as_deref(), Some("read-it-2"));
+    with_timeout(child.wait()).await.unwrap();
+    driven.finish("done").unwrap();
+    with_timeout(driven.wait()).await.unwrap();
     world.finish().await;
 }

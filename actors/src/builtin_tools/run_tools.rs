@@ -28,7 +28,10 @@ fn agent() -> ToolSpec {
                 "description": "Messages {role, content} before the task: one list for all tasks, or one for each."
             },
             "agent_type": {"type": "string", "description": "Default: explore (read-only) for a list, else default."},
-            "context": {"type": "string", "description": "What the sub-agents must know besides their task."},
+            "context": {
+                "anyOf": [{"type": "string"}, {"type": "object"}],
+                "description": "What the sub-agents must know besides their task."
+            },
             "skills": {
                 "type": "array", "items": {"type": "string"},
                 "description": "Default: those of the agent type."
@@ -55,7 +58,7 @@ fn agent() -> ToolSpec {
              a failure does not stop the others.",
             schema,
         )
-        .with_json_as_text(&["task", "context", "messages/content"])
+        .with_json_as_text(&["task", "messages/content"])
     }
 }
 
@@ -69,7 +72,7 @@ fn evaluate() -> ToolSpec {
                 "items": {"type": "object"},
                 "description": "Messages {role, content} before the task."
             },
-            "context": {"type": "string", "description": "What to check."},
+            "context": {"anyOf": [{"type": "string"}, {"type": "object"}], "description": "What to check."},
             "continue_from": {"type": "string", "description": "sub_trace_id of an earlier evaluation that continues."}
         },
         "additionalProperties": false
@@ -77,7 +80,7 @@ fn evaluate() -> ToolSpec {
     ToolSpec {
         effect: ToolEffect::Read,
         ..ToolSpec::write("evaluate", "Evaluation", "Lets a sub-agent judge whether a goal is met.", schema)
-            .with_json_as_text(&["context", "messages/content"])
+            .with_json_as_text(&["messages/content"])
     }
 }
 

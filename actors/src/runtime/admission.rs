@@ -7,6 +7,7 @@
 
 mod existing_session;
 mod input_files;
+mod sub_trace;
 
 use std::{path::Path, sync::Arc};
 
@@ -48,6 +49,7 @@ impl Runtime {
             return Err(failure);
         }
         start.take_system_message()?;
+        self.find_session_of_sub_trace(&mut start).await?;
         if let Some(interrupted) = self.resume_interrupted(&start).await? {
             return Ok(interrupted);
         }
@@ -154,6 +156,7 @@ impl Runtime {
         }
         let resumes = start.message.is_none();
         let (session_id, stored) = self.find_session(&start, resumes).await?;
+        let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&session_id));
         let after_sequence = match (start.after_sequence, &stored) {
             (None, _) => None,
             (Some(sequence), Some(known)) => known.rewind_target(sequence)?,
@@ -169,6 +172,10 @@ impl Runtime {
             (None, None) => return Err(invalid("there is no conversation to resume: a message is required")),
         };
         let before = known.and_then(ExistingSession::inherited);
+        if start.sub_trace.is_some() {
+            let before = before.as_ref().ok_or_else(|| invalid("the sub-agent has not run yet: wait for it"))?;
+            sub_trace::check(&start, before, services.resolver.presets.get(&before.settings.agent_type))?;
+        }
         let copied = known.and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
@@ -178,24 +185,28 @@ impl Runtime {
         let settings = RunSettings { after_sequence, task_content, ..settings };
         let settings = self.check_settings(&start, settings, known, resumes)?;
         let follows = known
-            .filter(|_| resumes || after_sequence.is_some())
+            .filter(|_| (resumes || after_sequence.is_some()) && start.sub_trace.is_none())
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         let history = self.history(known);
+        let depth = known.and_then(|known| known.last.as_ref()).map_or(0, |last| last.depth);
         let stored = stored.map(|known| known.session);
         let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
             return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
         }
         let project_dir = self.project_of(stored.as_ref(), &start)?;
-        let queued = Run::queued(session_id.clone(), TraceId::root(&session_id), message.clone(), settings, uid, now());
-        let mut run = Run { mode, ..queued };
+        let queued = Run::queued(session_id.clone(), trace_id, message.clone(), settings, uid, now());
+        let mut run = Run { mode, depth, ..queued };
         services.resolver.redactor.redact_run(&mut run);
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain_inherited(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
+        let rows = match start.sub_trace {
+            Some(_) => Vec::new(),
+            None => first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none()),
+        };
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
@@ -203,6 +214,20 @@ impl Runtime {
             StartRequest { run, rows, history, project_dir, reject_if_busy, expected_last_run: follows, reply },
             answer,
         ))
+    }
+
+    /// Sets the session of a request that names the trace of a sub-agent.
+    async fn find_session_of_sub_trace(&self, start: &mut RunRequest) -> Result<(), ErrorInfo> {
+        let Some(id) = start.sub_trace.clone() else { return Ok(()) };
+        let trace = self.traces().get(&id).await?;
+        if trace.parent_trace_id.is_none() {
+            return Err(invalid(format!("trace {id} is not that of a sub-agent: name its session")));
+        }
+        if start.session.session_id.as_deref().is_some_and(|session| session != trace.session_id.as_str()) {
+            return Err(invalid(format!("trace {id} belongs to session {}", trace.session_id)));
+        }
+        start.session.session_id = Some(trace.session_id.to_string());
+        Ok(())
     }
 
     /// Returns the id of the requested session, and what is stored of it.
@@ -214,7 +239,8 @@ impl Runtime {
         let Some(text) = &start.session.session_id else { return Ok((SessionId::generate(), None)) };
         let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
         let (wanted, after) = (id.clone(), start.after_sequence);
-        let read = move |reader: &dyn Reader| read_session(reader, &wanted, resumes, after);
+        let trace = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
+        let read = move |reader: &dyn Reader| read_session(reader, &wanted, trace, resumes, after);
         Ok((id, self.inner.services.reader.read(read).await?))
     }
 

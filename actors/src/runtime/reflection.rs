@@ -28,10 +28,11 @@ impl Runtime {
         }
         let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {text}"));
         let id = SessionId::parse(text).map_err(|_| missing())?;
-        let (wanted, root) = (id.clone(), TraceId::root(&id));
+        let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
+        let (wanted, trace) = (id.clone(), trace_id.clone());
         let read = move |reader: &dyn soong_storage::store::Reader| {
-            let head = reader.trace(&root)?.map_or(0, |trace| trace.head_sequence);
-            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_started_run(&root)?))
+            let head = reader.trace(&trace)?.map_or(0, |trace| trace.head_sequence);
+            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_started_run(&trace)?))
         };
         let (session, head, live, last) = services.reader.read(read).await?;
         let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
@@ -43,7 +44,7 @@ impl Runtime {
         if head == 0 {
             return refuse("the session has no conversation to reflect on");
         }
-        let of_last = last.map(|last| last.settings.model);
+        let of_last = last.as_ref().map(|last| last.settings.model.clone());
         let model = start.agent.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
         let focus = start.reflection.as_ref().and_then(|reflects| reflects.focus.as_deref());
         let settings = RunSettings {
@@ -61,8 +62,9 @@ impl Runtime {
             reflects: start.reflection.clone(),
             ..RunSettings::default()
         };
-        let root = TraceId::root(&id);
-        let mut run = Run::queued(id, root, reflection_question(focus), settings, uid, now());
+        let depth = last.as_ref().map_or(0, |last| last.depth);
+        let queued = Run::queued(id, trace_id, reflection_question(focus), settings, uid, now());
+        let mut run = Run { depth, ..queued };
         services.resolver.redactor.redact_run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         services.resolver.resolve(&run, &project_dir)?;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde_json::{Map, Value};
 use soong_protocol::{
     Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, Reflection, Role, RunMode, RunOptions,
-    RunPermissions,
+    RunPermissions, TraceId,
 };
 
 use super::SessionSpec;
@@ -38,6 +38,8 @@ pub struct RunRequest {
     /// The session to continue or to create. If a session with this id exists, the run continues it; it must belong to
     /// `uid`, and the other fields have no effect. Otherwise the run creates the session.
     pub session: SessionSpec,
+    /// The trace of a sub-agent to continue, instead of the conversation of the session. See [`RunRequest::trace`].
+    pub sub_trace: Option<TraceId>,
     /// The agent: its preset, its model and its prompt.
     pub agent: AgentOptions,
     /// Options that runs of users, programs and sub-agents have in common.
@@ -163,6 +165,18 @@ impl RunRequest {
     /// Sets the id of the session to continue. If no session has this id, the run creates it.
     pub fn session(mut self, id: impl Into<String>) -> Self {
         self.session.session_id = Some(id.into());
+        self
+    }
+
+    /// Sets the trace to continue. It may be that of a sub-agent: then the run waits in the queue of the sub-agent's
+    /// session, and has the preset, the model and the tools of the sub-agent's last run. Tools that are set can only
+    /// narrow those. Its result is not delivered to the run that started the sub-agent; that sees the new status of the
+    /// collaborator with its next message.
+    pub fn trace(mut self, id: &TraceId) -> Self {
+        match id.parent() {
+            Some(_) => self.sub_trace = Some(id.clone()),
+            None => self.session.session_id = Some(id.to_string()),
+        }
         self
     }
 

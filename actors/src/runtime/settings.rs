@@ -62,6 +62,7 @@ pub(super) fn resolve(
         // Replaced by the admission if the message has images or files.
         task_content: MessageContent::default(),
         context: None,
+        collaborator: kept.collaborator,
         given_budget: (given != budget).then_some(given),
         driven: start.driven,
         continues: false,

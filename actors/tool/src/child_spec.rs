@@ -19,8 +19,8 @@ pub struct ChildSpec {
     pub preset: Option<String>,
     /// Profile or model name. Default: the parent's.
     pub model: Option<String>,
-    /// Context that is added to the task.
-    pub context: Option<String>,
+    /// Context that is added to the task: a text or an object.
+    pub context: Option<Value>,
     /// Options that all runs have in common. Tools and budget are limited to those of the parent, the time limit to
     /// `agents.child_timeout_ms`.
     pub options: RunOptions,
@@ -75,8 +75,8 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the context that is added to the task.
-    pub fn context(mut self, context: impl Into<String>) -> Self {
+    /// Sets the context that is added to the task: a text or an object.
+    pub fn context(mut self, context: impl Into<Value>) -> Self {
         self.context = Some(context.into());
         self
     }

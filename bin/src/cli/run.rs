@@ -154,7 +154,7 @@ pub(crate) struct ConversationArgs {
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
-    /// Main trace to continue; without a prompt, resume it where it stopped, for example after a failure
+    /// Trace to continue, also that of a sub-agent; without a prompt, resume it where it stopped
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
     /// Continue after this message; without a prompt, the model answers it again

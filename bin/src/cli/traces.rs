@@ -77,7 +77,7 @@ Examples:
   soong traces reflect ID
   soong traces reflect ID --focus \"how the tests were run\"")]
     Reflect {
-        /// Id of the session, which is also the id of its main trace
+        /// Id of the session, which is also the id of its main trace, or of the trace of a sub-agent
         id: String,
         /// Topic to focus on
         #[arg(long, value_name = "TEXT")]

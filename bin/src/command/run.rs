@@ -9,7 +9,7 @@ use serde_json::Value;
 use soong::{
     ErrorCode,
     protocol::{
-        Session, TraceStatus,
+        Session, TraceId, TraceStatus,
         api::{Accepted, SettingUpdate, StartBody},
     },
 };
@@ -189,10 +189,12 @@ struct RunInput {
 async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Result<StartBody, Failure> {
     let RunInput { options, prompt, output_schema: expected_output_schema, project } = input;
     let budget = options.budget.limits();
+    let mut trace_id = None;
     let session_id = match (options.conversation.session, options.conversation.trace) {
         (Some(session), _) => Some(session),
         (None, Some(trace)) => {
-            let session = session_of(client, &trace).await?;
+            let session;
+            (session, trace_id) = session_of(client, &trace).await?;
             let is_set = options.agent.model.is_some()
                 || options.max_iterations.is_some()
                 || options.timeout.is_some()
@@ -215,6 +217,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         prompt,
         mode: options.mode.map(|mode| Some(mode.into())),
         session_id,
+        trace_id,
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
         llm_params: llm_params.map(Some),
@@ -234,15 +237,11 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
     Ok(body)
 }
 
-/// Returns the session whose main trace this is. Fails for the trace of a sub-agent.
-pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
+/// Returns the session of a trace, and the trace if it is that of a sub-agent.
+pub(super) async fn session_of(client: &Client, trace: &str) -> Result<(Session, Option<TraceId>), Failure> {
     let trace = client.trace(trace).await?.trace;
-    if trace.parent_trace_id.is_some() {
-        let what = format!("trace {} belongs to a sub-agent and cannot be resumed on its own", trace.trace_id);
-        let advice = format!("Continue its session: soong run --session {} \"…\"", trace.session_id);
-        return Err(Failure::usage(what, advice));
-    }
-    Ok(client.session(trace.session_id.as_str()).await?.session)
+    let session = client.session(trace.session_id.as_str()).await?.session;
+    Ok((session, trace.parent_trace_id.map(|_| trace.trace_id)))
 }
 
 /// Reads the JSON schema of the answer.

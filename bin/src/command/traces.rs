@@ -41,16 +41,16 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     Ok(Exit::Success)
 }
 
-/// Starts a run that reflects on a session, and shows it like any other run.
+/// Starts a run that reflects on a conversation, and shows it like any other run.
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
-        let session = session_of(place.client(), id).await?;
+        let (session, trace_id) = session_of(place.client(), id).await?;
         let reflection = Reflection { focus: focus.map(str::to_owned) };
         let session_id = Some(session.session_id.to_string());
-        Ok::<_, Failure>(StartBody { session_id, reflects: Some(reflection), ..StartBody::default() })
+        Ok::<_, Failure>(StartBody { session_id, trace_id, reflects: Some(reflection), ..StartBody::default() })
     };
     let done = match build_request(&mut place).await {
         Ok(request) => place.run(request, RunDisplay::Once).await,

@@ -40,6 +40,9 @@ pub struct StartBody {
     /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// Trace of a sub-agent to continue, instead of the conversation of the session. Its session may be omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
     /// Preset of the run.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]

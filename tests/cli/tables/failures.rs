@@ -383,7 +383,7 @@ fn owned_home_rejects_conflicting_commands() {
     let traces = world.run(&["traces", "list", "--json"]).expect_code(0).json();
     let child = traces.as_array().unwrap().iter().find(|trace| trace["task"] == "left").unwrap();
     let child = child["trace_id"].as_str().unwrap();
-    let (resumes, continues) = (format!("run --trace {child}"), "soong run --session s".to_owned());
+    let resumes = format!("run --trace {child}");
     let home = world.home().display().to_string();
     let demo = format!("demo --home {home}");
     let owned = format!("(pid {}) owns the home", owner.child.id());
@@ -393,7 +393,7 @@ fn owned_home_rejects_conflicting_commands() {
         &[
             row(&demo, 4, &owned, "--home DIR"),
             row("run --trace s", 4, "session s has an unfinished run", "soong traces stop"),
-            row(&resumes, 2, "belongs to a sub-agent", &continues),
+            row(&resumes, 4, "unfinished run", "soong traces stop"),
             row("sessions switch s 2", 4, "unfinished run", "soong"),
             row("sessions fork s --session s", 2, "session s already exists", "soong help"),
             row("sessions fork no", 3, "there is no session no", "soong sessions list"),

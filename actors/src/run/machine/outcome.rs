@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
-    ErrorInfo, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
+    ErrorInfo, RunId, RunSettings, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -173,14 +173,15 @@ fn answer_for_parent(run: &RunState) -> String {
     }
 }
 
-/// Returns the collaborator name of a child.
-pub(crate) fn collaborator_name(trace: &TraceId) -> String {
-    trace.last_segment().to_owned()
+/// Returns the name of a child among the collaborators of its parent. Children of earlier versions have no name of their
+/// own.
+pub(crate) fn collaborator_name<'a>(settings: &'a RunSettings, trace: &'a TraceId) -> &'a str {
+    settings.collaborator.as_deref().unwrap_or_else(|| trace.last_segment())
 }
 
-pub(crate) fn started_collaborator(trace: &TraceId, task: &str) -> Collaborator {
+pub(crate) fn started_collaborator(name: &str, trace: &TraceId, task: &str) -> Collaborator {
     Collaborator {
-        name: collaborator_name(trace),
+        name: name.to_owned(),
         kind: CollaboratorKind::Agent,
         trace_id: Some(trace.clone()),
         status: CollaboratorStatus::Running,
@@ -192,13 +193,14 @@ pub(crate) fn started_collaborator(trace: &TraceId, task: &str) -> Collaborator 
 pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
-    Collaborator { status, ..started_collaborator(&run.spec.identity.trace_id, summary) }
+    let (settings, trace) = (&run.spec.settings, &run.spec.identity.trace_id);
+    Collaborator { status, ..started_collaborator(collaborator_name(settings, trace), trace, summary) }
 }
 
-pub(crate) fn ended_collaborator(result: &ChildResult) -> Collaborator {
+pub(crate) fn ended_collaborator(name: &str, result: &ChildResult) -> Collaborator {
     let error = result.error.as_ref().map(|error| error.message.as_str());
     Collaborator {
-        name: collaborator_name(&result.sub_trace_id),
+        name: name.to_owned(),
         kind: CollaboratorKind::Agent,
         trace_id: Some(result.sub_trace_id.clone()),
         status: match result.status {
@@ -296,12 +298,13 @@ pub(crate) fn with_note(note: &str, object: &str) -> String {
 }
 
 /// Summarizes the results of several children for their goal (GOAL-3).
-pub(crate) fn joint_summary(results: &[&ChildResult]) -> String {
-    if let [only] = results {
-        return summary(ended_collaborator(only).summary.as_str());
+pub(crate) fn joint_summary(results: &[(&str, &ChildResult)]) -> String {
+    if let [(name, only)] = results {
+        return summary(ended_collaborator(name, only).summary.as_str());
     }
-    let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
-    let lines = results.iter().map(|result| ended_collaborator(result).line()).collect::<Vec<_>>().join("\n");
+    let done = results.iter().filter(|(_, result)| result.status == RunStatus::Completed).count();
+    let lines =
+        results.iter().map(|(name, result)| ended_collaborator(name, result).line()).collect::<Vec<_>>().join("\n");
     summary(&format!("{done} of {} sub-agents completed\n{lines}", results.len()))
 }
 

@@ -13,7 +13,9 @@ const MAX_COPY_DEPTH: usize = 32;
 /// State of an existing session, as far as a new run needs it.
 pub(super) struct ExistingSession {
     pub(super) session: Session,
-    /// The last run of the root trace. `None` if the session was created without a run, or is a copy without runs.
+    /// The trace on which the new run works: the root trace, or that of a sub-agent.
+    trace_id: TraceId,
+    /// The last run of that trace. `None` if the session was created without a run, or is a copy without runs.
     pub(super) last: Option<Run>,
     /// The mode of the source conversation, if the session is a copy that has had no run.
     pub(super) copied_mode: Option<RunMode>,
@@ -43,28 +45,30 @@ pub(super) struct ConversationEnd {
 pub(super) fn read_session(
     reader: &dyn Reader,
     id: &SessionId,
+    trace_id: TraceId,
     resumes: bool,
     after: Option<u64>,
 ) -> Result<Option<ExistingSession>, StoreError> {
-    let root = TraceId::root(id);
+    let root = &trace_id;
     let Some(session) = reader.session(id)? else { return Ok(None) };
-    let last = reader.last_run(&root)?;
+    let last = reader.last_run(root)?;
     let copied = match &last {
-        None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
+        None => reader.trace(root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
         Some(_) => None,
     };
     let inherited = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
         Some(last) => Some(InheritedSettings::of(last)),
         // The session has had no run, or the last one was cancelled in the queue.
-        None => inherited_settings(reader, &root)?,
+        None => inherited_settings(reader, root)?,
     };
     let resume_point = match after {
-        Some(sequence) => reader.resume_point(&root, sequence)?,
+        Some(sequence) => reader.resume_point(root, sequence)?,
         None => None,
     };
-    let conversation_end = if resumes { read_conversation_end(reader, &root, resume_point.as_ref())? } else { None };
+    let conversation_end = if resumes { read_conversation_end(reader, root, resume_point.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(ExistingSession { session, last, copied_mode: copied, inherited, live, conversation_end, resume_point }))
+    let copied_mode = copied;
+    Ok(Some(ExistingSession { session, trace_id, last, copied_mode, inherited, live, conversation_end, resume_point }))
 }
 
 fn read_conversation_end(
@@ -133,7 +137,7 @@ impl ExistingSession {
     pub(super) fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.resume_point {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
-            _ => Err(crate::run::cannot_continue_after(&TraceId::root(&self.session.session_id), sequence)),
+            _ => Err(crate::run::cannot_continue_after(&self.trace_id, sequence)),
         }
     }
 

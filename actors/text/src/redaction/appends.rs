@@ -82,7 +82,9 @@ impl Redactor {
 
     fn settings(&self, settings: &mut RunSettings) {
         self.redact_optional(&mut settings.system_prompt);
-        self.redact_optional(&mut settings.context);
+        if let Some(context) = &mut settings.context {
+            self.redact_json(context);
+        }
         self.redact_content(&mut settings.task_content);
         settings.options.messages.iter_mut().for_each(|message| self.redact_content(&mut message.content));
         if let Some(schema) = &mut settings.options.expected_output_schema {

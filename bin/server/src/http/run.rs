@@ -10,8 +10,7 @@ use serde_json::Value;
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, Trace,
-        TraceId,
+        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, TraceId,
         api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
@@ -65,17 +64,15 @@ pub(super) async fn start(
     Ok((status, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
 }
 
-/// Returns the trace of a session in which a run can be started. Rejects the trace of a sub-agent.
-async fn root_trace(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
+/// Sets the conversation that a start continues: the one of a session, or of a sub-agent.
+async fn set_trace(access: &Access, id: &TraceId, body: &mut StartBody) -> Result<(), ApiError> {
     let trace = access.trace(id).await?;
-    if trace.parent_trace_id.is_some() {
-        let message = format!("trace {id} belongs to a sub-agent: continue its session, {}", trace.session_id);
-        return Err(validation_error(message));
-    }
-    Ok(trace)
+    body.session_id = Some(trace.session_id.to_string());
+    body.trace_id = trace.parent_trace_id.is_some().then(|| id.clone());
+    Ok(())
 }
 
-/// Continues a conversation: with another message, from an earlier message, or where it stopped (MSG-2).
+/// Continues a conversation, also that of a sub-agent: with another message, from an earlier message, or where it stopped (MSG-2).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
     params(("trace_id" = String, Path)),
     request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted)))]
@@ -84,17 +81,16 @@ pub(super) async fn resume(
     Path(id): Path<TraceId>,
     request::Json(mut body): request::Json<StartBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let trace = root_trace(&access, &id).await?;
-    if body.session_id.is_some() {
+    if body.session_id.is_some() || body.trace_id.is_some() {
         return Err(validation_error(
-            "session_id: not allowed here, because the trace in the path determines the session",
+            "session_id, trace_id: not allowed here, because the trace in the path determines them",
         ));
     }
-    body.session_id = Some(trace.session_id.to_string());
+    set_trace(&access, &id, &mut body).await?;
     start_run(&access, body).await
 }
 
-/// Reflects on a session and stores what was learned (MEM-4).
+/// Reflects on a conversation, also that of a sub-agent, and stores what was learned (MEM-4).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
     request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn reflect(
@@ -102,13 +98,17 @@ pub(super) async fn reflect(
     Path(id): Path<TraceId>,
     request::Json(ReflectBody { focus }): request::Json<ReflectBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let session_id = Some(root_trace(&access, &id).await?.session_id.to_string());
-    start_run(&access, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
+    let mut body = StartBody { reflects: Some(Reflection { focus }), ..StartBody::default() };
+    set_trace(&access, &id, &mut body).await?;
+    start_run(&access, body).await
 }
 
 async fn start_run(access: &Access, mut request: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let gate_guard = access.begin_change()?;
     request.uid = Some(access.uid(request.uid.as_deref())?);
+    if let Some(id) = &request.trace_id {
+        access.trace(id).await?; // it must be visible to the caller
+    }
     let runtime = access.runtime().clone();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
@@ -173,6 +173,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
             project_dir: request.project_dir,
             allow_home_project: request.allow_home_project,
         },
+        sub_trace: request.trace_id,
         agent,
         options,
         permissions: RunPermissions { allow: request.allow, deny: request.deny, unattended: request.unattended },
@@ -249,8 +250,8 @@ pub(super) struct ChildrenBody {
     agent_type: Option<String>,
     /// Model profile, or a model name of the default profile. Default: the model of the run.
     model: Option<String>,
-    /// Context that the children need in addition to their task.
-    context: Option<String>,
+    /// Context that the children need in addition to their task: a text or an object.
+    context: Option<Value>,
     /// Messages before the task in each child's conversation.
     #[serde(default)]
     messages: Vec<GivenMessage>,

@@ -9,8 +9,8 @@
 //! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport, GoalChanges, GoalEvent,
-    GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
+    ArtifactEvent, ArtifactRef, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport,
+    GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
 };
 
 use crate::run::machine::{
@@ -116,6 +116,10 @@ impl Transition<'_, '_> {
             self.step.writes.push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));
         }
         self.emit_end(ending);
+        self.notify_parent_trace(match ending.status {
+            RunStatus::Completed => CollaboratorStatus::Completed,
+            _ => CollaboratorStatus::Failed,
+        });
         if let (Some(result), Some(parent)) = (result, self.state.spec.identity.parent.clone()) {
             let event = |event: SubAgentEvent| {
                 Write::Event(EventDraft::new(
@@ -126,7 +130,9 @@ impl Transition<'_, '_> {
                 ))
             };
             let completed = event(SubAgentEvent::completed(&result, outcome::summary(&result.summary)));
-            let collaborator = outcome::ended_collaborator(&result);
+            let (settings, trace) = (&self.state.spec.settings, &self.state.spec.identity.trace_id);
+            let name = outcome::collaborator_name(settings, trace);
+            let collaborator = outcome::ended_collaborator(name, &result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
             self.step.writes.extend([completed, updated]);
         }

@@ -8,9 +8,10 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use serde_json::Value;
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role, RunEvent, RunStatus,
-    ToolCall, ToolEvent, Write,
+    ChildResult, CollaboratorStatus, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role,
+    RunEvent, RunStatus, ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
@@ -41,6 +42,7 @@ impl Transition<'_, '_> {
                 agent_type: spec.preset.name.clone(),
                 model: spec.model.name.clone(),
             });
+            self.notify_parent_trace(CollaboratorStatus::Running);
             for (server, error) in &spec.catalog.absent_servers {
                 self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
             }
@@ -89,7 +91,11 @@ impl Transition<'_, '_> {
             }
             // It precedes the task, because siblings have it in common, and services cache the beginning of a prompt.
             if let Some(context) = &spec.settings.context {
-                self.add_message(Role::User, format!("## Context\n{context}"), |message| {
+                let text = match context {
+                    Value::String(text) => text.clone(),
+                    object => object.to_string(),
+                };
+                self.add_message(Role::User, format!("## Context\n{text}"), |message| {
                     message.description = "context from the parent run".to_owned();
                 });
             }

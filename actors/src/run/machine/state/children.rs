@@ -54,8 +54,19 @@ pub(in crate::run::machine) struct SubAgents {
     pub(in crate::run::machine) collaborators: Vec<Collaborator>,
     /// Position of each collaborator, by name.
     pub(in crate::run::machine) collaborator_index: HashMap<String, usize>,
+    /// Names of the sub-agents among the collaborators.
+    pub(in crate::run::machine) names: HashMap<TraceId, String>,
+    /// Number of names that were made from a task, by that name without its number.
+    pub(in crate::run::machine) name_counts: HashMap<String, u64>,
     /// Positions of children whose results have to be added to the conversation.
     pub(in crate::run::machine) deliveries: Vec<usize>,
     /// Results of sub-agents of an earlier run that are not in the conversation, by tool call.
     pub(in crate::run::machine) asked: HashMap<String, Vec<ChildResult>>,
+}
+
+impl SubAgents {
+    /// Returns the name of a sub-agent among the collaborators. A sub-agent of an earlier version has none of its own.
+    pub(in crate::run::machine) fn name<'a>(&'a self, trace: &'a TraceId) -> &'a str {
+        self.names.get(trace).map_or_else(|| trace.last_segment(), String::as_str)
+    }
 }

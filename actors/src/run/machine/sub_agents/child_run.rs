@@ -6,9 +6,13 @@ use soong_protocol::{Budget, ChildMode, GoalId, Run, RunMode, RunOptions, RunSet
 
 use crate::run::machine::{input::ChildRequest, spec::RunSpec, transition::Transition};
 
+/// Maximum length of the name of a sub-agent without its number, in characters.
+const MAX_NAME_CHARS: usize = 32;
+
 impl Transition<'_, '_> {
     /// Creates the run of a child.
     pub(super) fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
+        let name = self.collaborator_name(order);
         let spec = &self.state.spec;
         let number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
         let request = &order.spec;
@@ -24,7 +28,7 @@ impl Transition<'_, '_> {
             depth: spec.identity.depth + 1,
             mode: RunMode::Normal,
             task: request.task.clone(),
-            settings: child_settings(spec, order, by_model),
+            settings: RunSettings { collaborator: Some(name), ..child_settings(spec, order, by_model) },
             uid: spec.identity.uid.to_string(),
             status: RunStatus::Queued,
             cancel_requested: false,
@@ -40,6 +44,46 @@ impl Transition<'_, '_> {
         spec.redactor.redact_run(&mut run);
         run
     }
+}
+
+impl Transition<'_, '_> {
+    /// Returns the name of a child among the collaborators: that of the sub-trace that it continues, or a new one from
+    /// its task.
+    fn collaborator_name(&mut self, order: &ChildRequest) -> String {
+        let sub_agents = &mut self.state.sub_agents;
+        let known = order.spec.continue_from.as_ref().and_then(|trace| sub_agents.names.get(trace));
+        let earlier = || order.previous_settings.as_ref()?.collaborator.clone();
+        if let Some(name) = known.cloned().or_else(earlier) {
+            return name;
+        }
+        // The redactor does not find a secret whose letters are changed.
+        let base = name_of_task(&self.state.spec.redactor.text(&order.spec.task));
+        let count = sub_agents.name_counts.entry(base.clone()).or_default();
+        loop {
+            *count += 1;
+            let name = if *count == 1 { base.clone() } else { format!("{base}-{count}") };
+            if !sub_agents.collaborator_index.contains_key(&name) {
+                return name;
+            }
+        }
+    }
+}
+
+/// Returns the first words of a task as a name, such as `read-the-changelog`.
+fn name_of_task(task: &str) -> String {
+    let words = task.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut name = String::new();
+    for word in words {
+        let is_full = !name.is_empty() && name.chars().count() + word.chars().count() >= MAX_NAME_CHARS;
+        if is_full {
+            break;
+        }
+        if !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(word.chars().flat_map(char::to_lowercase).take(MAX_NAME_CHARS));
+    }
+    if name.is_empty() { "sub-agent".to_owned() } else { name }
 }
 
 /// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last run there. A model

@@ -73,10 +73,14 @@ impl RunState {
         let Some(collaborators) = by else { return };
         self.sub_agents.collaborators.clear();
         self.sub_agents.collaborator_index.clear();
+        self.sub_agents.names.clear();
         collaborators.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
     }
 
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
+        if let Some(trace) = &collaborator.trace_id {
+            self.sub_agents.names.insert(trace.clone(), collaborator.name.clone());
+        }
         match self.sub_agents.collaborator_index.get(&collaborator.name) {
             Some(place) => self.sub_agents.collaborators[*place] = collaborator,
             None => {
@@ -109,7 +113,7 @@ impl RunState {
             }
         }
         self.usage.below.add_descendant(&result.stats.tree);
-        self.set_collaborator(ended_collaborator(&result));
+        self.set_collaborator(ended_collaborator(self.sub_agents.name(&result.sub_trace_id), &result));
         if self.sub_agents.children[index].deliver {
             self.sub_agents.deliveries.push(index);
         }
@@ -129,7 +133,11 @@ impl Transition<'_, '_> {
     pub(crate) fn summarize_goals(&mut self) {
         let due = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
         let summary = |places: &[usize]| {
-            let results = places.iter().filter_map(|index| self.state.sub_agents.children[*index].result.as_deref());
+            let sub_agents = &self.state.sub_agents;
+            let results = places.iter().filter_map(|index| {
+                let result = sub_agents.children[*index].result.as_deref()?;
+                Some((sub_agents.name(&result.sub_trace_id), result))
+            });
             outcome::joint_summary(&results.collect::<Vec<_>>())
         };
         let mut summaries: Vec<(GoalId, String)> =
@@ -154,6 +162,25 @@ impl Transition<'_, '_> {
             let sequence = self.state.conversation.last_sequence;
             self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
         }
+    }
+
+    /// Records the status of a run that a user started on the trace of a sub-agent, for the run that started the
+    /// sub-agent: it sees the status of this collaborator with its next message.
+    pub(crate) fn notify_parent_trace(&mut self, status: CollaboratorStatus) {
+        let identity = &self.state.spec.identity;
+        let is_reflection = self.state.spec.settings.reflects.is_some();
+        let Some(parent) = identity.trace_id.parent().filter(|_| identity.parent.is_none() && !is_reflection) else {
+            return;
+        };
+        let collaborator = match self.state.answer.text.as_str() {
+            "" => outcome::running_collaborator(self.state, status),
+            answer => {
+                let name = outcome::collaborator_name(&self.state.spec.settings, &identity.trace_id);
+                Collaborator { status, ..outcome::started_collaborator(name, &identity.trace_id, answer) }
+            }
+        };
+        let event = SubAgentEvent::CollaboratorUpdated { collaborator };
+        self.step.writes.push(Write::Event(EventDraft::new(parent, None, self.context.now, event)));
     }
 
     /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).

@@ -42,7 +42,7 @@ struct AgentArguments {
     continue_from: Option<String>,
     agent_type: Option<String>,
     skills: Option<Vec<String>>,
-    context: Option<String>,
+    context: Option<Value>,
     expected_output_schema: Option<Value>,
     timeout_ms: Option<u64>,
 }
@@ -53,7 +53,7 @@ struct EvaluateArguments {
     messages: Vec<GivenMessage>,
     target_goal_id: Option<String>,
     continue_from: Option<String>,
-    context: Option<String>,
+    context: Option<Value>,
 }
 
 /// Who requests children.
@@ -240,6 +240,9 @@ impl Transition<'_, '_> {
                     )));
                 }
             }
+            if child.context.as_ref().is_some_and(|context| !context.is_string() && !context.is_object()) {
+                return Err(validation_error("`context` must be a text or an object"));
+            }
             if let Some(schema) = &child.options.expected_output_schema {
                 OutputSchema::new(schema)?;
             }
@@ -327,7 +330,8 @@ impl Transition<'_, '_> {
             tool_call_id: call.map(str::to_owned),
             deliver: order.spec.deliver,
         });
-        let collaborator = outcome::started_collaborator(&run.trace_id, &run.task);
+        let name = outcome::collaborator_name(&run.settings, &run.trace_id);
+        let collaborator = outcome::started_collaborator(name, &run.trace_id, &run.task);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
     }
 }

@@ -1,0 +1,37 @@
+//! Runs of users on the trace of a sub-agent: they wait in the queue of the session, and keep what the sub-agent was.
+
+use soong_protocol::{ErrorInfo, Preset, RunMode};
+
+use super::invalid;
+use crate::runtime::{RunRequest, RunSetting, settings::InheritedSettings};
+
+/// Checks a request for a run on the trace of a sub-agent, whose last run had these settings and this preset: preset and
+/// mode stay, and the tools may only be narrowed.
+pub(super) fn check(start: &RunRequest, before: &InheritedSettings, preset: Option<&Preset>) -> Result<(), ErrorInfo> {
+    let kept =
+        |what: &str| Err(invalid(format!("{what}: a run on the trace of a sub-agent keeps that of the sub-agent")));
+    if start.agent.preset.as_ref().is_some_and(|preset| *preset != before.settings.agent_type) {
+        return kept("agent_type");
+    }
+    if start.driven || start.agent.mode.is_some_and(|mode| mode != RunMode::Normal) {
+        return kept("mode");
+    }
+    for (setting, name) in
+        [(RunSetting::Preset, "agent_type"), (RunSetting::Mode, "mode"), (RunSetting::Tools, "tools")]
+    {
+        if start.reset_settings.contains(&setting) {
+            return kept(name);
+        }
+    }
+    let Some(wanted) = &start.options.tools else { return Ok(()) };
+    let allowed = before.settings.options.tools.as_ref();
+    let is_allowed = |tool: &&String| {
+        allowed.is_none_or(|allowed| allowed.contains(tool)) && preset.is_none_or(|preset| preset.allows(tool))
+    };
+    match wanted.iter().find(|tool| !is_allowed(tool)) {
+        Some(tool) => Err(invalid(format!(
+            "tools: {tool:?} is not among the tools of the sub-agent, which a run on its trace can only narrow"
+        ))),
+        None => Ok(()),
+    }
+}
