@@ -6,7 +6,7 @@
 //! Order before a tool call: callbacks, `PreToolUse` hooks, permission, execution. Changed arguments are checked against
 //! the schema of the tool, and a permission is bound to them.
 //!
-//! What a callback changes or answers is recorded as the event `callback_completed`. After a crash, a step whose
+//! Changes and answers of callbacks are recorded as the event `callback_completed`. After a crash, a step whose
 //! change or answer is recorded is not passed to the callbacks again. A model call that is repeated is a new step.
 //!
 //! ```
@@ -48,7 +48,7 @@ pub(crate) use self::list::{AfterResult, BeforeResult, CallbackStep, Callbacks, 
 /// Default time limit of one call of a callback.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a callback before a step decides.
+/// The decision of a callback before a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Before<T, A> {
     /// The step is done as it is.
@@ -61,7 +61,7 @@ pub enum Before<T, A> {
     Fail(ErrorInfo),
 }
 
-/// What a callback after a step decides.
+/// The decision of a callback after a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum After<T> {
     /// The result stays as it is.
@@ -72,8 +72,8 @@ pub enum After<T> {
     Fail(ErrorInfo),
 }
 
-/// What happens if a callback fails: it returns an error, panics, or exceeds its time limit. Each failure is reported as
-/// the event `callback_failed`.
+/// The consequence of a failure: a callback returns an error, panics, or exceeds its time limit. Each failure is reported
+/// as the event `callback_failed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The step is not done. Before a tool call: the call is refused. Otherwise: the run fails.

@@ -33,9 +33,7 @@
 
 mod actor;
 mod approvals;
-mod child_starter;
 mod clock;
-mod control;
 #[cfg(doc)]
 mod internals;
 mod machine;
@@ -49,7 +47,6 @@ mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
 pub(crate) use approvals::{Approvals, PendingRow};
-pub(crate) use child_starter::{AcceptedChild, ChildStarter};
 pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{
     ending::Termination,
@@ -71,6 +68,7 @@ pub(crate) use tasks::{
     TaskServices,
     authorize::Authorizer,
     callbacks::CallbackCalls,
+    child_starter::{AcceptedChild, ChildStarter},
     finalize::{BudgetUsage, Finalizer},
     hook_calls::HookCalls,
     load::{cannot_be_head, cannot_continue_after},

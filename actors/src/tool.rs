@@ -5,8 +5,8 @@
 //! run (PERM-1).
 
 pub use soong_tool::{
-    FunctionTool, OutputLimit, Progress, RegisterError, RegisteredTool, Tool, ToolContext, ToolEnvironment, ToolError,
-    ToolOutput, ToolRegistry, ToolResult, arguments, function, schema_of,
+    FunctionTool, OutputLimit, Progress, RegisterError, RegisteredTool, RunControl, SpawnedChild, Tool, ToolContext,
+    ToolEnvironment, ToolError, ToolOutput, ToolRegistry, ToolResult, ToolServices, arguments, function, schema_of,
 };
 #[cfg(feature = "web-tools")]
 pub use soong_web::{web_search::WebSearch, webfetch::WebFetch};

@@ -24,7 +24,7 @@ pub(crate) use memory::{Experiences, Skills};
 pub(crate) use models::Models;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
-pub(crate) use run::{Chat, ConversationArgs, Demo, Run, Setting};
+pub(crate) use run::{Call, Chat, ConversationArgs, Demo, Run, Setting};
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
@@ -186,6 +186,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Run a prompt and print the answer
     Run(Box<Run>),
+    /// Make one model call without tools and print the answer
+    Call(Call),
     /// Chat in one session, one run per message
     Chat(Chat),
     /// Serve the home over HTTP: REST, event streams, WebSockets
@@ -298,7 +300,7 @@ impl Command {
     /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
     pub(crate) fn uses_owner(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Chat(_) | Self::Tree | Self::Monitor => true,
+            Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree | Self::Monitor => true,
             Self::Records(command) => !matches!(command, RecordCommand::Tasks(_)),
             Self::Demo(_) | Self::Serve(_) | Self::Backup(_) | Self::Host | Self::Setup(_) | Self::Catalog(_) => false,
         }

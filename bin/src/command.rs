@@ -3,6 +3,7 @@
 mod artifacts;
 mod attach;
 mod backup;
+mod call;
 mod chat;
 mod cleanup;
 mod completions;
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     match cli.command {
         Command::Demo(options) => block_on_multi_thread(demo::demo(&context, &options)),
         Command::Run(options) => block_on_multi_thread(run::run(&context, *options)),
+        Command::Call(options) => block_on_multi_thread(call::call(&context, options)),
         Command::Chat(options) => block_on_multi_thread(chat::chat(&context, options)),
         Command::Serve(options) => block_on_multi_thread(serve::serve(&context, &options)),
         Command::Host => block_on_multi_thread(host::host(&context)),

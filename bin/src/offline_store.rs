@@ -98,9 +98,10 @@ impl OfflineStore {
         self.is_owned
     }
 
-    /// Lists all sessions, newest first.
-    pub(crate) fn sessions(&self) -> Result<Vec<Session>, Failure> {
-        collect_pages(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))
+    /// Lists all sessions, newest first. `with_calls`: single calls too.
+    pub(crate) fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, Failure> {
+        let filter = SessionFilter { hides_calls: !with_calls, ..SessionFilter::default() };
+        collect_pages(|cursor| self.reader.sessions(&filter, PAGE, cursor))
     }
 
     /// Lists all traces that match the filter, newest first.

@@ -33,11 +33,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Lists all sessions, newest first.
-    pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Failure> {
+    /// Lists all sessions, newest first. `with_calls`: single calls too.
+    pub(crate) async fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, Failure> {
         match self {
-            Self::Owner(client, _) => Ok(client.sessions().await?),
-            Self::Disk(records) => records.sessions(),
+            Self::Owner(client, _) => Ok(client.sessions(with_calls).await?),
+            Self::Disk(records) => records.sessions(with_calls),
         }
     }
 

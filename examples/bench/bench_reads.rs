@@ -61,7 +61,7 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
     for (what, by) in [("usage by day", UsageBy::Day), ("usage by model", UsageBy::Model)] {
         show(what, median(async || runtime.traces().usage(by, UsageFilter::default()).await.map(drop)).await?);
     }
-    let nobodys = || SessionFilter { uid: Some("nobody".into()) };
+    let nobodys = || SessionFilter { uid: Some("nobody".into()), ..SessionFilter::default() };
     show("sessions of a user", median(async || runtime.sessions().list(nobodys(), 100, None).await.map(drop)).await?);
     let nobodys = || TraceFilter { uid: Some("nobody".into()), ..TraceFilter::default() };
     let failed = || TraceFilter { status: Some(TraceStatus::Failed), ..TraceFilter::default() };

@@ -71,7 +71,7 @@ pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionD
 pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};
-pub use session::Session;
+pub use session::{Session, SessionKind};
 pub use stream::{LiveDelta, StreamItem, UnrecordedRun};
 pub use sub_agent::ChildResult;
 pub use time::Timestamp;

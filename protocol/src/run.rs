@@ -20,6 +20,8 @@ pub enum RunMode {
     Normal,
     /// The orchestrator plans goals and lets sub-agents do the work.
     Orchestrator,
+    /// One model call without tools, in a session of its own (RT-5).
+    Call,
 }
 
 impl RunMode {
@@ -28,6 +30,7 @@ impl RunMode {
         match self {
             Self::Normal => "normal",
             Self::Orchestrator => "orchestrator",
+            Self::Call => "call",
         }
     }
 }

@@ -4,6 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SessionId, Timestamp};
 
+/// Kind of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionKind {
+    /// A conversation.
+    #[default]
+    Conversation,
+    /// A single model call (RT-5). Lists leave it out unless they are asked for it.
+    Call,
+}
+
+impl SessionKind {
+    /// Returns whether the session is a conversation.
+    pub fn is_conversation(&self) -> bool {
+        *self == Self::Conversation
+    }
+}
+
 /// A session as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -13,6 +32,9 @@ pub struct Session {
     /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Kind of the session. Absent for a conversation.
+    #[serde(default, skip_serializing_if = "SessionKind::is_conversation")]
+    pub kind: SessionKind,
     /// User that owns the session.
     pub uid: String,
     /// Project directory in which the runs of the session work.

@@ -8,7 +8,10 @@ use std::{
     path::Path,
 };
 
-use crate::process::{HangingModelService, KillOnDrop, TestHome};
+use crate::{
+    process::{HangingModelService, KillOnDrop, TestHome},
+    service::ManualModelService,
+};
 use serde_json::{Value, json};
 
 fn report_of(result: &Value) -> String {
@@ -376,4 +379,29 @@ fn color_is_used_only_when_requested() {
     let colored = world.run(&["--color", "always", "tree"]).expect_code(3);
     assert!(colored.err.contains('\u{1b}'), "{}", colored.err);
     assert!(!world.run(&["tree"]).expect_code(3).err.contains('\u{1b}'));
+}
+
+#[test]
+fn call_prints_its_answer_and_is_hidden_from_lists() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let environment = [("OPENAI_BASE_URL", service.address.as_str()), ("OPENAI_API_KEY", "k")];
+    let mut command = world.command(&["call", "--system-prompt", "Be terse.", "--model", "m", "good morning"]);
+    let asking = KillOnDrop { child: command.envs(environment).spawn().unwrap() };
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "good morning");
+    asked.answer("bonjour");
+    let ran = asking.finish().expect_code(0);
+    assert_eq!(ran.out, "bonjour\n");
+    assert_eq!(world.run(&["sessions", "list", "--json"]).expect_code(0).json(), json!([]));
+    let all = world.run(&["sessions", "list", "--all", "--json"]).expect_code(0).json();
+    assert_eq!((all.as_array().map(Vec::len), &all[0]["kind"]), (Some(1), &json!("call")));
+    let session = all[0]["session_id"].as_str().unwrap();
+    let messages = world.run(&["traces", "messages", session, "--json"]).expect_code(0).json();
+    let roles: Vec<&Value> = messages.as_array().unwrap().iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["system", "user", "assistant"]);
+    // Nothing continues it.
+    let more = world.run(&["run", "--model", "offline", "--session", session, "more"]).expect_code(2);
+    more.expect_stderr(&["a call is a session of its own"]);
+    world.run(&["call", ""]).expect_code(2).expect_stderr(&["the prompt is empty"]);
 }

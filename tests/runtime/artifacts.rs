@@ -21,7 +21,7 @@ use soong::{
         fault::{Fault, FaultPlan, FaultStore},
         store::StoreError,
     },
-    tool::{Tool, ToolContext, ToolOutput, ToolResult},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult, ToolServices},
 };
 
 use crate::support::{
@@ -414,7 +414,7 @@ impl Tool for Placeless {
     fn call(&self, context: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
         let seen = Arc::clone(&self.1);
         async move {
-            let context = ToolContext { artifact_service: None, ..context };
+            let context = ToolContext { services: ToolServices::default(), ..context };
             seen.lock().unwrap().push(context.artifacts().err().unwrap().code);
             let registry = soong::builtin_tools::registry(&Default::default(), &Default::default(), None).unwrap();
             for (name, arguments) in [

@@ -24,7 +24,7 @@ use crate::support::{
     world::{TestRuntime, quick_config, wait_for_permissions, wait_until, with_timeout},
 };
 
-/// What was called, in order.
+/// The calls, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn note(log: &Log, line: impl Into<String>) {

@@ -14,6 +14,7 @@ mod artifacts;
 mod backup;
 mod budgets;
 mod callbacks;
+mod calls;
 mod cancelling;
 mod clocks;
 mod compaction;

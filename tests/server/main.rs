@@ -9,6 +9,7 @@ mod served;
 mod service;
 
 mod acknowledged;
+mod calls;
 mod commands;
 mod drain;
 mod failure;

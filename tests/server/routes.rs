@@ -204,6 +204,10 @@ async fn every_documented_operation_works() {
         r#"{"experiences": [{"category": "domain", "tags": {"state": [], "intent": ["count"]}, "text": "Ships."}]}"#,
     );
     served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let call = Some(json!({ "prompt": "Translate" }));
+    let accepted = walk.ask("POST /api/calls", "/api/calls", call, 202).await;
+    service.next().answer("Done.");
+    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
     let known = walk.ask(&get("/api/experiences"), "/api/experiences", None, 200).await;
     assert!(known.as_str().unwrap().contains("\nShips.\n"), "Markdown by itself: {known}");
     let known = answer(served.request(Method::GET, "/api/experiences").header("accept", "application/json")).await.1;

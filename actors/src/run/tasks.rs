@@ -7,7 +7,9 @@
 pub(in crate::run) mod authorize;
 mod auxiliary_call;
 pub(in crate::run) mod callbacks;
+pub(in crate::run) mod child_starter;
 mod context_update;
+mod control;
 mod fallback;
 pub(in crate::run) mod finalize;
 pub(in crate::run) mod hook_calls;
@@ -220,9 +222,10 @@ impl RunTasks {
             let storing = TaskTracker::new();
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
-            let note = |event| {
-                mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(event))))));
+            let send = |input: RunInput| {
+                mailbox.send(RunMsg::Input(Box::new(input)));
             };
+            let note = |event| send(RunInput::Hook(HookReport::Event(Box::new(event))));
             let span = otel_spans::tool_span(&job.id, &job.spec.name, &live.span());
             let run = CallbackRun { spec: &spec, live: &live, token: &token };
             let work = services.tools.run(run, job, context, note).instrument(span.clone());
@@ -239,21 +242,14 @@ impl RunTasks {
                     otel_spans::record_error(&span, result.as_ref().as_ref().err());
                     *result
                 }
-                ToolAttempt::HooksAllowed => {
-                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::HooksPassed { id }))));
-                    return;
-                }
-                ToolAttempt::Changed(reports) => {
-                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::Changed { id, reports }))));
-                    return;
+                ToolAttempt::HooksAllowed => return send(RunInput::Tool(ToolInput::HooksPassed { id })),
+                ToolAttempt::Changed(reports) => return send(RunInput::Tool(ToolInput::Changed { id, reports })),
+                ToolAttempt::ApprovalRequired(asked) => {
+                    return send(RunInput::Tool(ToolInput::PermissionRequired(asked)));
                 }
                 ToolAttempt::RunFailed(error) => {
-                    mailbox.send(RunMsg::Input(Box::new(RunInput::End(EndInput::CallbackFailed { error }))));
+                    send(RunInput::End(EndInput::CallbackFailed { error }));
                     Err(cancelled())
-                }
-                ToolAttempt::ApprovalRequired(asked) => {
-                    mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::PermissionRequired(asked)))));
-                    return;
                 }
             };
             storing.close();

@@ -5,6 +5,7 @@
 //! Elsewhere: what is read of an existing session (`admission/existing_session.rs`), queues and first commits
 //! (`session`).
 
+mod call;
 mod existing_session;
 mod input_files;
 mod sub_trace;
@@ -15,14 +16,14 @@ pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, Run, RunSettings, RunStatus, Session, SessionId,
-    SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, Run, RunMode, RunSettings, RunStatus, Session,
+    SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
 use tokio::sync::oneshot;
 
-use super::{RunHandle, RunRequest, Runtime, project, settings};
+use super::{RunHandle, RunRequest, Runtime, project, settings, settings::InheritedSettings};
 use crate::{
     actor_base::closing,
     clock::now,
@@ -172,23 +173,16 @@ impl Runtime {
             (None, None) => return Err(invalid("there is no conversation to resume: a message is required")),
         };
         let before = known.and_then(ExistingSession::inherited);
-        if start.sub_trace.is_some() {
-            let before = before.as_ref().ok_or_else(|| invalid("the sub-agent has not run yet: wait for it"))?;
-            sub_trace::check(&start, before, services.resolver.presets.get(&before.settings.agent_type))?;
-        }
         let copied = known.and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
-        let inherits = before.is_some();
-        let settings = settings::resolve(&start, mode, resumes, before.as_ref(), &services.config.budget);
         let message = input_files::task_text(&content);
         let task_content = if content.parts().is_empty() { MessageContent::default() } else { content };
+        let settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
         let settings = RunSettings { after_sequence, task_content, ..settings };
-        let settings = self.check_settings(&start, settings, known, resumes)?;
-        let follows = known
-            .filter(|_| (resumes || after_sequence.is_some()) && start.sub_trace.is_none())
-            .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
-        let history = self.history(known);
-        let depth = known.and_then(|known| known.last.as_ref()).map_or(0, |last| last.depth);
+        let is_tied = (resumes || after_sequence.is_some()) && start.sub_trace.is_none();
+        let follows = known.filter(|_| is_tied).and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
+        let last = known.and_then(|known| known.last.as_ref());
+        let (history, depth) = (self.history(known), last.map_or(0, |last| last.depth));
         let stored = stored.map(|known| known.session);
         let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
@@ -201,12 +195,10 @@ impl Runtime {
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
-        let spec = spec.map_err(|error| if inherits { settings::explain_inherited(&start, error) } else { error })?;
+        let spec =
+            spec.map_err(|error| if before.is_some() { settings::explain_inherited(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let rows = match start.sub_trace {
-            Some(_) => Vec::new(),
-            None => first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none()),
-        };
+        let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();
         // Such a run is not queued, since the head may have moved by the time its turn comes.
         let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
@@ -265,6 +257,26 @@ impl Runtime {
             // In a session without runs, the first run is committed together with its start, as in a new session.
             _ => SessionHistory::None,
         }
+    }
+
+    /// Returns the settings of a run. `resumes`: it has no message. `before`: the settings that it inherits.
+    fn settings(
+        &self,
+        start: &RunRequest,
+        (mode, resumes): (RunMode, bool),
+        before: Option<&InheritedSettings>,
+        known: Option<&ExistingSession>,
+    ) -> Result<RunSettings, ErrorInfo> {
+        let services = &self.inner.services;
+        if start.sub_trace.is_some() {
+            let before = before.ok_or_else(|| invalid("the sub-agent has not run yet: wait for it"))?;
+            sub_trace::check(start, before, services.resolver.presets.get(&before.settings.agent_type))?;
+        }
+        let mut settings = settings::resolve(start, mode, resumes, before, &services.config.budget);
+        if mode == RunMode::Call {
+            settings = call::settings(start, settings, known)?;
+        }
+        self.check_settings(start, settings, known, resumes)
     }
 
     /// Checks the settings of a run, and adds the deny rules of its session.
@@ -341,7 +353,7 @@ fn invalid(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-/// Returns the rows that are stored together with a run: those of a new session, or the task of a trace that may not
+/// Returns the rows that are stored together with a run: those of a new session, or the task of a root trace that may not
 /// have one yet. `names` are the name of the model, and the requested name of the session.
 fn first_rows(
     run: &Run,
@@ -350,6 +362,9 @@ fn first_rows(
     project_dir: &Path,
     is_new: bool,
 ) -> Vec<Write> {
+    if run.trace_id.parent().is_some() {
+        return Vec::new();
+    }
     let name = name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
     let trace = NewTrace {
         trace_id: run.trace_id.clone(),

@@ -29,9 +29,7 @@ pub struct RuntimeBuilder {
     config: ConfigSource,
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
-    tools: Vec<Arc<dyn Tool>>,
-    callbacks: Vec<Callback>,
-    excludes_builtin_tools: bool,
+    extensions: Extensions,
     approver: Approver,
     presets: Vec<Preset>,
     ignores_home_files: bool,
@@ -39,6 +37,14 @@ pub struct RuntimeBuilder {
     recover: RecoveryPolicy,
     wrap_store: Option<StoreWrapper>,
     task_journal_location: Option<TaskPlace>,
+}
+
+/// Tools and callbacks of the program.
+#[derive(Default)]
+struct Extensions {
+    tools: Vec<Arc<dyn Tool>>,
+    excludes_builtin_tools: bool,
+    callbacks: Vec<Callback>,
 }
 
 /// Where the configuration comes from, and the changes to it.
@@ -158,7 +164,7 @@ impl RuntimeBuilder {
     /// Adds a tool to the built-in ones.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.tools.push(Arc::new(tool));
+        self.extensions.tools.push(Arc::new(tool));
         self
     }
 
@@ -166,7 +172,7 @@ impl RuntimeBuilder {
     /// reverse order.
     #[must_use]
     pub fn callback(mut self, callback: Callback) -> Self {
-        self.callbacks.push(callback);
+        self.extensions.callbacks.push(callback);
         self
     }
 
@@ -175,7 +181,7 @@ impl RuntimeBuilder {
     /// presets that name a built-in tool are then errors of [`build`](Self::build).
     #[must_use]
     pub fn without_builtin_tools(mut self) -> Self {
-        self.excludes_builtin_tools = true;
+        self.extensions.excludes_builtin_tools = true;
         self
     }
 

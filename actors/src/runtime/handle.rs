@@ -200,7 +200,7 @@ impl RunHandle {
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Children, ErrorInfo> {
         let specs = specs.into_iter().map(Into::into).collect();
-        let accepted = self.services.child_starter.spawn(&self.entry, specs, None).await?;
+        let accepted = self.services.child_starter().spawn(&self.entry, specs, None).await?;
         let started = accepted.into_iter().filter_map(|child| match child {
             AcceptedChild::New(entry) => Some(Self::new(Arc::clone(&self.services), entry)),
             AcceptedChild::Earlier { .. } => None, // only tool calls are repeated

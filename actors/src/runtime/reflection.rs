@@ -62,9 +62,8 @@ impl Runtime {
             reflects: start.reflection.clone(),
             ..RunSettings::default()
         };
-        let depth = last.as_ref().map_or(0, |last| last.depth);
-        let queued = Run::queued(id, trace_id, reflection_question(focus), settings, uid, now());
-        let mut run = Run { depth, ..queued };
+        let mut run = Run::queued(id, trace_id, reflection_question(focus), settings, uid, now());
+        run.depth = last.map_or(0, |last| last.depth);
         services.resolver.redactor.redact_run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         services.resolver.resolve(&run, &project_dir)?;

@@ -162,6 +162,13 @@ impl RunRequest {
         Self { reflection: Some(Reflection { focus }), ..Self::default() }.session(session)
     }
 
+    /// Creates a request for one model call without tools, in a session of its own (RT-5). The system prompt is the one
+    /// that is set, else that of the preset that is set, else empty. An answer that does not match the output schema is
+    /// corrected once.
+    pub fn call(message: impl Into<MessageContent>) -> Self {
+        Self::new(message).mode(RunMode::Call)
+    }
+
     /// Sets the id of the session to continue. If no session has this id, the run creates it.
     pub fn session(mut self, id: impl Into<String>) -> Self {
         self.session.session_id = Some(id.into());

@@ -26,7 +26,6 @@ pub(super) struct Services {
     pub(super) hub: Arc<EventBus>,
     pub(super) artifacts: Arc<ArtifactStore>,
     pub(super) runs: Arc<RunRegistry>,
-    pub(super) child_starter: Arc<ChildStarter>,
     pub(super) approvals: Arc<Approvals>,
     pub(super) finalizer: Arc<Finalizer>,
     pub(super) task_journals: Arc<TaskJournals>,
@@ -38,6 +37,16 @@ pub(super) struct Services {
 }
 
 impl Services {
+    /// Returns what starts children of live runs.
+    pub(super) fn child_starter(&self) -> ChildStarter {
+        ChildStarter {
+            runs: Arc::clone(&self.runs),
+            reader: self.reader.clone(),
+            models: Arc::clone(&self.resolver.models),
+            artifacts: self.artifact_handle(),
+        }
+    }
+
     /// Returns a handle to the artifacts whose changes are completed before the runtime closes.
     pub(super) fn artifact_handle(&self) -> ArtifactHandle {
         ArtifactHandle::new(&self.artifacts, self.lifetime.tasks())

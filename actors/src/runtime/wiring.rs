@@ -19,8 +19,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, CallbackCalls, ChildStarter, Finalizer, HookCalls, ModelCaller, RunRegistry,
-        RunResolver, RunServices, TaskServices, ToolRunner, TrafficDump,
+        Approvals, Authorizer, CallbackCalls, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices,
+        TaskServices, ToolRunner, TrafficDump,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -87,12 +87,6 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         task_journals: Arc::clone(&task_journals),
         lifetime: lifetime.clone(),
     });
-    let child_starter = Arc::new(ChildStarter {
-        runs: Arc::clone(&runs),
-        reader: reader.clone(),
-        models: Arc::clone(&resolver.models),
-        artifacts: ArtifactHandle::new(&artifacts, lifetime.tasks()),
-    });
     let services = Services {
         config,
         home,
@@ -101,7 +95,6 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         hub,
         artifacts,
         runs,
-        child_starter,
         approvals,
         finalizer,
         task_journals,
@@ -162,8 +155,9 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         .runtime
         .debug_artifacts
         .then(|| TrafficDump { artifacts: services.artifact_handle(), redactor: resolver.redactor.clone() });
-    let callbacks =
-        Arc::new(CallbackCalls { starter: Arc::clone(&services.child_starter), artifacts: services.artifact_handle() });
+    let starter = Arc::new(services.child_starter());
+    let callbacks = CallbackCalls { starter: Arc::clone(&starter), artifacts: services.artifact_handle() };
+    let callbacks = Arc::new(callbacks);
     let models = ModelCaller {
         callbacks: Arc::clone(&callbacks),
         models: Arc::clone(&resolver.models),
@@ -183,7 +177,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         config: Arc::clone(config),
         authorizer,
         runs: Arc::clone(&services.runs),
-        starter: Arc::clone(&services.child_starter),
+        starter,
         callbacks: Arc::clone(&callbacks),
         artifacts: services.artifact_handle(),
         journal: services.journal.clone(),

@@ -60,6 +60,7 @@ mod tests {
     fn old_sessions_are_candidates_unless_active() {
         let session = |id: &str, minute: i64, live_runs: u64| Session {
             session_id: SessionId::new(id),
+            kind: soong_protocol::SessionKind::default(),
             name: None,
             uid: "local".into(),
             project_dir: "p".into(),

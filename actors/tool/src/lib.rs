@@ -137,16 +137,23 @@ pub struct ToolContext {
     /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
     /// the call is reported after they have finished.
     pub cleanup_tasks: TaskTracker,
-    /// Service that saves and loads artifacts; `None` if none is configured. See [`Self::artifacts`].
-    pub artifact_service: Option<Arc<dyn ArtifactService>>,
-    /// The run that made the call; `None` if none did, as in a test of the tool. See [`Self::spawn_all`].
-    pub run_control: Option<Arc<dyn RunControl>>,
+    /// Services of the runtime.
+    pub services: ToolServices,
+}
+
+/// Services of the runtime that a tool can use.
+#[derive(Clone, Default)]
+pub struct ToolServices {
+    /// Saves and loads artifacts; `None` if no service is configured. See [`ToolContext::artifacts`].
+    pub artifacts: Option<Arc<dyn ArtifactService>>,
+    /// The run that made the call; `None` if none did, as in a test of the tool. See [`ToolContext::spawn_all`].
+    pub run: Option<Arc<dyn RunControl>>,
 }
 
 impl ToolContext {
     /// Returns the service that saves and loads artifacts, or `config_error` if none is configured.
     pub fn artifacts(&self) -> Result<&Arc<dyn ArtifactService>, ErrorInfo> {
-        self.artifact_service.as_ref().ok_or_else(|| {
+        self.services.artifacts.as_ref().ok_or_else(|| {
             let message = "no artifact service is configured: this tool cannot save or load artifacts";
             ErrorInfo::new(ErrorCode::ConfigError, message)
         })
@@ -198,7 +205,7 @@ impl ToolContext {
     }
 
     fn control(&self) -> Result<&Arc<dyn RunControl>, ErrorInfo> {
-        self.run_control.as_ref().ok_or_else(|| {
+        self.services.run.as_ref().ok_or_else(|| {
             ErrorInfo::new(ErrorCode::NothingRunning, "no run made this call: it has no children and no collaborators")
         })
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use soong_protocol::{ErrorInfo, InputKind, RunId, SessionId, TraceId};
 use tokio_util::sync::CancellationToken;
 
-use crate::{OutputLimit, Progress, Tool, ToolContext};
+use crate::{OutputLimit, Progress, Tool, ToolContext, ToolServices};
 
 /// A project in a temporary folder.
 pub struct TestProject {
@@ -65,8 +65,7 @@ impl TestProject {
             granted_access: None,
             progress: Progress::default(),
             cleanup_tasks: tokio_util::task::TaskTracker::new(),
-            artifact_service: None,
-            run_control: None,
+            services: ToolServices::default(),
         }
     }
 

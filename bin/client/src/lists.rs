@@ -12,12 +12,13 @@ use crate::{Client, path_segment};
 const PAGE_ITEMS: usize = 100;
 
 impl Client {
-    /// Lists all sessions, newest first.
+    /// Lists all sessions, newest first. `with_calls`: single calls too.
     ///
     /// # Errors
     /// Those of the request for any page.
-    pub async fn sessions(&self) -> Result<Vec<Session>, ErrorInfo> {
-        self.all_pages("/api/sessions", "", |page: SessionPage| (page.sessions, page.next_cursor)).await
+    pub async fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, ErrorInfo> {
+        let filter = if with_calls { "&all=true" } else { "" };
+        self.all_pages("/api/sessions", filter, |page: SessionPage| (page.sessions, page.next_cursor)).await
     }
 
     /// Lists all traces, or those of a session, newest first.

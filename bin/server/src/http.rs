@@ -9,6 +9,7 @@
 
 mod accepted;
 mod artifact;
+mod call;
 mod caller;
 mod cleanup;
 mod document;
@@ -193,6 +194,7 @@ pub fn router(api: Api) -> Router {
         .routes(routes!(trace::messages))
         .routes(routes!(stream::events))
         .routes(routes!(watch::trace))
+        .routes(routes!(call::call))
         .routes(routes!(run::resume))
         .routes(routes!(run::stop))
         .routes(routes!(run::reflect))

@@ -113,6 +113,34 @@ pub(crate) struct Run {
     pub(crate) monitor: bool,
 }
 
+/// Options of `call`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The call has no tools, no memory, and no system prompt unless one is given. It is stored as a session
+of its own, with its events and its cost; `soong sessions list --all` shows it.
+
+Examples:
+  soong call \"Translate to Japanese: good morning\"
+  git diff | soong call --system-prompt \"Write a commit message.\"
+  soong call --output-schema person.json \"Who wrote Faust?\"")]
+pub(crate) struct Call {
+    /// The prompt. Use `-`, or omit it in a pipe, to read standard input
+    pub(crate) prompt: Option<String>,
+    /// System prompt [default: none, or that of --agent-type]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system_prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
+    /// File with a JSON schema; the call fails if its answer is not JSON that matches it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+    /// Maximum active time, in seconds or with a unit (90s, 30m, 2h, 7d) [default: no limit]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
 /// Options of `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -10,7 +10,15 @@ use super::{duration, number_parser};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sessions {
     /// List sessions, newest first
-    List,
+    #[command(after_help = "\
+Examples:
+  soong sessions list
+  soong sessions list --all")]
+    List {
+        /// Also list single calls (`soong call`)
+        #[arg(long)]
+        all: bool,
+    },
     /// Show a session: its traces and artifacts
     #[command(after_help = "\
 Examples:

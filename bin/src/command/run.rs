@@ -130,7 +130,7 @@ pub(super) fn last_model(
     let records = OfflineStore::open(home).ok()?;
     let session = match session.or(trace) {
         Some(id) => records.session(id).ok(),
-        None if is_last => last_session_of(records.sessions().ok()?, project?),
+        None if is_last => last_session_of(records.sessions(false).ok()?, project?),
         None => None,
     };
     records.last_model(&session?.session_id)
@@ -245,7 +245,7 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<(Session,
 }
 
 /// Reads the JSON schema of the answer.
-fn schema(path: &Path) -> Result<Value, Failure> {
+pub(super) fn schema(path: &Path) -> Result<Value, Failure> {
     let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
         let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
@@ -292,17 +292,37 @@ fn prompt(options: &cli::Run, may_resume: bool) -> Result<Option<String>, Failur
         let advice = "Give the prompt as an argument, or attach a file.";
         return Err(Failure::usage("standard input cannot be both the prompt and an attachment", advice));
     }
-    let example = "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.";
+    if given.is_none() && may_resume {
+        return Ok(None);
+    }
+    prompt_text(given, "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.").map(Some)
+}
+
+/// Returns a prompt that is given, or read from standard input. `example`: advice if there is none.
+pub(super) fn prompt_text(given: Option<&str>, example: &str) -> Result<String, Failure> {
     let text = match given {
         Some(text) if text != "-" => text.to_owned(),
-        None if may_resume => return Ok(None),
         None if std::io::stdin().is_terminal() => return Err(Failure::usage("no prompt", example)),
         _ => input::read_all()?,
     };
     if text.trim().is_empty() {
         return Err(Failure::usage("the prompt is empty", example));
     }
-    Ok(Some(text))
+    Ok(text)
+}
+
+/// Checks the credentials of a model, if no process owns the home.
+pub(super) async fn check_model(
+    context: &Context<'_>,
+    settings: &Settings,
+    home: &Path,
+    model: Option<&str>,
+) -> Result<(), Failure> {
+    if matches!(Client::find(&context.address(home)).await, Discovery::None) {
+        check_credentials(context, settings, home, model, None)?;
+        print_model_selected_by_key(context, settings, model);
+    }
+    Ok(())
 }
 
 /// Starts the run at the owner of the home, or at a new background process, and returns.

@@ -369,7 +369,7 @@ pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) 
             "Give the session with --session ID, or the project folder on the server's machine with --path DIR.";
         Failure::usage("cannot determine which session to continue on the server", advice)
     })?;
-    last_session_of(client.sessions().await?, project).ok_or_else(|| {
+    last_session_of(client.sessions(false).await?, project).ok_or_else(|| {
         let what = format!("the project {} has no session to continue", project.display());
         Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
     })

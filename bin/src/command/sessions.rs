@@ -27,12 +27,12 @@ use crate::{
 pub(super) use branch::{describe_head, refused};
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
-    if matches!(options, cli::Sessions::List) && context.print_if_unused(&[(); 0])? {
+    if matches!(options, cli::Sessions::List { .. }) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
     let source = context.source().await?;
     match options {
-        cli::Sessions::List => list(context, &source).await,
+        cli::Sessions::List { all } => list(context, &source, *all).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
         cli::Sessions::Fork { id, at, session_id, name } => {
             let request = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
@@ -90,8 +90,8 @@ fn print_deleted(
     Ok(Exit::Success)
 }
 
-async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
-    let sessions = source.sessions().await?;
+async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Result<Exit, Failure> {
+    let sessions = source.sessions(with_calls).await?;
     if context.global.json {
         print::json(&sessions)?;
         return Ok(Exit::Success);

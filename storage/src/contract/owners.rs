@@ -12,7 +12,7 @@ use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter,
 
 /// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
 fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
-    let filter = SessionFilter { uid };
+    let filter = SessionFilter { uid, ..SessionFilter::default() };
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = world.reader.sessions(&filter, 1, cursor.as_deref()).unwrap();

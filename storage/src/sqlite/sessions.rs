@@ -1,7 +1,7 @@
 //! Rows of sessions.
 
 use rusqlite::{Connection, OptionalExtension, Row};
-use soong_protocol::{NewSession, Session, SessionId, Timestamp};
+use soong_protocol::{NewSession, Session, SessionId, SessionKind, Timestamp};
 
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows},
@@ -79,7 +79,8 @@ macro_rules! select {
             "SELECT session_key, session_id, name, uid, project_dir, last_session_seq, created_at, updated_at,
                     (SELECT count(*) FROM run_state INDEXED BY run_live
                      WHERE run_state.session_key = session.session_key
-                     AND (status = 'queued' OR status = 'running' OR status = 'waiting'))
+                     AND (status = 'queued' OR status = 'running' OR status = 'waiting')),
+                    EXISTS (SELECT 1 FROM trace WHERE trace_id = session_id AND run_mode = 'call')
              FROM session ",
             $tail
         )
@@ -98,6 +99,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         created_at: columns.time()?,
         updated_at: columns.time()?,
         live_runs: columns.count()?,
+        kind: if columns.next()? { SessionKind::Call } else { SessionKind::Conversation },
     };
     Ok((key, session))
 }
@@ -127,22 +129,23 @@ pub(super) fn list(
     limit: i64,
     before: i64,
 ) -> rusqlite::Result<Vec<(i64, Session)>> {
-    let Some(uid) = &filter.uid else {
-        let mut query = conn
-            .prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
-        return collect_rows(query.query_map((before, limit), read)?);
-    };
+    const IS_CALL: &str = "EXISTS (SELECT 1 FROM trace WHERE trace_id = session_id AND run_mode = 'call')";
+    let mut sql = select!("WHERE session_key < ?1 AND removal IS NULL").to_owned();
     // Most sessions belong to `local`, so the partial index omits them.
-    let mut query = match uid.as_str() {
-        "local" => conn.prepare_cached(select!(
-            "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 ORDER BY session_key DESC LIMIT ?2"
-        ))?,
-        _ => conn.prepare_cached(select!(
-            "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 AND uid <> 'local'
-             ORDER BY session_key DESC LIMIT ?2"
-        ))?,
-    };
-    collect_rows(query.query_map((before, limit, uid), read)?)
+    sql.push_str(match filter.uid.as_deref() {
+        None => "",
+        Some("local") => " AND uid = ?3",
+        Some(_) => " AND uid = ?3 AND uid <> 'local'",
+    });
+    if filter.hides_calls {
+        sql.push_str(&format!(" AND NOT {IS_CALL}"));
+    }
+    sql.push_str(" ORDER BY session_key DESC LIMIT ?2");
+    let mut query = conn.prepare_cached(&sql)?;
+    match &filter.uid {
+        None => collect_rows(query.query_map((before, limit), read)?),
+        Some(uid) => collect_rows(query.query_map((before, limit, uid), read)?),
+    }
 }
 
 /// Looks up a session's key.

@@ -338,6 +338,9 @@ pub(super) fn list(
             values.push(value);
         }
     }
+    if filter.hides_calls {
+        sql.push_str(" AND trace.run_mode <> 'call'");
+    }
     if filter.is_live {
         // Only few traces have a live run, so they are found through the runs.
         sql.push_str(

@@ -7,6 +7,8 @@ use soong_protocol::{PermissionStatus, QuestionStatus, RunId, RunMode, SessionId
 pub struct SessionFilter {
     /// Only sessions of this user.
     pub uid: Option<String>,
+    /// Without single calls (RT-5).
+    pub hides_calls: bool,
 }
 
 /// Filter for the runs that a usage report counts.
@@ -27,6 +29,8 @@ pub struct TraceFilter {
     pub uid: Option<String>,
     /// Only traces with this status.
     pub status: Option<TraceStatus>,
+    /// Without traces of single calls (RT-5).
+    pub hides_calls: bool,
     /// Only traces whose last run has this mode.
     pub run_mode: Option<RunMode>,
     /// Only traces whose last run uses this preset.

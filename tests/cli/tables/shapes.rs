@@ -332,8 +332,10 @@ fn accepted_and_stopped_runs_have_these_keys() {
     let _asked = service.next();
     let second = json(&world, &format!("traces stop {session}"));
     drop(children);
-    let run =
-        RUN.replace(" max_iterations? timeout_ms? goes_on?", " parent_run_id? (parent_goal_id) timeout_ms? tools?");
+    let run = RUN.replace(
+        " max_iterations? timeout_ms? goes_on?",
+        " parent_run_id? (parent_goal_id) timeout_ms? tools? collaborator?",
+    );
     check(
         "traces stop ID",
         &[child, first, second],

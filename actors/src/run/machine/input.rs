@@ -166,6 +166,7 @@ impl RunInput {
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
             Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
+            Self::Hook(HookReport::Agent(result)) => matches!(result, AgentCallbackResult::Cancelled),
             Self::Model(ModelInput::Failed { error, .. }) | Self::Summary(SummaryInput::Failed { error, .. }) => {
                 error.code == ErrorCode::Cancelled
             }

@@ -274,16 +274,7 @@ impl RunState {
         }
         self.usage.own.messages += 1;
         if message.partial {
-            self.turn.kept_partial = true;
-            message.content.as_str().clone_into(&mut self.answer.text);
-            let (reason, error) = match message.finish_reason.as_deref() {
-                Some("length") => (EndReason::MaxOutputTokens, answer_truncated()),
-                Some(reason) if is_refusal(reason) => (EndReason::ContentRefused, content_refused(reason)),
-                _ => return,
-            };
-            self.phase = Phase::Halted;
-            self.end.ending.get_or_insert(Termination { status: RunStatus::Failed, reason, error: Some(error) });
-            return;
+            return self.apply_partial(message);
         }
         if let Some(covers) = &message.covers {
             return self.apply_summary(message, covers);
@@ -329,6 +320,19 @@ impl RunState {
             Role::User | Role::Tool => {}
         }
         self.conversation.transcript.push(self.entry(message));
+    }
+
+    /// Applies an answer that was cut off, refused or interrupted.
+    fn apply_partial(&mut self, message: &Message) {
+        self.turn.kept_partial = true;
+        message.content.as_str().clone_into(&mut self.answer.text);
+        let (reason, error) = match message.finish_reason.as_deref() {
+            Some("length") => (EndReason::MaxOutputTokens, answer_truncated()),
+            Some(reason) if is_refusal(reason) => (EndReason::ContentRefused, content_refused(reason)),
+            _ => return,
+        };
+        self.phase = Phase::Halted;
+        self.end.ending.get_or_insert(Termination { status: RunStatus::Failed, reason, error: Some(error) });
     }
 
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run.

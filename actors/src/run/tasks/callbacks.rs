@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ractor::ActorRef;
 use serde_json::{Value, json};
-use soong_model::{Completion, DeltaSink, ModelRequest};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Provenance, ToolSpec, Usage};
+use soong_model::{Completion, ModelRequest};
+use soong_protocol::{ErrorCode, ErrorInfo, Provenance, ToolSpec, Usage};
 use soong_tool::{ToolResult, artifact::NamedArtifacts};
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +16,6 @@ use crate::{
     artifact::ArtifactHandle,
     callback::{AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports},
     run::{
-        child_starter::ChildStarter,
-        control::LiveRun,
         machine::{
             effect::ToolCallTask,
             input::{AgentCallbackResult, HookReport, RunInput},
@@ -25,7 +23,7 @@ use crate::{
         },
         message::RunMsg,
         registry::entry::RunEntry,
-        tasks::{RunTasks, artifact_owner, model_call::CallObserver},
+        tasks::{RunTasks, artifact_owner, child_starter::ChildStarter, control::LiveRun},
     },
 };
 
@@ -95,12 +93,11 @@ impl CallbackCalls {
         &self,
         run: CallbackRun<'_>,
         request: ModelRequest,
-        observer: &mut CallObserver,
-    ) -> Result<ModelRequest, Result<Completion, ErrorInfo>> {
+    ) -> (Result<ModelRequest, Result<Completion, ErrorInfo>>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
         let is_sub_agent = run.spec.identity.parent.is_some();
         if !callbacks.has(is_sub_agent, |functions| functions.before_model.as_ref()) {
-            return Ok(request);
+            return (Ok(request), Vec::new());
         }
         let step = CallbackStep { point: "before_model", context: &self.context(run, None), tool_call_id: None };
         let change = |request: &mut ModelRequest, changed| {
@@ -109,16 +106,15 @@ impl CallbackCalls {
         };
         let (result, reports) =
             callbacks.before(&step, |functions| functions.before_model.as_ref(), request, change).await;
-        observer.report(reports);
-        match result {
+        let result = match result {
             BeforeResult::Proceed { input, .. } => Ok(input),
             BeforeResult::Answered(mut completion) => {
                 completion.usage.get_or_insert(Usage::default());
-                observer.push(Delta::Text { text: completion.text.clone() });
                 Err(Ok(completion))
             }
             BeforeResult::Refused(error) | BeforeResult::Failed(error) => Err(Err(error)),
-        }
+        };
+        (result, reports)
     }
 
     /// Calls the callbacks after a model call.
@@ -126,19 +122,17 @@ impl CallbackCalls {
         &self,
         run: CallbackRun<'_>,
         completion: Completion,
-        observer: &CallObserver,
-    ) -> Result<Completion, ErrorInfo> {
+    ) -> (Result<Completion, ErrorInfo>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
         let is_sub_agent = run.spec.identity.parent.is_some();
         if !callbacks.has(is_sub_agent, |functions| functions.after_model.as_ref()) {
-            return Ok(completion);
+            return (Ok(completion), Vec::new());
         }
         let step = CallbackStep { point: "after_model", context: &self.context(run, None), tool_call_id: None };
         let usage = completion.usage;
         let (result, reports) =
             callbacks.after(&step, |functions| functions.after_model.as_ref(), (), completion).await;
-        observer.report(reports);
-        match result {
+        let result = match result {
             AfterResult::Result { result, is_replaced: false } => Ok(result),
             AfterResult::Result { result, is_replaced: true } => Ok(Completion {
                 usage: result.usage.or(usage),
@@ -147,7 +141,8 @@ impl CallbackCalls {
                 ..result
             }),
             AfterResult::Failed(error) => Err(error),
-        }
+        };
+        (result, reports)
     }
 
     pub(super) async fn before_tool(

@@ -28,7 +28,7 @@ use crate::{
         machine::{
             effect::ModelCall,
             input::{HookReport, ModelInput, RunInput},
-            spec::RunSpec,
+            spec::{ModelSpec, RunSpec},
         },
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
@@ -289,6 +289,24 @@ impl ModelCaller {
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
+    /// Returns the request for a model, without the name that its service knows and without what depends on the service.
+    async fn request(&self, spec: &RunSpec, model: &ModelSpec, prompt: &Prompt) -> ModelRequest {
+        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
+        ModelRequest {
+            system: vec![Arc::clone(&prompt.call.system)],
+            context_update: prompt.context_update.clone(),
+            files: files.load(&prompt.call.messages, &model.input.kinds).await,
+            messages: prompt.call.messages.clone(),
+            tools: Arc::clone(&spec.tools.specs),
+            temperature: spec.settings.temperature.or(spec.preset.temperature),
+            params: model.params.clone(),
+            effort: model.effort,
+            reasoning_budget_tokens: model.reasoning_budget_tokens,
+            output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
+            ..ModelRequest::default()
+        }
+    }
+
     /// Calls the model of the run, or a fallback. `fallback_reasons`: the reasons for which the call has a next fallback.
     pub(super) async fn call_one(
         &self,
@@ -301,40 +319,26 @@ impl ModelCaller {
         let opened = self.models.open(spec.configured_name(fallback)).await;
         let (gateway, name) = self.interrupt_if_own_gateway_lost(spec, fallback, opened).await?;
         let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
-        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
-        let max_output_tokens = model.reserved_output_tokens;
-        let reserve = ReserveRequest {
-            prompt_tokens: prompt.tokens,
-            max_output_tokens,
-            prices: model.prices,
-            is_long_cached: model.is_long_cached,
-        };
-        let mut request = ModelRequest {
-            system: vec![Arc::clone(&prompt.call.system)],
-            context_update: prompt.context_update.clone(),
-            files: files.load(&prompt.call.messages, &model.input.kinds).await,
-            messages: prompt.call.messages.clone(),
-            tools: Arc::clone(&spec.tools.specs),
-            temperature: spec.settings.temperature.or(spec.preset.temperature),
-            params: model.params.clone(),
-            model: name.map(str::to_owned),
-            effort: model.effort,
-            reasoning_budget_tokens: model.reasoning_budget_tokens,
-            output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
-            max_output_tokens: None,
-            cache,
-        };
+        let request = ModelRequest { model: name.map(str::to_owned), cache, ..self.request(spec, model, prompt).await };
         let run = Arc::clone(observer.run());
         let run = CallbackRun { spec, live: &run, token: &run.limits.token };
-        request = match self.callbacks.before_model(run, request, observer).await {
+        let (request, reports) = self.callbacks.before_model(run, request).await;
+        observer.report(reports);
+        let mut request = match request {
             Ok(request) => request,
-            Err(answer) => return answer,
+            Err(answer) => {
+                let text = answer.as_ref().map(|answer| answer.text.clone()).unwrap_or_default();
+                observer.push(Delta::Text { text });
+                return answer;
+            }
         };
-        let granted = observer.reserve(reserve).await?;
+        let granted = observer.reserve(reserve_request(model, prompt)).await?;
         request.max_output_tokens = [request.max_output_tokens, granted].into_iter().flatten().min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
-            estimated_tokens: prompt.tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens)),
+            estimated_tokens: prompt
+                .tokens
+                .saturating_add(request.max_output_tokens.unwrap_or(model.reserved_output_tokens)),
             max_service_wait: spec.fallbacks.after,
             fallback_reasons,
         };
@@ -347,10 +351,11 @@ impl ModelCaller {
         observer.stream_rest();
         observer.waited_ms += waited_ms;
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
-        let outcome = match outcome {
-            Ok(completion) => self.callbacks.after_model(run, completion, observer).await,
-            Err(error) => Err(error),
+        let (outcome, reports) = match outcome {
+            Ok(completion) => self.callbacks.after_model(run, completion).await,
+            Err(error) => (Err(error), Vec::new()),
         };
+        observer.report(reports);
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {
@@ -360,6 +365,15 @@ impl ModelCaller {
             dump.store(spec, (prompt.call.turn, &model.name), &request, &outcome).await;
         }
         outcome
+    }
+}
+
+fn reserve_request(model: &ModelSpec, prompt: &Prompt) -> ReserveRequest {
+    ReserveRequest {
+        prompt_tokens: prompt.tokens,
+        max_output_tokens: model.reserved_output_tokens,
+        prices: model.prices,
+        is_long_cached: model.is_long_cached,
     }
 }
 

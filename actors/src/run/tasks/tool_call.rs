@@ -8,7 +8,7 @@ use std::{
 
 use soong_protocol::{ArtifactSource, Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission};
 use soong_text::{Redactor, StreamRedactor};
-use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult};
+use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult, ToolServices};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -20,14 +20,14 @@ use crate::{
     journal::JournalHandle,
     message_files::MessageFiles,
     run::{
-        child_starter::ChildStarter,
-        control::LiveRun,
         machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
             artifact_owner,
             authorize::{Authorization, Authorizer},
             callbacks::{CallbackCalls, CallbackRun, refused_call},
+            child_starter::ChildStarter,
+            control::LiveRun,
             hook_calls,
             load::recorded_outcomes,
             tool_output,
@@ -115,12 +115,14 @@ impl ToolRunner {
             granted_access: None,
             progress: self.progress(live, &job.id),
             cleanup_tasks: storing.clone(),
-            artifact_service: Some(Arc::new(artifact_service)),
-            run_control: Some(Arc::new(LiveRun {
-                starter: Arc::clone(&self.starter),
-                entry: Arc::clone(live),
-                call: Some(job.id.clone()),
-            })),
+            services: ToolServices {
+                artifacts: Some(Arc::new(artifact_service)),
+                run: Some(Arc::new(LiveRun {
+                    starter: Arc::clone(&self.starter),
+                    entry: Arc::clone(live),
+                    call: Some(job.id.clone()),
+                })),
+            },
         }
     }
 

@@ -127,6 +127,11 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 }
 
 impl ExistingSession {
+    /// Returns whether the session has had a run, or is a copy of a conversation.
+    pub(super) fn has_conversation(&self) -> bool {
+        self.last.is_some() || self.copied_mode.is_some()
+    }
+
     /// Returns the settings that a new run inherits.
     pub(super) fn inherited(&self) -> Option<InheritedSettings> {
         let run = self.conversation_end.as_ref().and_then(|end| end.run.as_ref());

@@ -245,7 +245,7 @@ impl RuntimeBuilder {
             projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
             prompts: PromptCache::default(),
             hooks,
-            callbacks: Callbacks::new(self.callbacks.clone()),
+            callbacks: Callbacks::new(self.extensions.callbacks.clone()),
             redactor,
             shell: command_shell(&variables).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
@@ -261,11 +261,11 @@ impl RuntimeBuilder {
         memory: &Arc<MemoryFiles>,
     ) -> Result<ToolRegistry, ErrorInfo> {
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool is invalid: {error}"));
-        let mut tools = match self.excludes_builtin_tools {
+        let mut tools = match self.extensions.excludes_builtin_tools {
             true => ToolRegistry::default(),
             false => builtin_tools::registry(environment, skills, Some(Arc::clone(memory))).map_err(broken)?,
         };
-        for tool in &self.tools {
+        for tool in &self.extensions.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
         }

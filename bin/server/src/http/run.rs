@@ -103,7 +103,10 @@ pub(super) async fn reflect(
     start_run(&access, body).await
 }
 
-async fn start_run(access: &Access, mut request: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn start_run(
+    access: &Access,
+    mut request: StartBody,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let gate_guard = access.begin_change()?;
     request.uid = Some(access.uid(request.uid.as_deref())?);
     if let Some(id) = &request.trace_id {
@@ -220,11 +223,16 @@ async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiE
 #[utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
     responses((status = OK, body = RunView)))]
 pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
-    access.run(&id).await?;
-    let outcome = access.runtime().traces().outcome(&id).await?;
+    Ok(Json(run_view(&access, &id).await?))
+}
+
+/// Reads a run, with its output if it has ended.
+pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunView, ApiError> {
+    access.run(id).await?;
+    let outcome = access.runtime().traces().outcome(id).await?;
     // The run is read after its outcome: a run that has an outcome has ended.
-    let run = access.run(&id).await?;
-    Ok(Json(match outcome {
+    let run = access.run(id).await?;
+    Ok(match outcome {
         Some(outcome) => RunView {
             run,
             output: Some(outcome.output),
@@ -233,7 +241,7 @@ pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<R
             stats: Some(outcome.stats),
         },
         None => RunView { run, output: None, tool_calls: Vec::new(), artifacts: None, stats: None },
-    }))
+    })
 }
 
 /// Children to add to a run: one `task`, or several `tasks`.

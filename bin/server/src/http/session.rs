@@ -35,6 +35,24 @@ pub(crate) struct PageQuery {
     pub cursor: Option<String>,
 }
 
+/// Parameters of a list of sessions.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SessionQuery {
+    /// Maximum number of items, 1 to 100. Default: 50.
+    #[param(minimum = 1, maximum = 100)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Start of the page: `next_cursor` of the previous page.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Also list single calls.
+    #[serde(default)]
+    pub all: bool,
+}
+
 impl PageQuery {
     pub(super) fn limit(&self) -> Result<usize, ApiError> {
         limit(self.limit, PAGE_ITEMS)
@@ -50,10 +68,11 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
 }
 
 /// Lists sessions, newest first.
-#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(PageQuery),
+#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
     responses((status = OK, body = SessionPage)))]
-pub(super) async fn list(access: Access, Query(query): Query<PageQuery>) -> Result<Json<SessionPage>, ApiError> {
-    let filter = SessionFilter { uid: access.caller.visible_uid() };
+pub(super) async fn list(access: Access, Query(query): Query<SessionQuery>) -> Result<Json<SessionPage>, ApiError> {
+    let filter = SessionFilter { uid: access.caller.visible_uid(), hides_calls: !query.all };
+    let query = PageQuery { limit: query.limit, cursor: query.cursor };
     let limit = query.limit()?;
     let page = access.runtime().sessions().list(filter, limit, query.cursor).await?;
     Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))

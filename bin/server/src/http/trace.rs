@@ -57,6 +57,7 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
         uid: None,
         is_live: false,
         status: query.status,
+        hides_calls: query.run_mode.is_none() && query.session_id.is_none() && query.parent_trace_id.is_none(),
         run_mode: query.run_mode,
         agent_type: query.agent_type,
         session_id: query.session_id,

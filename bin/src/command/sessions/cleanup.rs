@@ -29,7 +29,7 @@ pub(super) async fn cleanup(
     dry_run: bool,
 ) -> Result<Exit, Failure> {
     // The candidates are listed without owning the home.
-    let mut report = SessionCleanup { older_than, dry_run }.choose(source.sessions().await?, now());
+    let mut report = SessionCleanup { older_than, dry_run }.choose(source.sessions(true).await?, now());
     drop(source);
     let ended = match dry_run || report.candidates.is_empty() {
         true => Ok(()),

@@ -81,7 +81,12 @@ impl Transition<'_, '_> {
         }
         self.add_missing_outcomes();
         // A run may have a different mode or prompt than the previous run of the trace (RT-3).
-        if !self.state.conversation.system.as_deref().is_some_and(|system| spec.system_prompt.matches(system)) {
+        let system = self.state.conversation.system.as_deref();
+        let is_same = match system {
+            Some(system) => spec.system_prompt.matches(system),
+            None => spec.system_prompt.text.is_empty(),
+        };
+        if !is_same {
             self.add_message(Role::System, spec.system_prompt.text.to_string(), |_| {});
         }
         if !spec.settings.resumes {

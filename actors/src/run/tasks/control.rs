@@ -1,4 +1,4 @@
-//! What a tool or a callback can do with its run: see [`RunControl`].
+//! The run that a tool or a callback works for: implements [`RunControl`].
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use soong_tool::{ChildSpec, RunControl, SpawnedChild};
 use tokio::sync::oneshot;
 
 use crate::run::{
-    child_starter::{AcceptedChild, ChildStarter},
     machine::{
         errors::run_has_ended,
         input::{ChildInput, QuestionRequest, RunInput},
     },
     message::RunMsg,
     registry::entry::RunEntry,
+    tasks::child_starter::{AcceptedChild, ChildStarter},
 };
 
 /// A live run, as a tool call or a callback sees it.
