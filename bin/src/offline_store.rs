@@ -149,9 +149,9 @@ impl OfflineStore {
         Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
     }
 
-    /// Returns the model of the last run of a session.
-    pub(crate) fn last_model(&self, session: &SessionId) -> Option<String> {
-        let last = self.reader.last_run(&TraceId::root(session)).ok()??;
+    /// Returns the model of the last run of a trace.
+    pub(crate) fn last_model(&self, trace: &TraceId) -> Option<String> {
+        let last = self.reader.last_run(trace).ok()??;
         Some(last.settings.model).filter(|_| !last.settings.driven)
     }
 

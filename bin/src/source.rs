@@ -66,12 +66,13 @@ impl Source {
         }
     }
 
-    /// Lists all traces, or those of a session, newest first.
-    pub(crate) async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
+    /// Lists all traces, or those of a session, newest first. `with_calls`: single calls too.
+    pub(crate) async fn traces(&self, session: Option<&SessionId>, with_calls: bool) -> Result<Vec<Trace>, Failure> {
         match self {
-            Self::Owner(client, _) => Ok(client.traces(session).await?),
+            Self::Owner(client, _) => Ok(client.traces(session, with_calls).await?),
             Self::Disk(records) => {
-                records.traces(&TraceFilter { session_id: session.cloned(), ..TraceFilter::default() })
+                let session_id = session.cloned();
+                records.traces(&TraceFilter { session_id, hides_calls: !with_calls, ..TraceFilter::default() })
             }
         }
     }

@@ -21,12 +21,15 @@ impl Client {
         self.all_pages("/api/sessions", filter, |page: SessionPage| (page.sessions, page.next_cursor)).await
     }
 
-    /// Lists all traces, or those of a session, newest first.
+    /// Lists all traces, or those of a session, newest first. `with_calls`: single calls too.
     ///
     /// # Errors
     /// Those of the request for any page.
-    pub async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, ErrorInfo> {
-        let filter = session.map_or_else(String::new, |id| format!("&session_id={}", path_segment(id)));
+    pub async fn traces(&self, session: Option<&SessionId>, with_calls: bool) -> Result<Vec<Trace>, ErrorInfo> {
+        let mut filter = session.map_or_else(String::new, |id| format!("&session_id={}", path_segment(id)));
+        if with_calls {
+            filter.push_str("&all=true");
+        }
         self.all_pages("/api/traces", &filter, |page: TracePage| (page.traces, page.next_cursor)).await
     }
 

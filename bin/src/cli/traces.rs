@@ -10,7 +10,15 @@ use super::number_parser;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Traces {
     /// List the traces of all agents, newest first
-    List,
+    #[command(after_help = "\
+Examples:
+  soong traces list
+  soong traces list --all")]
+    List {
+        /// Also list single calls (`soong call`)
+        #[arg(long)]
+        all: bool,
+    },
     /// Show a trace: its result, goals and sub-agents
     #[command(after_help = "\
 Examples:

@@ -120,20 +120,22 @@ fn check_credentials(
     settings.check_model(model, &context.environment)
 }
 
-/// Returns the model of the last run of a session, which is given by its id, by its main trace, or as the last
-/// session of the project.
+/// Returns the model of the last run of a session or a trace, which is given by its id, or as the last session of the
+/// project.
 pub(super) fn last_model(
     home: &Path,
     (session, trace, is_last): (Option<&str>, Option<&str>, bool),
     project: Option<&Path>,
 ) -> Option<String> {
     let records = OfflineStore::open(home).ok()?;
-    let session = match session.or(trace) {
-        Some(id) => records.session(id).ok(),
-        None if is_last => last_session_of(records.sessions(false).ok()?, project?),
+    let trace = match session.or(trace) {
+        Some(id) => Some(TraceId::new(id)),
+        None if is_last => {
+            last_session_of(records.sessions(false).ok()?, project?).map(|session| TraceId::root(&session.session_id))
+        }
         None => None,
     };
-    records.last_model(&session?.session_id)
+    records.last_model(&trace?)
 }
 
 /// Applies `--reset`: marks each setting for reset unless the command line also sets it.

@@ -50,7 +50,7 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let settings = config::read(&context.global, &home)?;
     // Reports a missing session before owning or creating anything.
     let session = source.session(id).await?;
-    let traces = source.traces(Some(&session.session_id)).await?;
+    let traces = source.traces(Some(&session.session_id), true).await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
     drop(source);
@@ -133,7 +133,7 @@ fn runs(source: &Source, session: &Session, asks: bool) -> String {
 
 async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, Failure> {
     let session = source.session(id).await?;
-    let mut all = source.traces(Some(&session.session_id)).await?;
+    let mut all = source.traces(Some(&session.session_id), true).await?;
     all.reverse();
     let artifacts = source.artifacts(&session.session_id).await?;
     if context.global.json {

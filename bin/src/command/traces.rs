@@ -26,12 +26,12 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     if let cli::Traces::Stop { id } = options {
         return stop(context, id).await;
     }
-    if matches!(options, cli::Traces::List) && context.print_if_unused(&[(); 0])? {
+    if matches!(options, cli::Traces::List { .. }) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
     let source = context.source().await?;
     match options {
-        cli::Traces::List => list(context, &source).await?,
+        cli::Traces::List { all } => list(context, &source, *all).await?,
         cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
         cli::Traces::Messages { id, all } => messages(context, &source, id, *all).await?,
         cli::Traces::Events { id, since, follow } => return events(context, &source, id, *since, *follow).await,
@@ -60,8 +60,8 @@ pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>
     done?.exit
 }
 
-async fn list(context: &Context<'_>, source: &Source) -> Result<(), Failure> {
-    let traces = source.traces(None).await?;
+async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Result<(), Failure> {
+    let traces = source.traces(None, with_calls).await?;
     if context.global.json {
         return print::json(&traces);
     }

@@ -148,9 +148,12 @@ impl ExistingSession {
 
     /// Returns the last task of the session if it has no answer yet (MSG-2).
     pub(super) fn unanswered_task(&self) -> Result<String, ErrorInfo> {
-        let id = &self.session.session_id;
+        let subject = match self.trace_id.parent() {
+            Some(_) => format!("trace {}", self.trace_id),
+            None => format!("session {}", self.session.session_id),
+        };
         if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
-            let message = format!("session {id} has an unfinished run: wait for it, stop it, or send a message");
+            let message = format!("{subject} has an unfinished run: wait for it, stop it, or send a message");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
         let is_open = |head: &Message| match head.role {
@@ -174,7 +177,7 @@ impl ExistingSession {
                     (true, None) => "ends with an answer".to_owned(),
                     (false, _) => "has no user message".to_owned(),
                 };
-                let message = format!("session {id} {stands}: a new message is required");
+                let message = format!("{subject} {stands}: a new message is required");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
             }
         }

@@ -38,6 +38,9 @@ pub(crate) struct TraceQuery {
     /// Children of this trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_trace_id: Option<TraceId>,
+    /// Also list single calls. They are always listed if the mode, the session or the parent is given.
+    #[serde(default)]
+    pub all: bool,
     /// Maximum number of items, 1 to 100. Default: 50.
     #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +60,10 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
         uid: None,
         is_live: false,
         status: query.status,
-        hides_calls: query.run_mode.is_none() && query.session_id.is_none() && query.parent_trace_id.is_none(),
+        hides_calls: !query.all
+            && query.run_mode.is_none()
+            && query.session_id.is_none()
+            && query.parent_trace_id.is_none(),
         run_mode: query.run_mode,
         agent_type: query.agent_type,
         session_id: query.session_id,
