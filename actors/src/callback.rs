@@ -76,7 +76,7 @@ pub enum After<T> {
 /// as the event `callback_failed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// The step is not done. Before a tool call: the call is refused. Otherwise: the run fails.
+    /// Before a tool call, the call is refused. At every other step, the run fails.
     FailClosed,
     /// The callback is ignored.
     FailOpen,

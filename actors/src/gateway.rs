@@ -30,6 +30,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, FallbackReason, InputKind, ModelConfi
 
 pub(crate) use self::{
     actor::GatewayActor,
+    call::make_ids_unique,
     cool_downs::CoolDowns,
     prefix_cache::{PrefixCache, WarmUp},
     shared::GatewayMsg,

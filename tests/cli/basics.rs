@@ -402,6 +402,6 @@ fn call_prints_its_answer_and_is_hidden_from_lists() {
     assert_eq!(roles, ["system", "user", "assistant"]);
     // Nothing continues it.
     let more = world.run(&["run", "--model", "offline", "--session", session, "more"]).expect_code(2);
-    more.expect_stderr(&["a call is a session of its own"]);
+    more.expect_stderr(&["a call starts a session of its own"]);
     world.run(&["call", ""]).expect_code(2).expect_stderr(&["the prompt is empty"]);
 }

@@ -473,3 +473,84 @@ async fn interrupted_callback_is_called_again() {
     assert_eq!(run.status().await.unwrap(), RunStatus::Cancelled);
     world.finish().await;
 }
+
+/// One of two parallel calls fails the run while the other one's arguments are changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_run_ends_although_another_call_was_changed() {
+    let log = Log::default();
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let callback = Callback::new("both").before_tool(move |_, call| {
+        let both = Arc::clone(&both);
+        async move {
+            both.wait().await;
+            match call.arguments["text"].as_str() {
+                Some("stop") => Ok(Before::Fail(ErrorInfo::new(ErrorCode::InternalError, "stop"))),
+                _ => Ok(Before::Change(json!({"text": "changed"}))),
+            }
+        }
+    });
+    let model = scripted_model(|_| Turn::Call(vec![("echo", json!({"text": "stop"})), ("echo", json!({"text": "x"}))]));
+    let world = open(model, &log, vec![callback]).await;
+    let (status, error, _) = run(&world, "hi").await;
+    assert_eq!(status, RunStatus::Failed, "{error}");
+    assert!(error.contains("callback \"both\" failed the run: stop"), "{error}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejected_answer_is_charged_and_not_kept() {
+    let log = Log::default();
+    let reject = Callback::new("reject")
+        .after_model(|_, _| async { Ok(After::Fail(ErrorInfo::new(ErrorCode::InternalError, "no names"))) });
+    let world = open(scripted_model(|_| Turn::say("Ada Lovelace")), &log, vec![reject]).await;
+    let run = world.runtime().start("who?").await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, ""));
+    assert_eq!(outcome.stats.own.total_tokens, 15);
+    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+    assert!(messages.iter().all(|message| message.role != Role::Assistant), "{messages:?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_answers_of_callbacks_are_handled() {
+    let log = Log::default();
+    // Two calls without ids, then the result of each.
+    let calls = Callback::new("calls").before_model(|_, request| async move {
+        if assistant_count(&request) > 0 {
+            return Ok(Before::Continue);
+        }
+        let call = |text: &str| soong::protocol::ToolCall {
+            id: String::new(),
+            name: "echo".into(),
+            arguments: json!({"text": text}).to_string(),
+        };
+        Ok(Before::Answer(Completion::tool_calls(vec![call("a"), call("b")])))
+    });
+    let world = open(scripted_model(|request| Turn::say(last_of(request))), &log, vec![calls]).await;
+    let (status, output, _) = run(&world, "hi").await;
+    assert_eq!((status, output.as_str()), (RunStatus::Completed, "b"));
+    world.finish().await;
+
+    // The error `cancelled` of a callback does not cancel the run.
+    let cancel = Callback::new("cancel")
+        .before_tool(|_, _| async { Ok(Before::Answer(Err(ErrorInfo::new(ErrorCode::Cancelled, "not now")))) });
+    let world = open(echoing(), &log, vec![cancel]).await;
+    let (status, output, _) = run(&world, "hi").await;
+    assert_eq!((status, output.as_str()), (RunStatus::Completed, "heard Error [interrupted]: not now"));
+    world.finish().await;
+}
+
+/// A callback that removes what the model must not read: the goal of the run has the changed task too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_task_is_used_for_the_goal() {
+    let log = Log::default();
+    let hide = Callback::new("hide")
+        .before_agent(|_, task| async move { Ok(Before::Change(task.replace("Ada", "somebody"))) });
+    let world = open(echoing(), &log, vec![hide]).await;
+    let run = world.runtime().start("greet Ada").await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let goals = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
+    assert_eq!(goals.goals[0].description, "greet somebody");
+    world.finish().await;
+}

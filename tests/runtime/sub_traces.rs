@@ -94,11 +94,11 @@ async fn run_of_a_sub_trace_keeps_what_the_sub_agent_was() {
     let more = || RunRequest::new("more").trace(&child);
     for (request, part) in [
         (more().tools(["write"]), "\"write\" is not among the tools"),
-        (more().preset("default"), "agent_type:"),
-        (more().mode(RunMode::Orchestrator), "mode:"),
-        (more().reset(RunSetting::Tools), "tools:"),
+        (more().preset("default"), "agent_type cannot"),
+        (more().mode(RunMode::Orchestrator), "mode cannot"),
+        (more().reset(RunSetting::Tools), "tools cannot"),
         (more().session("other"), "belongs to session s"),
-        (RunRequest { driven: true, ..more() }, "mode:"),
+        (RunRequest { driven: true, ..more() }, "mode cannot"),
         (RunRequest::default().trace(&child), "a new message is required"),
     ] {
         let error = runtime.start(request).await.unwrap_err();

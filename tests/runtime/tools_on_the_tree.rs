@@ -9,9 +9,10 @@ use serde::Deserialize;
 use serde_json::json;
 use soong::{
     ChildSpec, ErrorCode, RunRequest, RuntimeBuilder,
-    model::ModelRequest,
+    model::{Completion, ModelRequest},
     protocol::{
-        Budget, Collaborator, CollaboratorKind, CollaboratorStatus, Event, RunStatus, SessionId, SubAgentEvent, TraceId,
+        Budget, Collaborator, CollaboratorKind, CollaboratorStatus, Event, RunStatus, SessionId, SubAgentEvent,
+        ToolCall, TraceId,
     },
     schemars::{self, JsonSchema},
     tool::{self, Tool, ToolContext, ToolError},
@@ -318,5 +319,64 @@ async fn misused_requests_of_tools_are_named() {
     for part in ["the question is empty", "no task may be empty", "there is no agent_type \"nobody\""] {
         assert!(output.contains(part), "{output}");
     }
+    world.finish().await;
+}
+
+/// A child outlives the call that started it, and a later turn has a call with the same id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_of_an_earlier_turn_does_not_disturb_a_call_with_the_same_id() {
+    let fire = tool::function("fire", "Starts a child.", |context: ToolContext, Nothing {}| async move {
+        context.spawn("z").await?;
+        Ok("started")
+    });
+    let (left, right) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let model = scripted_model({
+        let (left, right) = (Arc::clone(&left), Arc::clone(&right));
+        move |request| {
+            let call = |name: &str, arguments: serde_json::Value| {
+                let call = ToolCall { id: "c".into(), name: name.into(), arguments: arguments.to_string() };
+                Turn::Whole(Vec::new(), Box::new(Completion::tool_calls(vec![call])))
+            };
+            match (task_of(request), assistant_count(request)) {
+                ("z", _) => Turn::When(Arc::clone(&left), "z done".into()),
+                ("y", _) => Turn::When(Arc::clone(&right), "y done".into()),
+                (_, 0) => call("fire", json!({})),
+                (_, 1) => call("agent", json!({"task": "y"})),
+                _ => Turn::say("both done"),
+            }
+        }
+    });
+    let world = TestRuntime::with(model.clone(), with_tool(fire.build())).await;
+    let run = world.runtime().start("the parent").await.unwrap();
+    wait_until("both children work", || model.calls() == 4).await;
+    left.notify_waiters();
+    loop {
+        if run.results().await.unwrap().len() == 1 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    right.notify_waiters();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "both done");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// A tool that fails does not leave its children behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_of_a_failed_tool_are_cancelled() {
+    let slow = tool::function("slow", "Waits too long.", |context: ToolContext, Nothing {}| async move {
+        Ok(context.spawn("z").await?.result().await?.summary)
+    });
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
+        (true, 0) => Turn::call("slow", json!({})),
+        (true, _) => Turn::say("gave up"),
+        (false, _) => Turn::Hang("half"),
+    });
+    let world = TestRuntime::with(model, with_tool(slow.timeout_ms(100).build())).await;
+    let run = world.runtime().start("the parent").await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "gave up");
+    assert_eq!(run.children().await.unwrap()[0].status, RunStatus::Cancelled);
+    check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

@@ -87,8 +87,9 @@ impl Callbacks {
                     return (BeforeResult::Answered(answer), reports);
                 }
                 Ok(Before::Fail(error)) => {
-                    reports.push(step.completed(callback, "failed", None));
-                    return (BeforeResult::Failed(run_failed(callback, &error)), reports);
+                    let error = run_failed(callback, &error);
+                    reports.push(step.run_failed(callback, &error));
+                    return (BeforeResult::Failed(error), reports);
                 }
                 Err(error) => {
                     reports.push(step.failed(callback, callback.before_failures, &error));
@@ -120,8 +121,9 @@ impl Callbacks {
                     reports.push(step.completed(callback, "replaced", None));
                 }
                 Ok(After::Fail(error)) => {
-                    reports.push(step.completed(callback, "failed", None));
-                    return (AfterResult::Failed(run_failed(callback, &error)), reports);
+                    let error = run_failed(callback, &error);
+                    reports.push(step.run_failed(callback, &error));
+                    return (AfterResult::Failed(error), reports);
                 }
                 Err(error) => {
                     reports.push(step.failed(callback, callback.after_failures, &error));
@@ -143,6 +145,18 @@ impl CallbackStep<'_> {
             decision: decision.to_owned(),
             tool_call_id: self.tool_call_id.map(str::to_owned),
             change,
+            error: None,
+        }
+    }
+
+    fn run_failed(&self, callback: &Callback, error: &ErrorInfo) -> HookEvent {
+        HookEvent::CallbackCompleted {
+            callback: callback.name.to_string(),
+            point: self.point.to_owned(),
+            decision: "failed".to_owned(),
+            tool_call_id: self.tool_call_id.map(str::to_owned),
+            change: None,
+            error: Some(error.clone()),
         }
     }
 

@@ -292,7 +292,7 @@ async fn attempt(
 
 /// Assigns a new id to each call whose id is empty or used by an earlier call of the answer, because results refer to
 /// calls by id.
-fn make_ids_unique(completion: &mut Completion) {
+pub(crate) fn make_ids_unique(completion: &mut Completion) {
     let mut seen = HashSet::new();
     for place in 0..completion.tool_calls.len() {
         let mut id = completion.tool_calls[place].id.clone();

@@ -146,6 +146,7 @@ impl RunTasks {
                         error,
                         fallback: observer.fallback,
                         partial: observer.partial,
+                        usage: observer.rejected_usage,
                         was_sent: observer.was_sent,
                         waited_ms,
                     })
@@ -156,15 +157,19 @@ impl RunTasks {
     }
 
     /// Searches the experiences of earlier runs; reports the ones that were found.
-    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>) {
+    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let search =
-                recall::search((&services.models, memory, services.max_recalled), &spec, &mut observer, &mut recalled);
+            let search = recall::search(
+                (&services.models, memory, services.max_recalled),
+                (&spec, &task),
+                &mut observer,
+                &mut recalled,
+            );
             let found = until_cancelled((&token, &services.redactor), search).await;
             recalled.has_pending_request = observer.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
@@ -232,24 +237,24 @@ impl RunTasks {
             let work = AssertUnwindSafe(work).catch_unwind();
             let attempt = tokio::select! {
                 biased;
-                () = token.cancelled() => ToolAttempt::Ended(Box::new(Err(cancelled()))),
+                () = token.cancelled() => ToolAttempt::ended(Err(cancelled())),
                 ran = work => ran.unwrap_or_else(|panic| {
-                    ToolAttempt::Ended(Box::new(Err(panic_error(&services.redactor, "the tool", &*panic))))
+                    ToolAttempt::ended(Err(panic_error(&services.redactor, "the tool", &*panic)))
                 }),
             };
-            let result = match attempt {
-                ToolAttempt::Ended(result) => {
+            let (result, reports) = match attempt {
+                ToolAttempt::Ended(result, reports) => {
                     otel_spans::record_error(&span, result.as_ref().as_ref().err());
-                    *result
+                    (*result, reports)
                 }
                 ToolAttempt::HooksAllowed => return send(RunInput::Tool(ToolInput::HooksPassed { id })),
                 ToolAttempt::Changed(reports) => return send(RunInput::Tool(ToolInput::Changed { id, reports })),
                 ToolAttempt::ApprovalRequired(asked) => {
                     return send(RunInput::Tool(ToolInput::PermissionRequired(asked)));
                 }
-                ToolAttempt::RunFailed(error) => {
-                    send(RunInput::End(EndInput::CallbackFailed { error }));
-                    Err(cancelled())
+                ToolAttempt::RunFailed(error, reports) => {
+                    send(RunInput::End(EndInput::CallbackFailed { error, reports }));
+                    (Err(cancelled()), Vec::new())
                 }
             };
             storing.close();
@@ -262,8 +267,12 @@ impl RunTasks {
                 let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
                 services.hooks.notify(&live, &spec, HookInput { outcome, ..hook_input });
             }
-            let input =
-                RunInput::Tool(ToolInput::Ended { id, result: Box::new(result), duration_ms: elapsed_ms(start) });
+            let input = RunInput::Tool(ToolInput::Ended {
+                id,
+                result: Box::new(result),
+                reports,
+                duration_ms: elapsed_ms(start),
+            });
             mailbox.send(RunMsg::Input(Box::new(input)));
         });
     }
@@ -334,8 +343,12 @@ impl RunTasks {
                     ToolOutput::text(title, outcome::with_note(&note, &short))
                 }
             };
-            let input =
-                RunInput::Tool(ToolInput::Ended { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) });
+            let input = RunInput::Tool(ToolInput::Ended {
+                id,
+                result: Box::new(Ok(output)),
+                reports: Vec::new(),
+                duration_ms: elapsed_ms(start),
+            });
             mailbox.send(RunMsg::Input(Box::new(input)));
         });
     }

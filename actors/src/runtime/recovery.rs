@@ -142,7 +142,9 @@ impl Sessions<'_> {
         }
         services.resolver.mcp.wait_started().await;
         resume_runs(services, &runs).await?;
-        Ok(self.runtime.traces().active_run(&TraceId::root(id)))
+        // The trace of a sub-agent can have a run of a user, too.
+        let is_of_a_user = |run: &RunEntry| run.identity.session_id == *id && run.identity.parent.is_none();
+        Ok(self.runtime.active_run_among(is_of_a_user))
     }
 }
 

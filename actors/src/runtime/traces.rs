@@ -12,13 +12,25 @@ use soong_storage::store::{MessagePath, Page, Reader, TraceFilter, UsageFilter};
 use super::{RunHandle, Runtime, not_found};
 use crate::{
     events::{EventStream, Scope},
-    run::RunOutcome,
+    run::{RunEntry, RunOutcome},
 };
 
 /// Traces of a home, with their runs: see [`Runtime::traces`].
 #[derive(Debug, Clone, Copy)]
 pub struct Traces<'a> {
     pub(super) runtime: &'a Runtime,
+}
+
+impl Runtime {
+    /// Returns a handle of the running run of those that have not ended. If none is running, returns the next queued
+    /// run; if there is none either, a run that is ending.
+    pub(super) fn active_run_among(&self, filter: impl Fn(&RunEntry) -> bool) -> Option<RunHandle> {
+        let services = &self.inner.services;
+        // Ids are ordered by creation time.
+        let order = |run: &Arc<RunEntry>| (run.is_ending(), !run.has_started(), run.identity.run_id.clone());
+        let next = services.runs.select(filter).into_iter().min_by_key(order);
+        next.map(|entry| RunHandle::new(Arc::clone(services), entry))
+    }
 }
 
 impl Traces<'_> {
@@ -39,11 +51,7 @@ impl Traces<'_> {
     /// Returns a handle of the trace's running run. If none is running, returns the next queued run; if there is none
     /// either, a run that is ending.
     pub fn active_run(self, trace: &TraceId) -> Option<RunHandle> {
-        let open = self.runtime.inner.services.runs.select(|run| run.identity.trace_id == *trace);
-        // Ids are ordered by creation time.
-        let next =
-            open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_started(), run.identity.run_id.clone()));
-        next.map(|live| RunHandle::new(Arc::clone(&self.runtime.inner.services), live))
+        self.runtime.active_run_among(|run| run.identity.trace_id == *trace)
     }
 
     /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6). Runs without a known

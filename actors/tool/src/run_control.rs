@@ -9,8 +9,8 @@ use crate::ChildSpec;
 
 /// Controls the run that a tool or a callback works for. The runtime implements it.
 ///
-/// A call that is repeated after a crash gets the children and the answers that its interrupted attempt requested, in
-/// the same order. So a tool must request them in the same order each time.
+/// A tool call that is repeated after a crash gets the children and the answers that its interrupted attempt requested, in
+/// the same order. So a tool must request them in the same order each time. A repeated callback starts new children.
 pub trait RunControl: Send + Sync + 'static {
     /// Starts children of the run, all or none, in one commit. They have the limits, budgets, permissions and events
     /// of children that a model starts. Their results are not added to the conversation. The run does not end before
@@ -22,7 +22,7 @@ pub trait RunControl: Send + Sync + 'static {
     fn spawn(&self, children: Vec<ChildSpec>) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>>;
 
     /// Adds or replaces a collaborator of the run: a person or another system that it works with. The model sees it with
-    /// the sub-agents. It is recorded before the outcome of the call. A name of a sub-agent is left unchanged.
+    /// the sub-agents. It is recorded before the outcome of the call. It is ignored if its name belongs to a sub-agent.
     fn set_collaborator(&self, collaborator: Collaborator);
 
     /// Reads the collaborators of the run's trace, sub-agents included, as they are stored.

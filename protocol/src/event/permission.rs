@@ -71,6 +71,9 @@ events! {
             /// The changed arguments of a tool call, or the changed task.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             change: Option<Value>,
+            /// The error of a failed run.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            error: Option<ErrorInfo>,
         },
         /// A callback of the program returned an error, panicked, or exceeded its time limit.
         CallbackFailed = "callback_failed" {
@@ -78,7 +81,8 @@ events! {
             callback: String,
             /// The step, as in `callback_completed`.
             point: String,
-            /// Whether the step is not done for that reason. Otherwise, the callback is ignored.
+            /// Whether the tool call is refused, or else the run fails, for that reason. Otherwise, the callback is
+            /// ignored.
             is_closed: bool,
             /// The tool call, if the step is one.
             #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -32,9 +32,9 @@ impl RunActor {
                         ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
                     }
                 }
-                Effect::Memory(MemoryEffect::Recall) => {
+                Effect::Memory(MemoryEffect::Recall(task)) => {
                     self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
-                    state.tasks.recall(myself.clone(), &self.spec);
+                    state.tasks.recall(myself.clone(), &self.spec, task);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
                     state.tasks.write_experiences(myself.clone(), &self.spec, *changes);

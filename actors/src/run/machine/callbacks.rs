@@ -3,8 +3,8 @@
 //! Pure; part of the run state machine. Elsewhere: calling them (`tasks/callbacks.rs`), and callbacks around model calls,
 //! which change only the call.
 //!
-//! Invariant: the event of a change or an answer is recorded together with its effect, or the run reads the change from
-//! the event. So it is not made twice.
+//! Invariant: what the callbacks of a step did is recorded together with its effect: with the result of the tool call, the
+//! message, or the end of the run. Changed tasks and arguments are recorded before they are used, and read from the event.
 
 use soong_protocol::{ContentPart, EndReason, ErrorInfo, HookEvent, MessageContent, Role, RunStatus};
 
@@ -13,11 +13,10 @@ use crate::{
     run::machine::{
         effect::{Effect, HookEffect},
         ending::Termination,
-        errors::schema_mismatch,
         input::AgentCallbackResult,
         state::{
             RunState,
-            phase::{Phase, StopHookState},
+            phase::{EndCheck, Phase},
         },
         transition::Transition,
     },
@@ -26,13 +25,23 @@ use crate::{
 impl RunState {
     /// Applies what a callback did.
     pub(super) fn apply_hook(&mut self, event: &HookEvent) {
-        let HookEvent::CallbackCompleted { point, decision, tool_call_id, change, .. } = event else { return };
+        let (point, decision, tool_call_id, change) = match event {
+            HookEvent::CallbackCompleted { error: Some(error), .. } => return self.fail_by_callback(error),
+            // Before a tool call, only the call is refused.
+            HookEvent::CallbackFailed { point, is_closed: true, error, .. } if point != "before_tool" => {
+                return self.fail_by_callback(error);
+            }
+            HookEvent::CallbackCompleted { point, decision, tool_call_id, change, .. } => {
+                (point, decision, tool_call_id, change)
+            }
+            _ => return,
+        };
         match (point.as_str(), decision.as_str(), change) {
             ("before_agent", "changed", Some(task)) => {
                 self.start.changed_task = task.as_str().map(str::to_owned);
             }
             ("before_agent", "answered", _) => self.start.is_answered = true,
-            ("after_agent", "replaced", _) => self.end.after_agent = StopHookState::Allowed,
+            ("after_agent", "replaced", _) => self.end.after_agent = EndCheck::Passed,
             ("before_tool", "changed", Some(arguments)) => {
                 let open = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id));
                 if let Some(open) = open {
@@ -42,6 +51,17 @@ impl RunState {
             }
             _ => {}
         }
+    }
+
+    /// Ends the run because of a callback.
+    pub(super) fn fail_by_callback(&mut self, error: &ErrorInfo) {
+        let (status, reason) = (RunStatus::Failed, EndReason::Failed);
+        self.end.ending.get_or_insert_with(|| Termination { status, reason, error: Some(error.clone()) });
+    }
+
+    /// Returns the task of the run, as a callback may have changed it.
+    pub(in crate::run) fn task(&self) -> &str {
+        self.start.changed_task.as_deref().unwrap_or(&self.spec.task)
     }
 
     /// Returns the message that begins the work of the run.
@@ -86,10 +106,10 @@ impl Transition<'_, '_> {
             return false;
         }
         match state.end.after_agent {
-            StopHookState::Allowed => false,
-            StopHookState::Pending => true,
-            StopHookState::NotCalled => {
-                state.end.after_agent = StopHookState::Pending;
+            EndCheck::Passed => false,
+            EndCheck::Pending => true,
+            EndCheck::NotCalled => {
+                state.end.after_agent = EndCheck::Pending;
                 self.step.effects.push(Effect::Hook(HookEffect::CallAfterAgent(state.answer.text.clone())));
                 true
             }
@@ -126,10 +146,9 @@ impl Transition<'_, '_> {
                 self.state.start.callback_answer = Some((answer, answered.into_iter().collect()));
                 self.start_conversation(None);
             }
-            BeforeResult::Refused(error) | BeforeResult::Failed(error) => {
+            BeforeResult::Refused(_) | BeforeResult::Failed(_) => {
                 self.record_reports(reports);
                 self.state.phase = Phase::Halted;
-                self.fail_by_callback(error);
             }
         }
     }
@@ -141,19 +160,18 @@ impl Transition<'_, '_> {
         self.add_message(Role::Assistant, answer, |message| {
             message.description = "a callback answered".to_owned();
         });
-        self.fail_if_unfit();
         true
     }
 
     fn after_agent_called(&mut self, result: AfterResult<String>, reports: Reports) {
-        if self.state.end.after_agent != StopHookState::Pending {
+        if self.state.end.after_agent != EndCheck::Pending {
             return;
         }
         if self.state.phase != Phase::Answered || self.state.end.ending.is_some() {
-            self.state.end.after_agent = StopHookState::NotCalled;
+            self.state.end.after_agent = EndCheck::NotCalled;
             return;
         }
-        self.state.end.after_agent = StopHookState::Allowed;
+        self.state.end.after_agent = EndCheck::Passed;
         self.record_reports(reports);
         match result {
             AfterResult::Result { is_replaced: false, .. } => {}
@@ -164,22 +182,9 @@ impl Transition<'_, '_> {
                 self.add_message(Role::Assistant, result, |message| {
                     message.description = "a callback replaced the answer".to_owned();
                 });
-                self.fail_if_unfit();
             }
-            AfterResult::Failed(error) => self.fail_by_callback(error),
+            AfterResult::Failed(_) => {} // its event has set the ending
         }
-    }
-
-    /// Ends the run if the answer of a callback does not match the output schema.
-    fn fail_if_unfit(&mut self) {
-        if let Some(why) = self.state.answer.unfit.take() {
-            self.fail_by_callback(schema_mismatch(&why, self.state.spec.identity.parent.is_some()));
-        }
-    }
-
-    fn fail_by_callback(&mut self, error: ErrorInfo) {
-        let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-        self.set_ending(Termination { status, reason, error: Some(error) });
     }
 
     /// Records the changed arguments of a call, and requests its execution with them.
@@ -188,8 +193,7 @@ impl Transition<'_, '_> {
             return;
         }
         self.record_reports(reports);
-        let changed = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
-        let Some(call) = changed.filter(|_| self.state.end.ending.is_none()) else { return };
+        let Some(call) = self.call_to_execute(id) else { return };
         if let Err(error) = self.request_tool(&call, None) {
             self.close_call(&call, Err(error));
             self.schedule();

@@ -32,8 +32,8 @@ pub(crate) enum ModelEffect {
 /// An operation on the experiences of earlier runs.
 #[derive(Debug)]
 pub(crate) enum MemoryEffect {
-    /// Searches the experiences of earlier runs.
-    Recall,
+    /// Searches the experiences of earlier runs that match this task.
+    Recall(String),
     /// Stores new experiences.
     Learn(Box<Changes>),
 }

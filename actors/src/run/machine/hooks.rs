@@ -10,7 +10,7 @@ use crate::{
     hook::{HookPoint, HookResult},
     run::machine::{
         effect::{Effect, HookEffect},
-        state::phase::{Phase, StopHookState},
+        state::phase::{EndCheck, Phase},
         transition::Transition,
     },
 };
@@ -47,10 +47,10 @@ impl Transition<'_, '_> {
             return false;
         }
         match state.end.stop_hook {
-            StopHookState::Allowed => false,
-            StopHookState::Pending => true,
-            StopHookState::NotCalled => {
-                state.end.stop_hook = StopHookState::Pending;
+            EndCheck::Passed => false,
+            EndCheck::Pending => true,
+            EndCheck::NotCalled => {
+                state.end.stop_hook = EndCheck::Pending;
                 self.step.effects.push(Effect::Hook(HookEffect::CallStopHooks(state.answer.text.clone())));
                 true
             }
@@ -59,14 +59,14 @@ impl Transition<'_, '_> {
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
     pub(crate) fn stop_hooks_answered(&mut self, result: HookResult) {
-        if self.state.end.stop_hook != StopHookState::Pending {
+        if self.state.end.stop_hook != EndCheck::Pending {
             return;
         }
         self.record_hook_failures(HookPoint::Stop, result.failures);
-        self.state.end.stop_hook = StopHookState::Allowed;
+        self.state.end.stop_hook = EndCheck::Passed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         if let Some(reason) = result.denied.filter(|_| is_open) {
-            self.state.end.stop_hook = StopHookState::NotCalled;
+            self.state.end.stop_hook = EndCheck::NotCalled;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {

@@ -54,7 +54,14 @@ pub(crate) enum ModelInput {
         short_of: Option<LimitStatus>,
     },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived.
-    Failed { error: ErrorInfo, fallback: Option<usize>, partial: String, was_sent: bool, waited_ms: u64 },
+    Failed {
+        error: ErrorInfo,
+        fallback: Option<usize>,
+        partial: String,
+        usage: Option<Usage>,
+        was_sent: bool,
+        waited_ms: u64,
+    },
     /// The gateway reports on the call.
     Note(ModelEvent),
 }
@@ -81,7 +88,7 @@ pub(crate) enum MemoryInput {
 #[derive(Debug)]
 pub(crate) enum ToolInput {
     /// The call ended.
-    Ended { id: String, result: Box<soong_tool::ToolResult>, duration_ms: u64 },
+    Ended { id: String, result: Box<soong_tool::ToolResult>, reports: Reports, duration_ms: u64 },
     /// Hooks allow a call that the run answers itself.
     HooksPassed { id: String },
     /// Callbacks have changed the arguments of a call.
@@ -148,7 +155,7 @@ pub(crate) enum EndInput {
     /// No program drives the run: it has no handle and makes no progress.
     Undriven,
     /// A callback fails the run.
-    CallbackFailed { error: ErrorInfo },
+    CallbackFailed { error: ErrorInfo, reports: Reports },
     /// The program that drives the run has finished it.
     Finish { summary: String },
     /// A caller cancels the run.

@@ -192,7 +192,7 @@ pub(crate) fn started_collaborator(name: &str, trace: &TraceId, task: &str) -> C
 /// Returns a running child as a collaborator. Its summary is the focused goal if that is open, else the task.
 pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
-    let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
+    let summary = goal.map_or(run.task(), |goal| goal.description.as_str());
     let (settings, trace) = (&run.spec.settings, &run.spec.identity.trace_id);
     Collaborator { status, ..started_collaborator(collaborator_name(settings, trace), trace, summary) }
 }

@@ -42,7 +42,7 @@ use crate::run::machine::{
         compaction::CompactionState,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
-        phase::{EndState, Phase, StartState},
+        phase::{EndCheck, EndState, Phase, StartState},
         reflection::ReflectionState,
         usage::{Times, Usage},
         waiting::Waiting,
@@ -170,6 +170,7 @@ impl RunState {
             }
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::CallingModel;
+                self.end.after_agent = EndCheck::NotCalled;
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;
@@ -293,13 +294,13 @@ impl RunState {
             // Message of an earlier run, or given with the task: it starts nothing here.
             Role::Assistant if self.turn.number == 0 && !self.start.is_answered => self.close_turn(),
             Role::Assistant if message.tool_calls.is_empty() => {
-                if self.phase == Phase::Answered {
-                    // A callback replaces the answer.
+                let is_replaced = self.phase == Phase::Answered;
+                if is_replaced {
                     self.conversation.transcript.pop();
                 }
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.set_answer(&message.content);
+                self.set_answer(&message.content, is_replaced || self.turn.number == 0);
             }
             Role::Assistant if self.spec.settings.returns_tool_calls() => {
                 self.close_turn();
@@ -335,8 +336,9 @@ impl RunState {
         self.end.ending.get_or_insert(Termination { status: RunStatus::Failed, reason, error: Some(error) });
     }
 
-    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run.
-    fn set_answer(&mut self, text: &str) {
+    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run, and so does the first
+    /// one in the answer of a callback.
+    fn set_answer(&mut self, text: &str, by_callback: bool) {
         let checked = self.spec.output_schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
         match checked {
             Ok(answer) => {
@@ -346,7 +348,7 @@ impl RunState {
             Err(why) => {
                 text.clone_into(&mut self.answer.text);
                 self.answer.unfit_answers += 1;
-                if self.answer.unfit_answers > 1 {
+                if self.answer.unfit_answers > 1 || by_callback {
                     let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.end.ending.get_or_insert(Termination { status, reason, error });

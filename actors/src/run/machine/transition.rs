@@ -118,8 +118,8 @@ impl Transition<'_, '_> {
             ModelInput::Answered { completion, fallback, context_update, duration_ms, waited_ms, short_of } => {
                 self.model_answered(*completion, fallback, context_update, (duration_ms, waited_ms), short_of);
             }
-            ModelInput::Failed { error, fallback, partial, was_sent, waited_ms } => {
-                self.model_failed(error, fallback, partial, was_sent, waited_ms);
+            ModelInput::Failed { error, fallback, partial, usage, was_sent, waited_ms } => {
+                self.model_failed((error, usage), fallback, partial, was_sent, waited_ms);
             }
             ModelInput::Note(event) => self.emit(event),
         }
@@ -138,7 +138,9 @@ impl Transition<'_, '_> {
 
     fn tool_input(&mut self, input: ToolInput) {
         match input {
-            ToolInput::Ended { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
+            ToolInput::Ended { id, result, reports, duration_ms } => {
+                self.tool_ended(&id, *result, reports, duration_ms);
+            }
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
             ToolInput::Changed { id, reports } => self.callbacks_changed(&id, reports),
             ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
@@ -155,7 +157,10 @@ impl Transition<'_, '_> {
                 self.fail(EndReason::Interrupted, errors::undriven());
             }
             EndInput::Undriven => {}
-            EndInput::CallbackFailed { error } => self.fail(EndReason::Failed, error),
+            EndInput::CallbackFailed { error, reports } => {
+                self.record_reports(reports);
+                self.fail(EndReason::Failed, error);
+            }
             EndInput::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             EndInput::Finish { summary } if self.state.phase == Phase::Driven => {
                 self.state.answer.text = self.state.spec.redactor.text(&summary).into_owned();
@@ -305,9 +310,9 @@ impl Transition<'_, '_> {
 
     fn plan_root_goal(&mut self) {
         // The goal belongs to the message that follows.
-        let spec = Arc::clone(&self.state.spec);
+        let task = self.state.task().to_owned();
         for event in
-            self.state.goals.plan_mission_goal(&spec.task, self.state.conversation.last_sequence + 1, self.context.now)
+            self.state.goals.plan_mission_goal(&task, self.state.conversation.last_sequence + 1, self.context.now)
         {
             self.emit(event);
         }
@@ -315,7 +320,7 @@ impl Transition<'_, '_> {
 
     fn model_failed(
         &mut self,
-        error: ErrorInfo,
+        (error, usage): (ErrorInfo, Option<Usage>),
         fallback: Option<usize>,
         partial: String,
         was_sent: bool,
@@ -327,7 +332,7 @@ impl Transition<'_, '_> {
         let usage = match error.code {
             // The size of the discarded answer is unknown, so the maximum is charged.
             ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
-            _ => was_interrupted.then(|| self.estimated_usage(model, &partial)),
+            _ => usage.or_else(|| was_interrupted.then(|| self.estimated_usage(model, &partial))),
         };
         let cost = usage.and_then(|usage| model.prices.map(|prices| prices.cost(&usage)));
         if (partial.is_empty() && self.retry_with_compaction(&error)) || self.retry_with_smaller_answer(&error) {

@@ -19,11 +19,7 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
-        state::{
-            RunState,
-            conversation::Conversation,
-            phase::{Phase, StopHookState},
-        },
+        state::{RunState, conversation::Conversation, phase::Phase},
         transition::{Transition, to_u64},
     },
 };
@@ -106,7 +102,6 @@ impl Transition<'_, '_> {
             self.state.phase = Phase::Halted;
             return self.end_by_time_budget(0);
         }
-        self.state.end.after_agent = StopHookState::NotCalled;
         self.deliver_results();
         self.call_model();
     }

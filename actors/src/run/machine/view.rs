@@ -100,13 +100,8 @@ impl RunState {
                     is_spawning_tool(&open.call.name) || open.open_children > 0 || open.waits_for_user()
                 }
             }),
-            Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New
-            | Phase::Preparing
-            | Phase::Recalling
-            | Phase::CallingModel
-            | Phase::Compacting
-            | Phase::Ended(_) => false,
+            Phase::Preparing | Phase::Answered | Phase::Driven | Phase::Halted => true,
+            Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,
         }
     }
 }

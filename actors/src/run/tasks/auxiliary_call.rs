@@ -7,7 +7,7 @@ use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorInfo, FallbackReason, Message, Role};
 
 use crate::{
-    budget::ReserveRequest,
+    budget::{Reservation, ReserveRequest},
     clock::now,
     gateway::CallLimits,
     run::{
@@ -80,7 +80,7 @@ impl ModelCaller {
             };
             candidates.cool_down(current, failed.reason);
             error_of_first = error_of_first.or(failed.error);
-            observer.reservation = None;
+            observer.reservation.take().into_iter().for_each(Reservation::settle);
             current = Some(next);
         }
     }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     artifact::ArtifactHandle,
     callback::{AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports},
+    gateway::make_ids_unique,
     run::{
         machine::{
             effect::ToolCallTask,
@@ -110,6 +111,7 @@ impl CallbackCalls {
             BeforeResult::Proceed { input, .. } => Ok(input),
             BeforeResult::Answered(mut completion) => {
                 completion.usage.get_or_insert(Usage::default());
+                make_ids_unique(&mut completion);
                 Err(Ok(completion))
             }
             BeforeResult::Refused(error) | BeforeResult::Failed(error) => Err(Err(error)),
@@ -134,12 +136,12 @@ impl CallbackCalls {
             callbacks.after(&step, |functions| functions.after_model.as_ref(), (), completion).await;
         let result = match result {
             AfterResult::Result { result, is_replaced: false } => Ok(result),
-            AfterResult::Result { result, is_replaced: true } => Ok(Completion {
-                usage: result.usage.or(usage),
-                // It contains the answer before the change.
-                provider_data: None,
-                ..result
-            }),
+            AfterResult::Result { mut result, is_replaced: true } => {
+                make_ids_unique(&mut result);
+                result.usage = result.usage.or(usage);
+                result.provider_data = None; // it contains the answer before the change
+                Ok(result)
+            }
             AfterResult::Failed(error) => Err(error),
         };
         (result, reports)

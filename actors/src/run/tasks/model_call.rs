@@ -56,6 +56,8 @@ pub(crate) struct CallObserver {
     prompt_tokens: u64,
     /// Streamed text, needed if the call is cut off.
     pub(crate) partial: String,
+    /// Usage of an answer that callbacks have rejected.
+    pub(crate) rejected_usage: Option<Usage>,
     /// Whether a request was sent.
     pub(crate) was_sent: bool,
     /// Budget reserved for the call.
@@ -87,6 +89,7 @@ impl CallObserver {
             spec: Arc::clone(spec),
             prompt_tokens: 0,
             partial: String::new(),
+            rejected_usage: None,
             was_sent: false,
             reservation: None,
             context_update: None,
@@ -289,6 +292,23 @@ impl ModelCaller {
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
+    /// Calls the callbacks after an answer. An answer that they reject is charged, and its text is not kept.
+    async fn check_answer(
+        &self,
+        run: CallbackRun<'_>,
+        completion: Completion,
+        observer: &mut CallObserver,
+    ) -> Result<Completion, ErrorInfo> {
+        let usage = completion.usage;
+        let (outcome, reports) = self.callbacks.after_model(run, completion).await;
+        observer.report(reports);
+        if outcome.is_err() {
+            observer.rejected_usage = usage;
+            observer.partial.clear();
+        }
+        outcome
+    }
+
     /// Returns the request for a model, without the name that its service knows and without what depends on the service.
     async fn request(&self, spec: &RunSpec, model: &ModelSpec, prompt: &Prompt) -> ModelRequest {
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
@@ -322,6 +342,7 @@ impl ModelCaller {
         let request = ModelRequest { model: name.map(str::to_owned), cache, ..self.request(spec, model, prompt).await };
         let run = Arc::clone(observer.run());
         let run = CallbackRun { spec, live: &run, token: &run.limits.token };
+        let model_name = request.model.clone();
         let (request, reports) = self.callbacks.before_model(run, request).await;
         observer.report(reports);
         let mut request = match request {
@@ -329,10 +350,12 @@ impl ModelCaller {
             Err(answer) => {
                 let text = answer.as_ref().map(|answer| answer.text.clone()).unwrap_or_default();
                 observer.push(Delta::Text { text });
+                observer.stream_rest();
                 return answer;
             }
         };
         let granted = observer.reserve(reserve_request(model, prompt)).await?;
+        request.model = model_name; // its prices and limits are known
         request.max_output_tokens = [request.max_output_tokens, granted].into_iter().flatten().min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
@@ -351,11 +374,10 @@ impl ModelCaller {
         observer.stream_rest();
         observer.waited_ms += waited_ms;
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
-        let (outcome, reports) = match outcome {
-            Ok(completion) => self.callbacks.after_model(run, completion).await,
-            Err(error) => (Err(error), Vec::new()),
+        let outcome = match outcome {
+            Ok(completion) => self.check_answer(run, completion, observer).await,
+            Err(error) => Err(error),
         };
-        observer.report(reports);
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {

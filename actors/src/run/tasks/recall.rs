@@ -17,7 +17,7 @@ use crate::{
 /// is cut off.
 pub(in crate::run) async fn search(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
-    spec: &RunSpec,
+    (spec, task): (&RunSpec, &str),
     observer: &mut CallObserver,
     recalled: &mut RecallResult,
 ) -> Result<(), ErrorInfo> {
@@ -27,7 +27,7 @@ pub(in crate::run) async fn search(
     if file.experiences().is_empty() {
         return Ok(());
     }
-    let (system, user) = tag_request(&spec.task, file.experiences());
+    let (system, user) = tag_request(task, file.experiences());
     let mut messages = vec![(Role::User, user)];
     let mut retries = 0;
     recalled.tags = loop {

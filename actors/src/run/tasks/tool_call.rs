@@ -38,8 +38,8 @@ use crate::{
 
 /// The outcome of an attempt to run a call.
 pub(in crate::run::tasks) enum ToolAttempt {
-    /// The call has an outcome.
-    Ended(Box<ToolResult>),
+    /// The call has an outcome, and callbacks did this.
+    Ended(Box<ToolResult>, Reports),
     /// Not executed: hooks passed, and the run executes the call itself.
     HooksAllowed,
     /// Not executed: the call requires approval.
@@ -47,7 +47,14 @@ pub(in crate::run::tasks) enum ToolAttempt {
     /// Not executed: callbacks have changed the arguments, which must be recorded first.
     Changed(Reports),
     /// Not executed, or its result is dropped: a callback fails the run.
-    RunFailed(ErrorInfo),
+    RunFailed(ErrorInfo, Reports),
+}
+
+impl ToolAttempt {
+    /// Returns the attempt of a call with this outcome, in which no callback did anything.
+    pub(super) fn ended(result: ToolResult) -> Self {
+        Self::Ended(Box::new(result), Vec::new())
+    }
 }
 
 /// Returns the path that a call would open now; `None` if no hook needs it.
@@ -165,27 +172,28 @@ impl ToolRunner {
         if let Err(error) =
             hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), &mut on_event).await
         {
-            return ToolAttempt::Ended(Box::new(Err(error)));
+            return ToolAttempt::ended(Err(error));
         }
         if is_internal_tool(&job.spec.name) {
             return ToolAttempt::HooksAllowed;
         }
         let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
             let message = format!("tool {} is not registered", job.spec.name);
-            return ToolAttempt::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
+            return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         match self.authorizer.authorize(spec, &job, tool, &context).await {
             Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
-            Authorization::Denied(error) => return ToolAttempt::Ended(Box::new(Err(error))),
+            Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),
         }
         if hooked_path != resolved_path(spec, &job, &context) {
-            return ToolAttempt::Ended(Box::new(Err(path_changed(&job.spec.name))));
+            return ToolAttempt::ended(Err(path_changed(&job.spec.name)));
         }
-        let result = self.call_tool(&job, tool, &context, run.token).await;
-        match self.after_callbacks(run, &job, result, on_event).await {
-            Ok(result) => ToolAttempt::Ended(Box::new(self.finish_output(spec, &job, &context, result).await)),
-            Err(error) => ToolAttempt::RunFailed(error),
+        let result = self.call_tool(&job, tool, &context).await;
+        let (result, reports) = self.after_callbacks(run, &job, result).await;
+        match result {
+            Ok(result) => ToolAttempt::Ended(Box::new(self.finish_output(run, &job, &context, result).await), reports),
+            Err(error) => ToolAttempt::RunFailed(error, reports),
         }
     }
 
@@ -205,70 +213,65 @@ impl ToolRunner {
         if let BeforeResult::Proceed { is_changed: true, .. } = result {
             return Some(ToolAttempt::Changed(reports));
         }
-        reports.into_iter().for_each(|report| on_event(report.into()));
         match result {
-            BeforeResult::Proceed { .. } => None,
+            BeforeResult::Proceed { .. } => {
+                reports.into_iter().for_each(|report| on_event(report.into()));
+                None
+            }
             BeforeResult::Answered(result) => {
-                let result = self.finish_output(run.spec, job, context, result).await;
-                Some(ToolAttempt::Ended(Box::new(result)))
+                let result = self.finish_output(run, job, context, result).await;
+                Some(ToolAttempt::Ended(Box::new(result), reports))
             }
             BeforeResult::Refused(error) => {
-                Some(ToolAttempt::Ended(Box::new(Err(refused_call(&job.spec.name, &error)))))
+                Some(ToolAttempt::Ended(Box::new(Err(refused_call(&job.spec.name, &error))), reports))
             }
-            BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error)),
+            BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error, reports)),
         }
     }
 
-    /// Calls the callbacks after a call. Fails if one of them fails the run.
+    /// Calls the callbacks after a call. The result is an error if one of them fails the run.
     async fn after_callbacks(
         &self,
         run: CallbackRun<'_>,
         job: &ToolCallTask,
         result: ToolResult,
-        mut on_event: impl FnMut(Event),
-    ) -> Result<ToolResult, ErrorInfo> {
+    ) -> (Result<ToolResult, ErrorInfo>, Reports) {
         let is_sub_agent = run.spec.identity.parent.is_some();
         if !run.spec.catalog.callbacks.has(is_sub_agent, |functions| functions.after_tool.as_ref()) {
-            return Ok(result);
+            return (Ok(result), Vec::new());
         }
         let (result, reports) = self.callbacks.after_tool(run, job, result).await;
-        reports.into_iter().for_each(|report| on_event(report.into()));
-        match result {
+        let result = match result {
             AfterResult::Result { result, .. } => Ok(result),
             AfterResult::Failed(error) => Err(error),
-        }
+        };
+        (result, reports)
     }
 
-    async fn call_tool(
-        &self,
-        job: &ToolCallTask,
-        tool: &Arc<dyn Tool>,
-        context: &ToolContext,
-        token: &CancellationToken,
-    ) -> ToolResult {
+    async fn call_tool(&self, job: &ToolCallTask, tool: &Arc<dyn Tool>, context: &ToolContext) -> ToolResult {
         let limit_ms = job.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
         let call = tool.call(context.clone(), job.arguments.clone());
         let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
             return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
         };
-        result.map_err(|mut error| {
-            // Only cancellation of the run counts as cancelled. A tool that stopped without it has failed.
-            if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
-                error.code = ErrorCode::Interrupted;
-            }
-            error
-        })
+        result
     }
 
     /// Redacts the output of a call, and stores its files and what is too large for the conversation.
     async fn finish_output(
         &self,
-        spec: &RunSpec,
+        CallbackRun { spec, token, .. }: CallbackRun<'_>,
         job: &ToolCallTask,
         context: &ToolContext,
         result: ToolResult,
     ) -> ToolResult {
-        let mut output = result?;
+        let mut output = result.map_err(|mut error| {
+            // Only cancellation of the run counts as cancelled. A tool that stopped without it has failed.
+            if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
+                error.code = ErrorCode::Interrupted;
+            }
+            error
+        })?;
         output.redact(&self.redactor); // before it is shortened
         let limits = InlineLimits {
             bytes: context.output_limit.bytes,

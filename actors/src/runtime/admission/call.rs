@@ -19,7 +19,7 @@ pub(super) fn settings(
         return Err(invalid("tools: a call has none; start a run instead"));
     }
     if start.after_sequence.is_some() || start.driven || known.is_some_and(ExistingSession::has_conversation) {
-        return Err(invalid("a call is a session of its own: it continues nothing, and nothing continues it"));
+        return Err(invalid("a call starts a session of its own, and cannot be continued"));
     }
     let mut settings = settings;
     let has_schema = settings.options.expected_output_schema.is_some();

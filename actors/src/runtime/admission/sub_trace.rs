@@ -1,4 +1,5 @@
-//! Runs of users on the trace of a sub-agent: they wait in the queue of the session, and keep what the sub-agent was.
+//! Runs of users on the trace of a sub-agent: they wait in the queue of the session, with the preset and the tools of the
+//! sub-agent.
 
 use soong_protocol::{ErrorInfo, Preset, RunMode};
 
@@ -8,8 +9,7 @@ use crate::runtime::{RunRequest, RunSetting, settings::InheritedSettings};
 /// Checks a request for a run on the trace of a sub-agent, whose last run had these settings and this preset: preset and
 /// mode stay, and the tools may only be narrowed.
 pub(super) fn check(start: &RunRequest, before: &InheritedSettings, preset: Option<&Preset>) -> Result<(), ErrorInfo> {
-    let kept =
-        |what: &str| Err(invalid(format!("{what}: a run on the trace of a sub-agent keeps that of the sub-agent")));
+    let kept = |what: &str| Err(invalid(format!("{what} cannot be changed on the trace of a sub-agent")));
     if start.agent.preset.as_ref().is_some_and(|preset| *preset != before.settings.agent_type) {
         return kept("agent_type");
     }

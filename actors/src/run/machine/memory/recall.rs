@@ -45,7 +45,7 @@ impl Transition<'_, '_> {
 
     pub(in crate::run) fn recall(&mut self) {
         self.state.phase = Phase::Recalling;
-        self.step.effects.push(Effect::Memory(MemoryEffect::Recall));
+        self.step.effects.push(Effect::Memory(MemoryEffect::Recall(self.state.task().to_owned())));
     }
 
     /// Records the result of the search, and starts the conversation.

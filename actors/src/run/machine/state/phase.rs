@@ -32,13 +32,13 @@ pub(crate) enum Phase {
     Ended(RunStatus),
 }
 
-/// Whether those that may change or refuse the end of a run have been called.
+/// Progress of a check before the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum StopHookState {
+pub(crate) enum EndCheck {
     #[default]
     NotCalled,
     Pending,
-    Allowed,
+    Passed,
 }
 
 /// Events before the first turn.
@@ -68,7 +68,7 @@ pub(in crate::run::machine) struct EndState {
     /// Whether a cancellation is recorded.
     pub(in crate::run::machine) is_cancel_requested: bool,
     /// Whether a stop hook may still refuse the end.
-    pub(in crate::run::machine) stop_hook: StopHookState,
+    pub(in crate::run::machine) stop_hook: EndCheck,
     /// Whether the callbacks after the run have been called.
-    pub(in crate::run::machine) after_agent: StopHookState,
+    pub(in crate::run::machine) after_agent: EndCheck,
 }

@@ -104,7 +104,9 @@ impl RunState {
         let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
         self.sub_agents.open -= 1;
         if let Some(call) = call {
-            if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+            // A later turn may have another call with this id.
+            let open = self.calls_mut().and_then(|calls| calls.get_mut(&call));
+            if let Some(open) = open.filter(|open| open.children.binary_search(&index).is_ok()) {
                 open.open_children -= 1;
             }
             if let Some(branches) = goal.and_then(|goal| self.sub_agents.branches.get_mut(&goal)) {
@@ -169,7 +171,11 @@ impl Transition<'_, '_> {
     pub(crate) fn notify_parent_trace(&mut self, status: CollaboratorStatus) {
         let identity = &self.state.spec.identity;
         let is_reflection = self.state.spec.settings.reflects.is_some();
-        let Some(parent) = identity.trace_id.parent().filter(|_| identity.parent.is_none() && !is_reflection) else {
+        let Some(parent) = identity
+            .trace_id
+            .parent()
+            .filter(|_| identity.parent.is_none() && !is_reflection && self.state.clock.started_at.is_some())
+        else {
             return;
         };
         let collaborator = match self.state.answer.text.as_str() {
@@ -183,7 +189,7 @@ impl Transition<'_, '_> {
         self.step.writes.push(Write::Event(EventDraft::new(parent, None, self.context.now, event)));
     }
 
-    /// Notifies the parent of the run's current status. Unless `at_once` is set, at most once per second (SUB-8).
+    /// Notifies the parent of the run's current status. Unless `immediately` is set, at most once per second (SUB-8).
     pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, immediately: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.context.now;

@@ -56,7 +56,7 @@ struct EvaluateArguments {
     context: Option<Value>,
 }
 
-/// Who requests children.
+/// Origin of a request for children.
 #[derive(Clone, Copy)]
 pub(super) enum Requester<'a> {
     /// The model, with a call of `agent` or `evaluate`.

@@ -10,14 +10,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, MessageContent, PermissionId, Role,
-    RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
+    RunId, RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
 use soong_tool::{ToolOutput, ToolResult, redacted, with_note};
 
 use crate::{
+    callback::Reports,
     hook::HookPoint,
     run::machine::{
-        effect::{Effect, OversizedResults, ToolCallEffect, ToolCallTask},
+        effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallTask},
         errors::call_interrupted,
         inline::preview,
         outcome,
@@ -101,10 +102,20 @@ impl Transition<'_, '_> {
         }
     }
 
+    /// Returns a started call whose checks have ended. If the run is ending, the call is closed instead: no task runs it.
+    pub(crate) fn call_to_execute(&mut self, id: &str) -> Option<ToolCall> {
+        let call = self.state.calls_mut()?.started(id)?.call.clone();
+        if self.state.end.ending.is_none() {
+            return Some(call);
+        }
+        self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Skipped, "not run: the run is ending")));
+        self.schedule();
+        None
+    }
+
     /// Executes a call after its hooks have passed.
     pub(crate) fn hooks_allowed(&mut self, id: &str) {
-        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
-        let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
+        let Some(call) = self.call_to_execute(id) else { return };
         if let Err(error) = self.execute_internal(&call, None) {
             self.close_call(&call, Err(error));
         }
@@ -113,8 +124,7 @@ impl Transition<'_, '_> {
 
     /// Starts the child of a call after the settings of its sub-trace have been read.
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
-        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
-        let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
+        let Some(call) = self.call_to_execute(id) else { return };
         if let Err(error) = before.and_then(|previous_settings| self.execute_internal(&call, Some(previous_settings))) {
             self.close_call(&call, Err(error));
         }
@@ -249,11 +259,27 @@ impl Transition<'_, '_> {
         }
     }
 
-    pub(crate) fn tool_ended(&mut self, id: &str, result: ToolResult, duration_ms: u64) {
+    pub(crate) fn tool_ended(&mut self, id: &str, result: ToolResult, reports: Reports, duration_ms: u64) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         if let Some(call) = started {
+            self.record_reports(reports);
+            if result.is_err() {
+                self.cancel_children_of(id);
+            }
             self.close_call_after(&call, result, duration_ms);
             self.schedule();
+        }
+    }
+
+    /// Cancels the children that a failed tool has left behind: nobody waits for them.
+    fn cancel_children_of(&mut self, id: &str) {
+        let Some(open) = self.state.calls_mut().and_then(|calls| calls.get(id)) else { return };
+        let places = open.children.clone();
+        let children = places.iter().map(|place| &self.state.sub_agents.children[*place]);
+        let open: Vec<RunId> =
+            children.filter(|child| child.result.is_none()).map(|child| child.run_id.clone()).collect();
+        if !open.is_empty() {
+            self.step.effects.push(Effect::Child(ChildEffect::Cancel(open)));
         }
     }
 
