@@ -12,7 +12,7 @@ use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo, Runtime, RuntimeBuilder,
     callback::{After, Before, Callback, FailurePolicy},
-    model::{Completion, Failure, ModelError},
+    model::{Completion, Failure, ModelError, ModelRequest},
     protocol::{Event, HookEvent, Role, RunId, RunStatus, SessionId, TraceId},
     schemars::{self, JsonSchema},
     tool::{self, Tool, ToolContext, ToolOutput},
@@ -527,9 +527,16 @@ async fn odd_answers_of_callbacks_are_handled() {
         };
         Ok(Before::Answer(Completion::tool_calls(vec![call("a"), call("b")])))
     });
-    let world = open(scripted_model(|request| Turn::say(last_of(request))), &log, vec![calls]).await;
+    // The calls run in parallel, so their results have no fixed order.
+    let results = |request: &ModelRequest| {
+        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
+        let mut texts: Vec<String> = tools.map(|message| message.content.to_string()).collect();
+        texts.sort();
+        texts.join(" ")
+    };
+    let world = open(scripted_model(move |request| Turn::say(results(request))), &log, vec![calls]).await;
     let (status, output, _) = run(&world, "hi").await;
-    assert_eq!((status, output.as_str()), (RunStatus::Completed, "b"));
+    assert_eq!((status, output.as_str()), (RunStatus::Completed, "a b"));
     world.finish().await;
 
     // The error `cancelled` of a callback does not cancel the run.

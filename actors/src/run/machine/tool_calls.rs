@@ -1,5 +1,7 @@
-//! Tool calls of a turn: scheduling, approval and questions.
+//! Tool calls of a turn: scheduling, approval, questions, `goal`, and resumption after a crash.
 
 pub(in crate::run) mod approval;
+mod goal;
 pub(in crate::run) mod questions;
+mod resumption;
 pub(in crate::run) mod scheduler;

@@ -1,16 +1,16 @@
-//! Schedules the tool calls of a turn, and executes `goal`, `agent` and `evaluate`.
+//! Schedules the tool calls of a turn, and records their outcomes.
 //!
 //! Pure; part of the run state machine. Read-only calls and children run in parallel. A writing call is a barrier: it
-//! runs alone, and if it fails, the later calls of the turn are skipped (TOOL-3). `goal`, `agent` and `evaluate` are
-//! executed here because they change the run itself. The run's tasks execute every other tool.
+//! runs alone, and if it fails, the later calls of the turn are skipped (TOOL-3). `goal`, `agent`,
+//! `evaluate` and `ask_human` are executed by the state machine, because they change the run itself. The run's tasks
+//! execute every other tool.
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, MessageContent, PermissionId, Role,
-    RunId, RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
+    ChildResult, ErrorCode, ErrorInfo, MessageContent, PermissionId, Role, RunId, RunSettings, RunStatus, ToolCall,
+    ToolEvent, ToolSpec,
 };
 use soong_tool::{ToolOutput, ToolResult, redacted, with_note};
 
@@ -19,29 +19,16 @@ use crate::{
     hook::HookPoint,
     run::machine::{
         effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallTask},
-        errors::call_interrupted,
         inline::preview,
         outcome,
         state::{
-            calls::{Approval, CallState, OpenCall},
+            calls::{CallState, OpenCall},
             phase::Phase,
         },
-        tools::{OneOrMany, is_internal_tool, is_spawning_tool},
+        tools::{is_internal_tool, is_spawning_tool},
         transition::Transition,
     },
 };
-
-#[derive(Deserialize)]
-struct GoalArguments {
-    add: Option<OneOrMany>,
-    #[serde(default)]
-    reason: String,
-    under: Option<String>,
-    after: Option<String>,
-    focus: Option<String>,
-    done: Option<String>,
-    abandon: Option<String>,
-}
 
 impl Transition<'_, '_> {
     /// Records `tool_started` for every call of an answer, and starts every call that may start now.
@@ -321,7 +308,7 @@ impl Transition<'_, '_> {
 
     /// Combines the results of a call's children, in task order; `None` if the call has none, or is that of another
     /// tool.
-    fn child_results_output(&self, call: &ToolCall) -> Option<ToolOutput> {
+    pub(crate) fn child_results_output(&self, call: &ToolCall) -> Option<ToolOutput> {
         let results = self.child_results(&call.id).filter(|_| is_spawning_tool(&call.name))?;
         let mode = results.first()?.mode;
         let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
@@ -338,66 +325,6 @@ impl Transition<'_, '_> {
         places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref()).collect()
     }
 
-    /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
-    pub(crate) fn calls_with_unknown_outcome(&self) -> Vec<ToolCall> {
-        let Phase::RunningTools { calls } = &self.state.phase else { return Vec::new() };
-        let may_run_again = |open: &&OpenCall| {
-            let name = open.call.name.as_str();
-            is_internal_tool(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
-        };
-        let is_known = |open: &&OpenCall| {
-            let has_children = is_spawning_tool(&open.call.name) && !open.children.is_empty();
-            self.state.edited_documents.recorded.contains_key(&open.call.id) || has_children
-        };
-        let unclear = calls.may_have_started().filter(|open| !is_known(open) && !may_run_again(open));
-        unclear.map(|open| open.call.clone()).collect()
-    }
-
-    /// Resumes the calls that an earlier incarnation had started, if that is allowed (DUR-4).
-    pub(crate) fn resume_calls(&mut self) {
-        let at = self.context.now;
-        let unclear = self.calls_with_unknown_outcome();
-        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
-        let Some(calls) = self.state.calls_mut() else { return };
-        let (mut spawned, mut recorded_calls, mut pending_calls, mut pending_permissions) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for open in calls.iter().filter(|open| open.state != CallState::Done) {
-            if let Some(output) = recorded.remove(&open.call.id) {
-                recorded_calls.push((open.call.clone(), output));
-            } else if is_spawning_tool(&open.call.name) && !open.children.is_empty() {
-                spawned.push(open.call.id.clone());
-            } else if open.waits_without_running() {
-                pending_calls.push(open.call.id.clone());
-            }
-            if let Some(Approval::Pending(id)) = &open.approval {
-                pending_permissions.push(id.clone());
-            }
-        }
-        for id in spawned.iter().chain(&pending_calls) {
-            calls.start(id, at);
-        }
-        for call in unclear {
-            self.close_call(&call, Err(call_interrupted()));
-        }
-        for (call, output) in recorded_calls {
-            self.close_call(&call, Ok(output));
-        }
-        for id in spawned {
-            self.close_if_children_ended(&id);
-        }
-        for (question, answer) in std::mem::take(&mut self.state.waiting.answered) {
-            self.question_answered(&question, &answer);
-        }
-        for decision in std::mem::take(&mut self.state.waiting.decided) {
-            pending_permissions.retain(|id| *id != decision.permission_id);
-            self.permission_decided(decision);
-        }
-        self.step
-            .effects
-            .extend(pending_permissions.into_iter().map(|it| Effect::Tool(ToolCallEffect::RequestPermission(it))));
-        self.schedule();
-    }
-
     /// Closes every call that has not started, because the run is ending.
     pub(crate) fn skip_waiting_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
@@ -408,69 +335,5 @@ impl Transition<'_, '_> {
         }
         self.withdraw_pending_calls();
         self.schedule();
-    }
-
-    /// Closes every open call: with the outcome that is recorded with its effect, otherwise as interrupted. None of
-    /// them is running any more.
-    pub(crate) fn interrupt_calls(&mut self) {
-        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
-        let Some(calls) = self.state.calls_mut() else { return };
-        let open = calls.iter().filter(|open| open.state != CallState::Done);
-        let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
-        for call in open {
-            let result =
-                recorded.remove(&call.id).or_else(|| self.child_results_output(&call)).ok_or_else(call_interrupted);
-            self.close_call(&call, result);
-        }
-        self.state.phase = Phase::Halted;
-    }
-
-    fn run_goal(&mut self, arguments: Value) -> ToolResult {
-        let request: GoalArguments = soong_tool::arguments(arguments)?;
-        let to_error = |error: soong_protocol::GoalError| {
-            let code = match error {
-                soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,
-                _ => ErrorCode::ValidationError,
-            };
-            ErrorInfo::new(code, error.to_string())
-        };
-        // All or nothing: the changes are applied to a copy, and its events are emitted only if none is rejected.
-        let mut planned_goals = self.state.goals.clone();
-        let mut events = Vec::new();
-        let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {
-            for event in &planned {
-                future.apply(event);
-            }
-            events.extend(planned);
-        };
-        if let Some(add) = request.add {
-            let descriptions = match add {
-                OneOrMany::One(one) => vec![one],
-                OneOrMany::Many(many) => many,
-            };
-            let (under, after) = (request.under.as_deref(), request.after.as_deref());
-            let sequence = self.state.conversation.last_sequence;
-            let planned = planned_goals
-                .plan_add(&descriptions, &request.reason, under, after, sequence, self.context.now)
-                .map_err(to_error)?;
-            plan(&mut planned_goals, planned);
-        }
-        for (summary, status) in [(&request.done, GoalStatus::Completed), (&request.abandon, GoalStatus::Abandoned)] {
-            if let Some(summary) = summary {
-                let planned = planned_goals.plan_close(None, status, summary).map_err(to_error)?;
-                plan(&mut planned_goals, planned);
-            }
-        }
-        if let Some(focus) = &request.focus {
-            let planned = planned_goals.plan_focus(focus).map_err(to_error)?;
-            plan(&mut planned_goals, planned);
-        }
-        if events.is_empty() {
-            let message = "nothing to do: give add, focus, done or abandon";
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-        }
-        self.emit_goals(events);
-        self.notify_parent(CollaboratorStatus::Running, false);
-        Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
     }
 }
