@@ -284,6 +284,45 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
     }
 }
 
+/// (ART-9)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_shown_once_can_be_read_again() {
+    for may_read in [true, false] {
+        let model = recording_model();
+        let world = TestRuntime::with(model.clone(), |builder| {
+            let mut config = quick_config();
+            config.model.context_window = Some(9_500);
+            if !may_read {
+                config.tools.disabled = vec!["read_artifact".to_owned()];
+            }
+            builder.config(config).tool(Parrot::tool())
+        })
+        .await;
+        std::fs::write(world.project().join("large.txt"), "some words of a large file\n".repeat(500)).unwrap();
+        let page = "x".repeat(1_000);
+        let parrot = json!(["parrot", {"line": page, "once": true, "memory": "a page was read"}]);
+        let look = json!(["read", {"path": "large.txt"}]);
+        let (_, outcome) = run(&world, "s", &[parrot, look.clone(), look]).await;
+        assert_eq!(outcome.status, RunStatus::Completed);
+        let seen = heard(&model);
+        assert_eq!((&*seen[0], &*seen[1]), (&*page, &*page));
+        let stored = world.runtime().artifacts().list(&local_owner("s")).await.unwrap();
+        assert_eq!(stored.len(), usize::from(may_read));
+        let line = match stored.first() {
+            Some(artifact) => {
+                let label = artifact.artifact_id.as_str();
+                assert_eq!(text(&world, &local_owner("s"), label).await, page);
+                format!("a page was read [read it again with read_artifact(name=\"{label}\")]")
+            }
+            None => "a page was read".to_owned(),
+        };
+        assert_eq!(seen[2], line);
+        // It is not a result of the run.
+        assert!(outcome.artifacts.is_empty());
+        world.finish().await;
+    }
+}
+
 /// (ART-10)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn write_event_has_snapshot_up_to_256_000_characters() {

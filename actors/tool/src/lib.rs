@@ -220,11 +220,12 @@ pub struct ToolOutput {
     pub output: String,
     /// Images and files that the model reads after `output`. The runtime stores their bytes as artifacts.
     pub files: Vec<ContentPart>,
-    /// Text that replaces the output in later turns if [`Self::include_output_only_once`] is set; stored in addition to
-    /// the output.
+    /// Text that replaces the output later if [`Self::include_output_only_once`] is set; stored in addition to the
+    /// output.
     pub long_term_memory: Option<String>,
-    /// Whether the model reads `output` only in the next turn, and from then on `long_term_memory`, or the title if
-    /// that is `None` (ART-9).
+    /// Whether `long_term_memory`, or the title if that is `None`, replaces `output` when the prompt is rebuilt after
+    /// the model has read it (ART-9). An output of more than 512 bytes is stored as an artifact, too, if the run can
+    /// read artifacts.
     pub include_output_only_once: bool,
     /// Whether `output` is stored as an artifact even if it is short. The model then reads its first and last part
     /// (ART-9).
@@ -241,6 +242,15 @@ impl ToolOutput {
     /// Makes an output that consists of text only.
     pub fn text(title: impl Into<String>, output: impl Into<String>) -> Self {
         Self { title: title.into(), output: output.into(), ..Self::default() }
+    }
+
+    /// Makes `memory` replace the output when the prompt is rebuilt, if the output has more than `bytes` bytes; see
+    /// [`Self::include_output_only_once`].
+    pub fn once_if_longer_than(self, bytes: usize, memory: String) -> Self {
+        if self.output.len() <= bytes {
+            return self;
+        }
+        Self { long_term_memory: Some(memory), include_output_only_once: true, ..self }
     }
 }
 

@@ -13,7 +13,7 @@ use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NETWORK_TAG, Permissio
 use soong_tool::{Tool, ToolContext, ToolEnvironment, ToolOutput, ToolResult, arguments, schema_of};
 
 use crate::{
-    UNTRUSTED_NOTICE, policy,
+    MIN_ONCE_BYTES, UNTRUSTED_NOTICE, policy,
     search::{SearchHit, SearchService},
     single_line,
 };
@@ -95,7 +95,9 @@ impl Tool for WebSearch {
             }
             context.progress.report(format!("asking {}", policy::host_of(service.base_url())));
             let hits = service.search(query, wanted.limit.clamp(1, MAX_LIMIT)).await?;
-            Ok(ToolOutput::text(single_line(query, 120), format_hits(query, &hits)))
+            let output = ToolOutput::text(single_line(query, 120), format_hits(query, &hits));
+            let memory = format!("[{} results for: {}]", hits.len(), single_line(query, TITLE_CHARS));
+            Ok(output.once_if_longer_than(MIN_ONCE_BYTES, memory))
         }
         .boxed()
     }

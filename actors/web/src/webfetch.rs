@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    UNTRUSTED_NOTICE,
+    MIN_ONCE_BYTES, UNTRUSTED_NOTICE,
     client::{Body, FetchOutcome, PendingResponse, WebClient},
     media::ContentType,
     page, policy, single_line,
@@ -133,7 +133,9 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     if let Some(content_type) = &content_type {
         out.push_str(&format!(" · {content_type}"));
     }
-    out.push_str(&format!(" · {} bytes\n", text.size_bytes));
+    out.push_str(&format!(" · {} bytes", text.size_bytes));
+    let first_line = out.clone();
+    out.push('\n');
     if let Some(after) = retry_after.filter(|_| is_error) {
         out.push_str(&format!("[The server says when to try again, in seconds or at a time: {after}]\n"));
     }
@@ -152,7 +154,9 @@ async fn read(page: PendingResponse, conversions: &Arc<Semaphore>, cancel: &Canc
     }
     let place = single_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
     let what = text.title.unwrap_or(place);
-    Ok(ToolOutput::text(if is_error { format!("HTTP {}: {what}", status.as_u16()) } else { what }, out))
+    let title = if is_error { format!("HTTP {}: {what}", status.as_u16()) } else { what };
+    // Without the title of the page, which others wrote.
+    Ok(ToolOutput::text(title, out).once_if_longer_than(MIN_ONCE_BYTES, format!("[{first_line}]")))
 }
 
 /// Returns why a body cannot be shown, before it is read.

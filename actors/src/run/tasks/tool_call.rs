@@ -279,7 +279,7 @@ impl ToolRunner {
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
         self.store_files(&mut output, spec, context).await;
-        tool_output::store_if_large(output, &job.spec, context, limits, spec.tool("read_artifact").is_some()).await
+        tool_output::store_if_needed(output, &job.spec, context, limits, spec.tool("read_artifact").is_some()).await
     }
 
     /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of

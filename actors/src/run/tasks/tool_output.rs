@@ -1,5 +1,5 @@
 //! Fits a tool's output into the conversation: a large output is stored as an artifact, and the model gets its head and
-//! tail (ART-9).
+//! tail. An output that is shown only once is stored too, so that the model can read it again (ART-9).
 
 use std::sync::Arc;
 
@@ -21,17 +21,19 @@ use crate::{
 /// output.
 const MIN_STORED_BYTES: usize = 512;
 
-/// Stores an output that is too large or that its tool wants stored, and replaces it by a short reference. Paged
-/// outputs are only cut.
-pub(crate) async fn store_if_large(
-    output: ToolOutput,
+/// Stores an output that is too large, that its tool wants stored, or that is shown only once. Replaces it by a short
+/// reference, unless it is only shown once and small enough. Paged outputs are only cut.
+pub(crate) async fn store_if_needed(
+    mut output: ToolOutput,
     spec: &ToolSpec,
     context: &ToolContext,
     limits: InlineLimits,
     can_read_artifacts: bool,
 ) -> Result<ToolOutput, ErrorInfo> {
-    let is_large = limits.are_exceeded_by(&output.output) && output.output.len() > MIN_STORED_BYTES;
-    if !is_large && !output.store_output {
+    let is_short = output.output.len() <= MIN_STORED_BYTES;
+    let is_replaced = output.store_output || !is_short && limits.are_exceeded_by(&output.output);
+    let is_once = output.include_output_only_once && can_read_artifacts && !is_short && !spec.paged;
+    if !is_replaced && !is_once {
         return Ok(output);
     }
     if spec.paged {
@@ -49,10 +51,19 @@ pub(crate) async fn store_if_large(
         // The effect of the tool has happened, so a failure to store its output does not fail the call.
         Err(error) => {
             let note = format!("\n[the whole, {} bytes, could not be stored: {error}]", text.len());
-            let shown = head(text, limits.bytes).to_owned() + &note;
-            return Ok(ToolOutput { output: shown, ..output });
+            let shown = if is_replaced { head(text, limits.bytes).to_owned() + &note } else { output.output };
+            // Shown again, because it can be read nowhere else.
+            return Ok(ToolOutput { output: shown, include_output_only_once: false, ..output });
         }
     };
+    if is_once {
+        let line = output.long_term_memory.get_or_insert_with(|| output.title.clone());
+        line.push_str(&format!(" [read it again with read_artifact(name=\"{}\")]", reference.label()));
+    }
+    if !is_replaced {
+        return Ok(output);
+    }
+    let text = output.output.as_str();
     let short = reference_text(&reference, &output.title, text, limits, is_cut, can_read_artifacts);
     Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
 }

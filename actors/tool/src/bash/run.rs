@@ -31,6 +31,8 @@ use crate::{Progress, ToolContext, ToolOutput, ToolResult};
 const KEPT_OUTPUT_BYTES: usize = MAX_END_BYTES;
 /// Maximum size of each end of the output that is shown after a timeout, in bytes. The model reads it in the error.
 const TIMEOUT_OUTPUT_BYTES: usize = 3_000;
+/// Size above which an output is replaced by one line when the prompt is rebuilt, in bytes (ART-9).
+const LARGE_OUTPUT_BYTES: usize = 4_096;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Minimum time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(400);
@@ -256,7 +258,9 @@ fn command_result(
     }
     text.push_str(&format!("[{how}]"));
     text.push_str(&leftover_note(&ended));
-    Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
+    let title = format!("`{}`: {how}", title_of(command));
+    let memory = format!("[{title}; {} bytes of output]", printed.total());
+    Ok(ToolOutput::text(title, text).once_if_longer_than(LARGE_OUTPUT_BYTES, memory))
 }
 
 /// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.

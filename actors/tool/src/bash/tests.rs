@@ -126,7 +126,17 @@ async fn exit_status_is_reported_and_call_succeeds() {
     let missing = world.ok("surely-no-such-program").await;
     assert!(missing.contains("not found") && missing.ends_with("[exit status 127]"), "{missing}");
     let output = world.bash.call(world.project.context(), json!({"command": "exit 3\n# more"})).await.unwrap();
-    assert_eq!(output.title, "`exit 3…`: exit status 3");
+    assert_eq!((output.title.as_str(), output.include_output_only_once), ("`exit 3…`: exit status 3", false));
+}
+
+#[tokio::test]
+async fn large_output_is_shown_once() {
+    let world = BashTest::new();
+    let call = |command: &str| world.bash.call(world.project.context(), json!({"command": command}));
+    let output = call("yes | head -c 5000").await.unwrap();
+    let line = "[`yes | head -c 5000`: exit status 0; 5000 bytes of output]";
+    assert_eq!((output.include_output_only_once, output.long_term_memory.as_deref()), (true, Some(line)));
+    assert!(!call("yes | head -c 4000").await.unwrap().include_output_only_once);
 }
 
 #[tokio::test]

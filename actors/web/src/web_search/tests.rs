@@ -44,8 +44,11 @@ async fn results_are_listed_as_untrusted() {
          https://b.example/\n   https://b.example/\n"
     );
     assert_eq!(text, want);
-    let all = project.call(&tool, json!({"query": "what is"})).await.unwrap();
+    let output = tool.call(project.context(), json!({"query": "what is"})).await.unwrap();
+    let all = output.output;
     assert!(all.contains("3. Three") && all.ends_with("x…\n") && all.len() < 1_500, "{all}");
+    let line = "[3 results for: what is]";
+    assert_eq!((output.include_output_only_once, output.long_term_memory.as_deref()), (true, Some(line)));
     let none = project.call(&tool, json!({"query": "none"})).await.unwrap();
     assert!(none.contains("Nothing was found"), "{none}");
     let blank = project.call(&tool, json!({"query": " \n"})).await.unwrap_err();
