@@ -108,7 +108,7 @@ impl MetricsCounter {
                 ) => {
                     self.add_usage(|stats| stats.add_context_event(event));
                 }
-                Event::Memory(event @ MemoryEvent::Injected { .. }) => {
+                Event::Memory(event @ (MemoryEvent::Injected { .. } | MemoryEvent::ReflectionEnded { .. })) => {
                     self.add_usage(|stats| stats.add_memory_event(event))
                 }
                 Event::Tool(event @ (ToolEvent::Completed { .. } | ToolEvent::Failed { .. })) => {

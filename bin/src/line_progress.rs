@@ -137,6 +137,12 @@ fn memory(event: &MemoryEvent) -> Option<String> {
         }
         MemoryEvent::Injected { ids, .. } if ids.is_empty() => return None,
         MemoryEvent::Injected { ids, .. } => format!("uses experiences: {}", join_ids(ids)),
+        MemoryEvent::ReflectionStarted { covered: (first, last), .. } => {
+            format!("reflects on messages {first} to {last}")
+        }
+        MemoryEvent::ReflectionEnded { error, .. } => {
+            format!("the reflection failed: {}", short(&error.as_ref()?.to_string()))
+        }
         MemoryEvent::Added { id, category } => format!("recorded experience {id} ({})", text::safe_line(category)),
         MemoryEvent::Rated { helpful, harmful } => {
             let parts = [("helpful", helpful), ("harmful", harmful)];

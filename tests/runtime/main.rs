@@ -41,6 +41,7 @@ mod prompt_cache;
 mod provider;
 mod questions;
 mod recovery;
+mod reflection_before_summary;
 mod rewind;
 mod secret_leaks;
 mod session_tables;

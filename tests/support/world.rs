@@ -288,5 +288,6 @@ pub fn quick_config() -> Config {
     let mut config = Config::default();
     config.model.retry.initial_backoff_ms = 1;
     config.model.retry.max_backoff_ms = 5;
+    config.memory.reflect_before_summary = false;
     config
 }

@@ -167,15 +167,18 @@ impl RunResolver {
     /// Returns whether a run may search the experiences of earlier runs. Only root runs do that, unless they resume a
     /// trace without a new message or a program drives them.
     fn recalls(&self, run: &Run, utility: &AuxiliaryModel) -> bool {
+        !run.settings.resumes && self.uses_memory(run, utility) && self.memory.of(&run.uid).is_not_empty()
+    }
+
+    /// Returns whether a run uses and records experiences with the help of this model.
+    fn uses_memory(&self, run: &Run, model: &AuxiliaryModel) -> bool {
         let settings = &run.settings;
         self.config.memory.enabled
             && settings.enable_memory != Some(false)
             && run.depth == 0
-            && !settings.resumes
             && !settings.driven
             // A budget in USD cannot include a model whose price is unknown.
-            && (settings.options.budget.usd.is_none() || utility.prices.is_some())
-            && self.memory.of(&run.uid).is_not_empty()
+            && (settings.options.budget.usd.is_none() || model.prices.is_some())
     }
 
     /// Resolves a run that does not continue: its outcome is read, or it is only ended. If its settings are no longer

@@ -18,6 +18,7 @@ pub(in crate::run) mod model_call;
 pub(in crate::run) mod panicked;
 mod prompt_cache;
 pub(in crate::run) mod recall;
+mod reflection;
 pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;
 pub(in crate::run) mod traffic_dump;
@@ -45,7 +46,7 @@ use crate::{
     memory::{Changes, MemoryFiles},
     run::{
         machine::{
-            effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},
+            effect::{ModelCall, OversizedResults, ReflectionCall, SummaryCall, ToolCallTask},
             input::{
                 EndInput, HookReport, MemoryInput, ModelInput, RecallResult, RunInput, StoredInput, SummaryInput,
                 ToolInput,
@@ -185,15 +186,24 @@ impl RunTasks {
         let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
         self.tracker.spawn(async move {
-            let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
-            let (outcome, changes) = result.unwrap_or_else(|failed| {
-                let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("the task was cancelled"));
-                (Err(panic_error(&redactor, "the memory", &*panic)), Changes::default())
-            });
+            let (outcome, changes) = reflection::write(memory, &redactor, changes).await;
             mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
                 changes: Box::new(changes),
                 outcome,
             }))));
+        });
+    }
+
+    /// Reflects on messages that a summary is about to replace; reports what was learned, or the error.
+    pub(crate) fn reflect(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ReflectionCall) {
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
+            let result = reflection::reflect(tools, &spec, (call, &token), &mut observer).await;
+            let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });
     }
 

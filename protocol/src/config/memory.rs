@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// Whether a new conversation starts with matching experiences. Default: true.
+    /// Whether runs use and record experiences. Default: true.
     pub enabled: bool,
+    /// Whether a model reflects on older messages before a summary replaces them. Default: true.
+    pub reflect_before_summary: bool,
     /// File of the experiences. `${SOONG_AGENT_HOME}` is replaced by the home. Default: `memory/experiences.md` in
     /// the home.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -18,7 +20,7 @@ pub struct MemoryConfig {
 
 impl Default for MemoryConfig {
     fn default() -> Self {
-        Self { enabled: true, experiences_path: None, top_k: 5 }
+        Self { enabled: true, reflect_before_summary: true, experiences_path: None, top_k: 5 }
     }
 }
 

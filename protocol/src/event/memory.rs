@@ -1,4 +1,4 @@
-//! Events of experiences: their use in a new conversation, and what was learned (MEM-3, MEM-4).
+//! Events of experiences: their use in a new conversation, and what was learned (MEM-3 … MEM-5).
 
 use crate::{ErrorInfo, ExperienceId, Tags, Usage, Usd, event_macro::events, is_zero};
 
@@ -31,6 +31,27 @@ events! {
             id: ExperienceId,
             /// Category of the experience.
             category: String,
+        },
+        /// A reflection on messages that a summary is about to replace started.
+        ReflectionStarted = "reflection_started" {
+            /// First and last message.
+            covered: (u64, u64),
+            /// Estimated number of tokens of the request.
+            estimated_tokens: u64,
+        },
+        /// It ended. Events before this one have what was learned.
+        ReflectionEnded = "reflection_ended" {
+            /// First and last message.
+            covered: (u64, u64),
+            /// Usage of the model call, if known.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            usage: Option<Usage>,
+            /// Cost of this call. Absent if the price is unknown.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
+            /// Why it failed. The run continues with the summary.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            error: Option<Box<ErrorInfo>>,
         },
         /// A reflection rated experiences.
         Rated = "experiences_rated" {

@@ -40,13 +40,17 @@ impl Stats {
         self.model_calls = self.model_calls.saturating_add(1);
     }
 
-    /// Adds the model calls of a search for experiences.
+    /// Adds the model calls of a search for experiences, or of a reflection.
     pub fn add_memory_event(&mut self, event: &MemoryEvent) {
-        let MemoryEvent::Injected { model_calls, usage, cost, .. } = event else { return };
+        let (model_calls, usage, cost) = match event {
+            MemoryEvent::Injected { model_calls, usage, cost, .. } => (*model_calls, usage, cost),
+            MemoryEvent::ReflectionEnded { usage, cost, .. } => (u64::from(usage.is_some()), usage, cost),
+            _ => return,
+        };
         if let Some(usage) = usage {
             self.add_usage(usage, *cost);
         }
-        self.model_calls = self.model_calls.saturating_add(*model_calls);
+        self.model_calls = self.model_calls.saturating_add(model_calls);
     }
 
     /// Counts a tool call unless it was never executed.

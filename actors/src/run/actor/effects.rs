@@ -29,6 +29,7 @@ impl RunActor {
                     self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     match effect {
                         ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
+                        ModelEffect::Reflect(call) => state.tasks.reflect(myself.clone(), &self.spec, *call),
                         ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
                     }
                 }

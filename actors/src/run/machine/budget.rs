@@ -77,7 +77,7 @@ impl Transition<'_, '_> {
         })
     }
 
-    fn nearly_used(&self) -> Vec<LimitStatus> {
+    pub(crate) fn nearly_used(&self) -> Vec<LimitStatus> {
         self.context.budget.map(budget::BudgetAccount::nearly_exhausted).unwrap_or_default()
     }
 }

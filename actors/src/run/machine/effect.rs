@@ -1,6 +1,6 @@
 //! Effects of a transition: work that the run's actor performs once the writes of the transition are durable.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use serde_json::Value;
 use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId, Write};
@@ -25,6 +25,8 @@ pub(crate) enum Effect {
 pub(crate) enum ModelEffect {
     /// Calls the model of the run.
     Call(ModelCall),
+    /// Reflects on messages that a summary is about to replace, and stores what was learned.
+    Reflect(Box<ReflectionCall>),
     /// Requests a summary of the older part of the conversation.
     Summarize(SummaryCall),
 }
@@ -122,6 +124,16 @@ pub(crate) struct ModelCall {
 pub(crate) struct SummaryCall {
     pub(crate) system: String,
     pub(crate) user: String,
+}
+
+/// A reflection to request.
+#[derive(Debug)]
+pub(crate) struct ReflectionCall {
+    /// First and last message.
+    pub(crate) covered: (u64, u64),
+    /// Ids of the experiences that the messages show.
+    pub(crate) shown: HashSet<String>,
+    pub(crate) request: SummaryCall,
 }
 
 /// A tool call to run.

@@ -80,6 +80,8 @@ pub(crate) enum SummaryInput {
 pub(crate) enum MemoryInput {
     /// The experiences that were found.
     Recalled(Box<RecallResult>),
+    /// A reflection on messages that a summary is about to replace ended.
+    Reflected(Box<ReflectionResult>),
     /// New experiences were stored, or could not be: the id of each new one, and whether it was added.
     Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
 }
@@ -173,6 +175,9 @@ impl RunInput {
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
             Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
+            Self::Memory(MemoryInput::Reflected(result)) => {
+                result.outcome.as_ref().is_err_and(|error| error.code == ErrorCode::Cancelled)
+            }
             Self::Hook(HookReport::Agent(result)) => matches!(result, AgentCallbackResult::Cancelled),
             Self::Model(ModelInput::Failed { error, .. }) | Self::Summary(SummaryInput::Failed { error, .. }) => {
                 error.code == ErrorCode::Cancelled
@@ -240,6 +245,17 @@ pub(crate) struct AuxiliaryAnswer {
     pub(crate) completion: Completion,
     /// Prices of the model that answered.
     pub(crate) prices: Option<Prices>,
+}
+
+/// The result of a reflection on messages that a summary is about to replace.
+#[derive(Debug)]
+pub(crate) struct ReflectionResult {
+    pub(crate) answer: Option<AuxiliaryAnswer>,
+    /// Whether a request was sent to a model.
+    pub(crate) was_sent: bool,
+    pub(crate) changes: Changes,
+    /// The id of each new experience, and whether it was added.
+    pub(crate) outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
 }
 
 /// The result of a search for experiences.

@@ -1,4 +1,5 @@
 //! Memory: experiences that a run starts with, and reflection on a finished trace.
 
+mod early_reflection;
 pub(in crate::run) mod recall;
 pub(in crate::run) mod reflection;

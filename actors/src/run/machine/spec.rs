@@ -211,6 +211,8 @@ pub(crate) struct AuxiliaryModels {
     pub(crate) utility: AuxiliaryModel,
     /// Whether `utility` searches the experiences of earlier runs before a new conversation.
     pub(crate) recall_enabled: bool,
+    /// Whether `summary` reflects on older messages before it summarizes them.
+    pub(crate) reflects_before_summary: bool,
 }
 
 /// A model for work besides the turns of a run.

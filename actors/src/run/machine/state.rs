@@ -136,7 +136,7 @@ impl RunState {
                 }
             }
             Event::Context(event) => self.apply_context(event),
-            Event::Memory(event) => self.usage.own.add_memory_event(event),
+            Event::Memory(event) => self.apply_memory(event),
             Event::Goal(event) => {
                 self.goals.apply(event);
                 if let GoalEvent::Updated { goal_id, changes: GoalChanges { summary: Some(_), .. }, .. } = event {

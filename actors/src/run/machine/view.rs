@@ -49,6 +49,7 @@ impl RunState {
             Phase::Preparing => ("running", "calling the program's callbacks".to_owned()),
             Phase::Recalling => ("running", "searching experiences of earlier runs".to_owned()),
             Phase::CallingModel => ("running", "model call".to_owned()),
+            Phase::Reflecting => ("running", "reflecting on older messages".to_owned()),
             Phase::Compacting => ("running", "summarizing the conversation".to_owned()),
             Phase::RunningTools { .. } if self.waiting.since.is_some() => {
                 let is_permission = self.waiting.reason.as_deref() == Some("permission");
@@ -101,7 +102,12 @@ impl RunState {
                 }
             }),
             Phase::Preparing | Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New | Phase::Recalling | Phase::CallingModel | Phase::Compacting | Phase::Ended(_) => false,
+            Phase::New
+            | Phase::Recalling
+            | Phase::CallingModel
+            | Phase::Reflecting
+            | Phase::Compacting
+            | Phase::Ended(_) => false,
         }
     }
 }
@@ -109,7 +115,7 @@ impl RunState {
 /// Maximum time without progress in the current phase, in milliseconds; `None` if unlimited.
 pub(crate) fn stall_timeout_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
-        Phase::Recalling | Phase::CallingModel | Phase::Compacting => {
+        Phase::Recalling | Phase::CallingModel | Phase::Reflecting | Phase::Compacting => {
             Some(stuck_after_ms.max(run.spec.model.timeout_ms))
         }
         _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,

@@ -62,7 +62,9 @@ impl RunResolver {
         let model = self.model_spec(profile, name, &settings, run, reasoning)?;
         let summary_is_own_model = config.context.compact_profile.is_none();
         let recall_enabled = self.recalls(run, &utility);
-        let auxiliary = AuxiliaryModels { summary, summary_is_own_model, utility, recall_enabled };
+        let reflects_before_summary = config.memory.reflect_before_summary && self.uses_memory(run, &summary);
+        let auxiliary =
+            AuxiliaryModels { summary, summary_is_own_model, utility, recall_enabled, reflects_before_summary };
         Ok(Models { model, fallbacks, auxiliary })
     }
 

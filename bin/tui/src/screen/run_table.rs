@@ -244,7 +244,10 @@ impl RunTable {
                 entry.event_usage.add(usage.total_tokens(), *cost);
                 entry.update_usage(entry.event_usage);
             }
-            Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, .. }) => {
+            Event::Memory(
+                MemoryEvent::Injected { usage: Some(usage), cost, .. }
+                | MemoryEvent::ReflectionEnded { usage: Some(usage), cost, .. },
+            ) => {
                 entry.event_usage.add(usage.total_tokens(), *cost);
                 entry.update_usage(entry.event_usage);
             }

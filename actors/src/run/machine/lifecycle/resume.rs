@@ -51,7 +51,13 @@ impl Transition<'_, '_> {
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.call_model();
             }
-            Phase::Compacting if self.state.end.ending.is_some() => self.close_in_flight(same_process),
+            Phase::Reflecting | Phase::Compacting if self.state.end.ending.is_some() => {
+                self.close_in_flight(same_process);
+            }
+            Phase::Reflecting => {
+                self.close_lost_reflection();
+                self.call_model();
+            }
             Phase::Compacting => {
                 self.close_lost_summary();
                 self.call_model();
@@ -105,6 +111,10 @@ impl Transition<'_, '_> {
                 let charged = self.lost_call_usage(same_process);
                 let (usage, cost) = charged.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
+            }
+            Phase::Reflecting => {
+                self.close_lost_reflection();
+                self.state.phase = Phase::Halted;
             }
             Phase::Compacting => {
                 self.close_lost_summary();

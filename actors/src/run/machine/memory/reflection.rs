@@ -87,13 +87,22 @@ impl Transition<'_, '_> {
     ) {
         let Some(reflection) = &mut self.state.reflection else { return };
         reflection.is_written = true;
-        let added = match outcome {
-            Ok(added) => added,
+        match outcome {
+            Ok(added) => self.state.answer.text = self.record_experiences(changes, added),
             Err(error) => {
                 let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                return self.set_ending(Termination { status, reason, error: Some(error) });
+                self.set_ending(Termination { status, reason, error: Some(error) });
             }
-        };
+        }
+    }
+
+    /// Records experiences that were written: `added` has the id of each new one, and whether it was added. Returns a
+    /// summary.
+    pub(in crate::run::machine) fn record_experiences(
+        &mut self,
+        changes: Changes,
+        added: Vec<(ExperienceId, bool)>,
+    ) -> String {
         let (mut helpful, mut harmful, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for (learned, (id, is_new)) in changes.new.into_iter().zip(added) {
             if is_new {
@@ -113,10 +122,9 @@ impl Transition<'_, '_> {
         let parts = [("learned", new.join(", ")), ("helpful", listed(&helpful)), ("harmful", listed(&harmful))];
         let shown_ids: Vec<String> =
             parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
-        self.state.answer.text =
-            if shown_ids.is_empty() { "no experiences learned or rated".to_owned() } else { shown_ids.join("; ") };
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }
+        if shown_ids.is_empty() { "no experiences learned or rated".to_owned() } else { shown_ids.join("; ") }
     }
 }

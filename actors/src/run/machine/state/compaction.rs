@@ -26,6 +26,10 @@ pub(in crate::run::machine) struct CompactionState {
     pub(in crate::run::machine) tokens_before: u64,
     /// Prompts up to this size, in tokens, are not summarised: a summary at this size has failed.
     pub(in crate::run::machine) retry_above_tokens: u64,
+    /// Last message that was reflected on before a summary.
+    pub(in crate::run::machine) reflected_to: u64,
+    /// First and last message of the reflection that has not ended, and the size of its request in tokens.
+    pub(in crate::run::machine) open_reflection: Option<((u64, u64), u64)>,
     /// The range that the pending summary will replace; only the incarnation that requested it knows.
     pub(in crate::run::machine) plan: Option<PendingCompaction>,
 }

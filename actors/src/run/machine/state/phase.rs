@@ -20,6 +20,8 @@ pub(crate) enum Phase {
     Recalling,
     /// A model call is owed.
     CallingModel,
+    /// A reflection is owed, and then a summary.
+    Reflecting,
     /// A summary is owed, and then a model call.
     Compacting,
     /// Tool outcomes are pending.

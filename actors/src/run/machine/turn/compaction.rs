@@ -149,11 +149,17 @@ impl Transition<'_, '_> {
         };
         let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
         let call = SummaryCall { system, user };
-        self.request_summary(PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) }, call);
+        let plan = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
+        // Not with the last part of a budget.
+        let reflection = state.reflection_call(covered, max_tokens).filter(|_| self.nearly_used().is_empty());
+        match reflection {
+            Some(reflection) => self.request_reflection(reflection, plan),
+            None => self.request_summary(plan, call),
+        }
         true
     }
 
-    fn request_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
+    pub(in crate::run::machine) fn request_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
         self.state.compaction.plan = Some(plan);
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));

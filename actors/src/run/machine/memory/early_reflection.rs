@@ -1,0 +1,132 @@
+//! Reflection on the messages that a summary is about to replace: what was learned is kept before the details are gone
+//! (MEM-5).
+//!
+//! Pure; part of the run state machine. A model reads the messages outside the conversation, which does not change. Its
+//! start is recorded first, so that each message is reflected on at most once, also across crashes. A failure never
+//! stops the turn: the summary follows in any case.
+//!
+//! Elsewhere: the call and the write to the experiences file (`tasks/reflection.rs`).
+
+use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Role, Usage, Usd};
+
+use crate::{
+    context::{SizedMessage, conversation_text, count_estimate, is_summary},
+    memory::{experiences_in, reflection_prompt, reflection_question},
+    run::machine::{
+        effect::{Effect, ModelEffect, ReflectionCall, SummaryCall},
+        input::ReflectionResult,
+        state::{RunState, compaction::PendingCompaction, phase::Phase},
+        transition::Transition,
+    },
+};
+
+impl RunState {
+    /// Applies an event of a reflection on messages that a summary is about to replace.
+    pub(crate) fn apply_memory(&mut self, event: &MemoryEvent) {
+        self.usage.own.add_memory_event(event);
+        match event {
+            MemoryEvent::ReflectionStarted { covered, estimated_tokens } => {
+                self.phase = Phase::Reflecting;
+                self.compaction.reflected_to = self.compaction.reflected_to.max(covered.1);
+                self.compaction.open_reflection = Some((*covered, *estimated_tokens));
+            }
+            MemoryEvent::ReflectionEnded { .. } => self.compaction.open_reflection = None,
+            _ => {}
+        }
+    }
+
+    /// Returns the request to reflect on the messages of `covered` that were not reflected on before. `None` if memory
+    /// is off, or there is no answer of the model among them. `max_tokens`: maximum size of the request.
+    pub(in crate::run::machine) fn reflection_call(
+        &self,
+        covered: &[SizedMessage],
+        max_tokens: u64,
+    ) -> Option<ReflectionCall> {
+        if !self.spec.auxiliary_models.reflects_before_summary {
+            return None;
+        }
+        let is_new = |entry: &&SizedMessage| {
+            entry.message.sequence > self.compaction.reflected_to && !is_summary(&entry.message)
+        };
+        let new: Vec<SizedMessage> = covered.iter().filter(is_new).cloned().collect();
+        if !new.iter().any(|entry| entry.message.role == Role::Assistant) {
+            return None;
+        }
+        let sequences = || new.iter().map(|entry| entry.message.sequence);
+        let system = reflection_prompt();
+        let question = reflection_question(None);
+        let rest = max_tokens.saturating_sub(count_estimate(&system) + count_estimate(&question));
+        Some(ReflectionCall {
+            covered: (sequences().min()?, sequences().max()?),
+            shown: experiences_in(new.iter().map(|entry| &*entry.message)),
+            request: SummaryCall { system, user: conversation_text(&new, &self.goals, rest) + &question },
+        })
+    }
+}
+
+impl Transition<'_, '_> {
+    /// Requests a reflection, and keeps the summary that follows it.
+    pub(in crate::run::machine) fn request_reflection(&mut self, call: ReflectionCall, plan: PendingCompaction) {
+        let estimated_tokens = count_estimate(&call.request.system) + count_estimate(&call.request.user);
+        self.emit(MemoryEvent::ReflectionStarted { covered: call.covered, estimated_tokens });
+        self.state.compaction.plan = Some(plan);
+        self.step.effects.push(Effect::Model(ModelEffect::Reflect(Box::new(call))));
+    }
+
+    /// Records the outcome of a reflection, and requests the summary.
+    pub(in crate::run::machine) fn reflection_ended(&mut self, result: ReflectionResult) {
+        let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else { return };
+        let ReflectionResult { answer, was_sent, changes, outcome } = result;
+        let estimate = |completion_tokens| Usage {
+            prompt_tokens: estimated_tokens,
+            completion_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        let used = match answer {
+            Some(answer) => {
+                let usage =
+                    answer.completion.usage.unwrap_or_else(|| estimate(count_estimate(&answer.completion.text)));
+                Some((usage, answer.prices.map(|prices| prices.cost(&usage))))
+            }
+            // A call that was cut off still costs tokens.
+            None => was_sent.then(|| self.priced(estimate(0))),
+        };
+        let error = match outcome {
+            Ok(added) => {
+                self.record_experiences(changes, added);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.close_reflection(used, error);
+        match self.state.compaction.plan.take() {
+            _ if self.state.end.ending.is_some() => self.state.phase = Phase::Halted, // R6
+            Some(PendingCompaction { covers, tokens_before, request: Some(call) }) => {
+                let plan = PendingCompaction { covers, tokens_before, request: Some(call.clone()) };
+                self.request_summary(plan, call);
+            }
+            _ => self.call_model(),
+        }
+    }
+
+    /// Records a reflection that an earlier incarnation requested as failed; it is not repeated. Its usage is unknown,
+    /// so it is estimated (DUR-4).
+    pub(in crate::run) fn close_lost_reflection(&mut self) {
+        let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else { return };
+        let completion_tokens = self.state.spec.auxiliary_models.summary.reserved_output_tokens;
+        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the reflection was interrupted");
+        self.close_reflection(Some(self.priced(usage)), Some(error));
+    }
+
+    fn close_reflection(&mut self, used: Option<(Usage, Option<Usd>)>, error: Option<ErrorInfo>) {
+        let Some((covered, _)) = self.state.compaction.open_reflection else { return };
+        let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+        self.emit(MemoryEvent::ReflectionEnded { covered, usage, cost, error: error.map(Box::new) });
+    }
+
+    fn priced(&self, usage: Usage) -> (Usage, Option<Usd>) {
+        (usage, self.state.spec.auxiliary_models.summary.prices.map(|prices| prices.cost(&usage)))
+    }
+}

@@ -1,0 +1,86 @@
+//! Reflects on the messages that a summary is about to replace, and writes what was learned (MEM-5).
+
+use std::{sync::Arc, time::Duration};
+
+use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, Role};
+use soong_text::Redactor;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::now,
+    memory::{Changes, MemoryFile, read_reflection},
+    run::{
+        machine::{
+            effect::ReflectionCall,
+            input::{AuxiliaryAnswer, ReflectionResult},
+            output_schema::OutputSchema,
+            spec::RunSpec,
+        },
+        tasks::{
+            model_call::{CallObserver, ModelCaller},
+            panicked::panic_error,
+            until_cancelled,
+        },
+    },
+};
+
+/// Maximum time of the model call, including the time in queues: the turn waits for it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Outcome of writing experiences: the id of each new one, and whether it was added.
+pub(super) type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
+
+/// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run is cancelled.
+pub(super) async fn reflect(
+    (models, memory, redactor): (&ModelCaller, Arc<MemoryFile>, &Redactor),
+    spec: &RunSpec,
+    (call, token): (ReflectionCall, &CancellationToken),
+    observer: &mut CallObserver,
+) -> ReflectionResult {
+    let ReflectionCall { covered, shown, request } = call;
+    let messages = vec![(Role::User, request.user)];
+    let calling = models.call_auxiliary(spec, &spec.auxiliary_models.summary, (request.system, messages), observer);
+    let calling = async {
+        tokio::time::timeout(TIMEOUT, calling).await.unwrap_or_else(|_| {
+            let message = format!("the reflection took longer than {} s", TIMEOUT.as_secs());
+            Err(ErrorInfo::new(ErrorCode::Timeout, message))
+        })
+    };
+    let answered = until_cancelled((token, redactor), calling).await;
+    let failed = |answer: Option<AuxiliaryAnswer>, was_sent, error| ReflectionResult {
+        answer,
+        was_sent,
+        changes: Changes::default(),
+        outcome: Err(spec.redactor.redact_error(error)),
+    };
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(error) => return failed(None, observer.was_sent, error),
+    };
+    let text = match OutputSchema::reflection().check(&answer.completion.text) {
+        Ok(text) => text,
+        Err(why) => {
+            let message = format!("the answer does not match the format: {why}");
+            return failed(Some(answer), true, ErrorInfo::new(ErrorCode::ProviderError, message));
+        }
+    };
+    let (new, rated) = read_reflection(&text, &shown);
+    let changes = Changes {
+        reflection: format!("{}-{}", spec.identity.run_id, covered.1),
+        trace_id: Some(spec.identity.trace_id.clone()),
+        at: now(),
+        new,
+        rated,
+    };
+    let (outcome, changes) = write(memory, redactor, changes).await;
+    ReflectionResult { answer: Some(answer), was_sent: true, changes, outcome }
+}
+
+/// Writes experiences to the file.
+pub(super) async fn write(memory: Arc<MemoryFile>, redactor: &Redactor, changes: Changes) -> (Written, Changes) {
+    let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
+    result.unwrap_or_else(|failed| {
+        let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("the task was cancelled"));
+        (Err(panic_error(redactor, "the memory", &*panic)), Changes::default())
+    })
+}
