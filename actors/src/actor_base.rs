@@ -4,6 +4,7 @@
 
 mod lifetime;
 mod mailbox;
+pub(crate) mod panic_log;
 pub(crate) mod restart;
 
 use std::time::Duration;

@@ -10,15 +10,16 @@ mod file;
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Component, Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use file::{Group, Matcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
-use soong_sandbox::{SpawnOptions, find_program};
+use soong_sandbox::{HeadTailBuffer, ProgramOutput, SpawnOptions, find_program};
 use soong_text::Environment;
 
 /// Maximum size of a hook's answer, in bytes.
@@ -90,6 +91,23 @@ pub(crate) struct HookResult {
     pub(crate) denied: Option<String>,
     /// Failures of hooks.
     pub(crate) failures: Vec<String>,
+    /// The calls, if records are kept.
+    pub(crate) records: Vec<HookCallRecord>,
+}
+
+/// Input and answer of one hook.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct HookCallRecord {
+    command: String,
+    input: Value,
+    /// How it ended: `exit status: 0`, or why it could not be started.
+    end: String,
+    duration_ms: u64,
+    stdout: String,
+    stderr: String,
+    /// Why its answer could not be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
 }
 
 /// The hooks of a runtime.
@@ -99,6 +117,8 @@ pub(crate) struct Hooks {
     shell: PathBuf,
     variables: BTreeMap<String, String>,
     default_timeout_ms: u64,
+    /// Whether results have records of the calls (`runtime.debug_artifacts`).
+    keeps_records: bool,
 }
 
 /// Answer of a hook on its standard output. An empty output allows the event.
@@ -138,6 +158,7 @@ impl Hooks {
             shell: find_program("sh", environment.get("PATH")).unwrap_or_else(|| "/bin/sh".into()),
             variables: environment.select(&config.tools.env_allowlist),
             default_timeout_ms: config.hooks.timeout_ms,
+            keeps_records: config.runtime.debug_artifacts,
         })
     }
 
@@ -153,7 +174,13 @@ impl Hooks {
         let input = serde_json::to_vec(event).unwrap_or_default();
         for hook in groups.filter(|group| matches(&group.matcher, event, project)).flat_map(|group| &group.hooks) {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
-            match self.run(&hook.command, &input, project, limit_ms).await {
+            let started = Instant::now();
+            let ended = self.run(&hook.command, &input, project, limit_ms).await;
+            let answer = read_answer(&ended, limit_ms);
+            if self.keeps_records {
+                result.records.push(record(&hook.command, event, &ended, started.elapsed(), answer.as_ref().err()));
+            }
+            match answer {
                 Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if event.event.can_deny() => {
                     result.denied = Some(reason.unwrap_or_else(|| format!("{} denied it", hook_name(&hook.command))));
                     break;
@@ -169,37 +196,59 @@ impl Hooks {
         result
     }
 
-    async fn run(
-        &self,
-        command: &str,
-        input: &[u8],
-        project: &Path,
-        limit_ms: u64,
-    ) -> Result<Option<HookAnswer>, String> {
+    async fn run(&self, command: &str, input: &[u8], project: &Path, limit_ms: u64) -> io::Result<ProgramOutput> {
         let launch = SpawnOptions::new(&self.shell, project, self.variables.clone()).arguments(["-c", command]);
-        let finished = launch
-            .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
-            .await
-            .map_err(|error| format!("could not be started: {error}"))?;
-        let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
-        let complaint = match soong_text::shorten(&stderr, MAX_STDERR_CHARS) {
-            nothing if nothing.is_empty() => nothing,
-            said => format!(": {said}"),
-        };
-        match finished.status {
-            None => return Err(format!("timed out after {limit_ms} ms and was killed{complaint}")),
-            Some(status) if !status.success() => return Err(format!("failed ({status}){complaint}")),
-            Some(_) => {}
+        launch.run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES).await
+    }
+}
+
+/// Reads the answer of a hook that has ended.
+fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Option<HookAnswer>, String> {
+    let finished = ended.as_ref().map_err(|error| format!("could not be started: {error}"))?;
+    let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
+    let complaint = match soong_text::shorten(&stderr, MAX_STDERR_CHARS) {
+        nothing if nothing.is_empty() => nothing,
+        said => format!(": {said}"),
+    };
+    match finished.status {
+        None => return Err(format!("timed out after {limit_ms} ms and was killed{complaint}")),
+        Some(status) if !status.success() => return Err(format!("failed ({status}){complaint}")),
+        Some(_) => {}
+    }
+    if finished.stdout.total() > MAX_ANSWER_BYTES as u64 {
+        return Err(format!("its output is larger than {MAX_ANSWER_BYTES} bytes"));
+    }
+    let answer = String::from_utf8_lossy(finished.stdout.head());
+    if answer.trim().is_empty() {
+        return Ok(None);
+    }
+    let expected = r#"its output must be {"decision": "allow"}, {"decision": "deny", "reason": "…"}, or empty"#;
+    serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{expected}: {error}"))
+}
+
+fn record(
+    command: &str,
+    input: &HookInput,
+    ended: &io::Result<ProgramOutput>,
+    duration: Duration,
+    failure: Option<&String>,
+) -> HookCallRecord {
+    let text = |buffer: &HeadTailBuffer| String::from_utf8_lossy(buffer.head()).into_owned();
+    let (end, stdout, stderr) = match ended {
+        Ok(finished) => {
+            let end = finished.status.map_or_else(|| "killed".to_owned(), |status| status.to_string());
+            (end, text(&finished.stdout), text(&finished.stderr))
         }
-        if finished.stdout.total() > MAX_ANSWER_BYTES as u64 {
-            return Err(format!("its output is larger than {MAX_ANSWER_BYTES} bytes"));
-        }
-        let answer = String::from_utf8_lossy(finished.stdout.head());
-        if answer.trim().is_empty() {
-            return Ok(None);
-        }
-        let expected = r#"its output must be {"decision": "allow"}, {"decision": "deny", "reason": "…"}, or empty"#;
-        serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{expected}: {error}"))
+        Err(error) => (error.to_string(), String::new(), String::new()),
+    };
+    HookCallRecord {
+        command: command.to_owned(),
+        input: serde_json::to_value(input).unwrap_or_default(),
+        end,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        stdout,
+        stderr,
+        failure: failure.cloned(),
     }
 }
 

@@ -34,6 +34,7 @@
 mod actor;
 mod approvals;
 mod clock;
+mod debug_artifacts;
 #[cfg(doc)]
 mod internals;
 mod machine;
@@ -47,6 +48,7 @@ mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
 pub(crate) use approvals::{Approvals, PendingRow};
+pub(crate) use debug_artifacts::DebugArtifacts;
 pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{
     ending::Termination,
@@ -74,5 +76,4 @@ pub(crate) use tasks::{
     load::{cannot_be_head, cannot_continue_after},
     model_call::ModelCaller,
     tool_call::ToolRunner,
-    traffic_dump::TrafficDump,
 };

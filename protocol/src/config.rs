@@ -106,7 +106,8 @@ pub struct RuntimeConfig {
     pub close_timeout_ms: u64,
     /// Maximum number of turns of a run that sets no limit itself. Default: 200.
     pub max_turns: u32,
-    /// Whether the requests to models and their answers are stored as debug artifacts. Default: false.
+    /// Whether requests to models and their answers, calls of hooks, and crashes of actors are stored as debug
+    /// artifacts. Default: false.
     pub debug_artifacts: bool,
     /// Treatment of runs that an earlier process left unfinished. Default: resume them.
     pub recovery: RecoveryMode,

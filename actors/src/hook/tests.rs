@@ -56,7 +56,7 @@ async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
         );
         match point {
             HookPoint::PreToolUse => {
-                assert_eq!(heard, HookResult { denied: Some("not today".into()), failures: vec![] })
+                assert_eq!(heard, HookResult { denied: Some("not today".into()), failures: vec![], records: vec![] })
             }
             _ => assert!(heard.denied.is_none() && heard.failures[0].contains("hooks cannot deny"), "{heard:?}"),
         }

@@ -32,6 +32,7 @@ use crate::{
     journal::JournalHandle,
     run::{
         approvals::Approvals,
+        debug_artifacts::DebugArtifacts,
         machine::{
             effect::{ChildEffect, Effect, ToolCallEffect},
             ending::Termination,
@@ -63,6 +64,8 @@ pub(crate) struct RunServices {
     pub(crate) task_journals: Arc<TaskJournals>,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) finalizer: Arc<Finalizer>,
+    /// Stores the errors of actors that crashed; present if `runtime.debug_artifacts` is set.
+    pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
     pub(crate) faults: Faults,
     pub(crate) lifetime: Lifetime,
     /// After how many milliseconds without progress a run is reported as stuck (`runtime.stuck_after_s`).

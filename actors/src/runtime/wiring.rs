@@ -19,8 +19,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, CallbackCalls, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices,
-        TaskServices, ToolRunner, TrafficDump,
+        Approvals, Authorizer, CallbackCalls, DebugArtifacts, Finalizer, HookCalls, ModelCaller, RunRegistry,
+        RunResolver, RunServices, TaskServices, ToolRunner,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -110,14 +110,19 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
 
 /// Creates the handles of the session supervisor and of everything below it.
 fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults) -> SessionServices {
+    let create = || {
+        DebugArtifacts::new(services.artifact_handle(), services.resolver.redactor.clone(), services.lifetime.clone())
+    };
+    let debug_artifacts = services.config.runtime.debug_artifacts.then(create);
     let run_services = RunServices {
         runs: Arc::clone(&services.runs),
-        tasks: Arc::new(tasks(services, permissions)),
+        tasks: Arc::new(tasks(services, permissions, &debug_artifacts)),
         journal: services.journal.clone(),
         artifacts: services.artifact_handle(),
         task_journals: Arc::clone(&services.task_journals),
         approvals: Arc::clone(&services.approvals),
         finalizer: Arc::clone(&services.finalizer),
+        debug_artifacts,
         faults,
         lifetime: services.lifetime.clone(),
         stuck_after_ms: stuck_after_ms(&services.config),
@@ -149,12 +154,12 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
 }
 
 /// Creates the handles of the tasks that runs start.
-fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
+fn tasks(
+    services: &Services,
+    permissions: &Arc<Permissions>,
+    debug_artifacts: &Option<Arc<DebugArtifacts>>,
+) -> TaskServices {
     let (config, resolver) = (&services.config, &services.resolver);
-    let traffic_dump = config
-        .runtime
-        .debug_artifacts
-        .then(|| TrafficDump { artifacts: services.artifact_handle(), redactor: resolver.redactor.clone() });
     let starter = Arc::new(services.child_starter());
     let callbacks = CallbackCalls { starter: Arc::clone(&starter), artifacts: services.artifact_handle() };
     let callbacks = Arc::new(callbacks);
@@ -165,7 +170,12 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         artifacts: services.artifact_handle(),
         token_deviations: Arc::clone(&services.token_deviations),
         warm_prefix: config.agents.warm_prefix,
-        traffic_dump,
+        debug_artifacts: debug_artifacts.clone(),
+    };
+    let hooks = HookCalls {
+        runs: Arc::clone(&services.runs),
+        lifetime: services.lifetime.clone(),
+        debug_artifacts: debug_artifacts.clone(),
     };
     let authorizer = Authorizer {
         permissions: Arc::clone(permissions),
@@ -178,6 +188,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         authorizer,
         runs: Arc::clone(&services.runs),
         starter,
+        hooks: hooks.clone(),
         callbacks: Arc::clone(&callbacks),
         artifacts: services.artifact_handle(),
         journal: services.journal.clone(),
@@ -188,7 +199,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
         models,
         tools,
         callbacks,
-        hooks: HookCalls { runs: Arc::clone(&services.runs), lifetime: services.lifetime.clone() },
+        hooks,
         memory: Arc::clone(&resolver.memory),
         max_recalled: config.memory.top_k,
         artifacts: services.artifact_handle(),

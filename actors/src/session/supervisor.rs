@@ -146,6 +146,11 @@ impl Actor for SessionSupervisorActor {
         {
             let error = error.to_string();
             tracing::warn!(session = %id, error, "session actor crashed");
+            if let Some(debug_artifacts) = &self.services.run_services.debug_artifacts
+                && let Some(run) = self.runs_of(&id).first()
+            {
+                debug_artifacts.store_crash(&run.identity, "session actor", &error);
+            }
             if kept.crashes.record(Instant::now()).is_some() {
                 kept.session.status().restarted(&error);
                 self.spawn(&myself, sessions, kept.key, StartMode::Restore, kept.crashes).await?;

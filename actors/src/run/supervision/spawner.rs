@@ -138,6 +138,9 @@ impl RunSpawner {
         let error = error.as_str();
         tracing::warn!(run = %kept.entry.identity.run_id, error, "run actor crashed");
         kept.entry.address.close();
+        if let Some(debug_artifacts) = &self.services.debug_artifacts {
+            debug_artifacts.store_crash(&kept.entry.identity, "run actor", error);
+        }
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
                 kept.entry.status.restarted(error);

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ractor::ActorRef;
 use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorInfo, FallbackReason, Message, Role};
 
@@ -13,12 +14,15 @@ use crate::{
     run::{
         machine::{
             effect::SummaryCall,
-            input::AuxiliaryAnswer,
+            input::{AuxiliaryAnswer, RunInput},
             spec::{AuxiliaryModel, RunSpec},
         },
+        message::RunMsg,
         tasks::{
+            RunTasks,
             fallback::{Candidates, FailedCall, is_of_run},
             model_call::{CallObserver, ModelCaller},
+            until_cancelled,
         },
     },
 };
@@ -28,6 +32,24 @@ struct AuxiliaryRequest {
     system: Arc<str>,
     messages: Vec<Arc<Message>>,
     prompt_tokens: u64,
+}
+
+impl RunTasks {
+    /// Requests a name for the trace; reports the answer or the error.
+    pub(crate) fn name_trace(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let request = (call.system, vec![(Role::User, call.user)]);
+            let utility = &spec.auxiliary_models.utility;
+            let calling = services.models.call_auxiliary(&spec, utility, request, &mut observer);
+            let result = until_cancelled((&token, &services.redactor), calling).await;
+            let result = result.map_err(|error| spec.redactor.redact_error(error));
+            let input = RunInput::Named { result: Box::new(result), was_sent: observer.was_sent };
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+        });
+    }
 }
 
 impl ModelCaller {
@@ -119,6 +141,10 @@ impl ModelCaller {
         };
         let result = gateway.complete(limits, &request, observer).await;
         observer.waited_ms += result.waited_ms;
+        if let Some(debug_artifacts) = &self.debug_artifacts {
+            let purpose = "besides the turns";
+            debug_artifacts.store_model_call(&spec.identity, (purpose, name), &request, &result.outcome).await;
+        }
         result.outcome
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     actor_base::Lifetime,
     hook::{HookInput, HookPoint, HookResult},
     run::{
+        debug_artifacts::DebugArtifacts,
         machine::{
             effect::ToolCallTask,
             input::{HookReport, RunInput},
@@ -52,32 +53,6 @@ fn call_input(spec: &RunSpec, job: &ToolCallTask, event: HookPoint, resolved_pat
     }
 }
 
-/// Asks hooks whether a call may run. Passes events for the run to `tell`.
-pub(crate) async fn before_call(
-    spec: &RunSpec,
-    job: &ToolCallTask,
-    project: &Path,
-    resolved_path: Option<PathBuf>,
-    mut on_event: impl FnMut(Event),
-) -> Result<(), ErrorInfo> {
-    let event = HookPoint::PreToolUse;
-    // A call that has passed its hooks and was then approved is not checked by them again.
-    if job.permission_id.is_some() || !spec.hooks.has_hooks(event) {
-        return Ok(());
-    }
-    let HookResult { denied: refused, failures } =
-        spec.hooks.call(&call_input(spec, job, event, resolved_path), project).await;
-    let event = event.as_str().to_owned();
-    failures.into_iter().for_each(|error| on_event(HookEvent::Failed { event: event.clone(), error }.into()));
-    let Some(reason) = refused else { return Ok(()) };
-    on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
-    let message = format!(
-        "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
-        job.spec.name
-    );
-    Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
-}
-
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
 pub(crate) fn after_call(spec: &RunSpec, job: &ToolCallTask, resolved_path: Option<PathBuf>) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
@@ -99,16 +74,54 @@ pub(crate) fn outcome(result: &ToolResult, redact: impl Fn(&mut String)) -> Valu
 pub(crate) struct HookCalls {
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) lifetime: Lifetime,
+    /// Stores what hooks received and answered; present if `runtime.debug_artifacts` is set.
+    pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
 }
 
 impl HookCalls {
+    /// Asks hooks whether a call may run. Passes events for the run to `on_event`.
+    pub(crate) async fn before_call(
+        &self,
+        spec: &RunSpec,
+        job: &ToolCallTask,
+        project: &Path,
+        resolved_path: Option<PathBuf>,
+        mut on_event: impl FnMut(Event),
+    ) -> Result<(), ErrorInfo> {
+        let event = HookPoint::PreToolUse;
+        // A call that has passed its hooks and was then approved is not checked by them again.
+        if job.permission_id.is_some() || !spec.hooks.has_hooks(event) {
+            return Ok(());
+        }
+        let HookResult { denied: refused, failures, .. } =
+            self.call(spec, &call_input(spec, job, event, resolved_path), project).await;
+        let event = event.as_str().to_owned();
+        failures.into_iter().for_each(|error| on_event(HookEvent::Failed { event: event.clone(), error }.into()));
+        let Some(reason) = refused else { return Ok(()) };
+        on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
+        let message = format!(
+            "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
+            job.spec.name
+        );
+        Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
+    }
+
+    /// Calls the hooks of an event, and stores what they received and answered, if that is wanted.
+    async fn call(&self, spec: &RunSpec, input: &HookInput, project: &Path) -> HookResult {
+        let result = spec.hooks.call(input, project).await;
+        if let Some(debug_artifacts) = &self.debug_artifacts {
+            debug_artifacts.store_hook_calls(&spec.identity, input.event, &result.records).await;
+        }
+        result
+    }
+
     /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
             let result = tokio::select! {
-                heard = spec.hooks.call(&input, &project) => heard,
+                heard = hooks.call(&spec, &input, &project) => heard,
                 () = hooks.lifetime.closing().cancelled() => return,
             };
             for error in result.failures {
@@ -136,6 +149,6 @@ impl HookCalls {
     /// Asks hooks whether a run may end with this answer.
     pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> HookResult {
         let input = HookInput { outcome: Some(json!({ "output": answer })), ..run_input(spec, HookPoint::Stop) };
-        spec.hooks.call(&input, &self.runs.project_dir(&spec.identity.session_id)).await
+        self.call(spec, &input, &self.runs.project_dir(&spec.identity.session_id)).await
     }
 }

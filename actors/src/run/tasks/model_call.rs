@@ -25,6 +25,7 @@ use crate::{
     message_files::MessageFiles,
     run::{
         clock::ClockPause,
+        debug_artifacts::DebugArtifacts,
         machine::{
             effect::ModelCall,
             input::{HookReport, ModelInput, RunInput},
@@ -37,7 +38,6 @@ use crate::{
             callbacks::{CallbackCalls, CallbackRun},
             context_update::RunContext,
             elapsed_ms,
-            traffic_dump::TrafficDump,
         },
     },
 };
@@ -232,8 +232,8 @@ pub(crate) struct ModelCaller {
     pub(crate) token_deviations: Arc<TokenDeviations>,
     /// Whether the first of several sub-agents starts alone (`agents.warm_prefix`).
     pub(crate) warm_prefix: bool,
-    /// Stores the traffic of model calls; present if `runtime.debug_artifacts` is set.
-    pub(crate) traffic_dump: Option<TrafficDump>,
+    /// Stores requests and answers; present if `runtime.debug_artifacts` is set.
+    pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
 }
 
 impl ModelCaller {
@@ -366,9 +366,7 @@ impl ModelCaller {
             fallback_reasons,
         };
         let CallResult { outcome, waited_ms } = gateway.complete(limits, &request, observer).await;
-        if let Some(warm_up) = observer.warm_up.take()
-            && outcome.is_ok()
-        {
+        if let Some(warm_up) = observer.warm_up.take().filter(|_| outcome.is_ok()) {
             warm_up.filled();
         }
         observer.stream_rest();
@@ -383,8 +381,9 @@ impl ModelCaller {
         {
             self.token_deviations.record(&model.name, prompt.tokens, usage.prompt_tokens);
         }
-        if let Some(dump) = &self.traffic_dump {
-            dump.store(spec, (prompt.call.turn, &model.name), &request, &outcome).await;
+        if let Some(debug_artifacts) = &self.debug_artifacts {
+            let labels = (&*format!("turn {}", prompt.call.turn), &*model.name);
+            debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome).await;
         }
         outcome
     }

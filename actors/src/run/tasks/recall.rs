@@ -2,20 +2,51 @@
 
 use std::sync::Arc;
 
+use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, Role};
 
 use crate::{
     budget::Reservation,
     memory::{ExperienceText, MemoryFile, correction_request, format_experiences, matching, read_tags, tag_request},
     run::{
-        machine::{input::RecallResult, spec::RunSpec},
-        tasks::model_call::{CallObserver, ModelCaller},
+        machine::{
+            input::{MemoryInput, RecallResult, RunInput},
+            spec::RunSpec,
+        },
+        message::RunMsg,
+        tasks::{
+            RunTasks,
+            model_call::{CallObserver, ModelCaller},
+            until_cancelled,
+        },
     },
 };
 
+impl RunTasks {
+    /// Searches the experiences of earlier runs; reports the ones that were found.
+    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut recalled = RecallResult::default();
+            let memory = services.memory.of(&spec.identity.uid);
+            let search =
+                search((&services.models, memory, services.max_recalled), (&spec, &task), &mut observer, &mut recalled);
+            let found = until_cancelled((&token, &services.redactor), search).await;
+            recalled.has_pending_request = observer.was_sent;
+            recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
+            mailbox.send(RunMsg::ModelCallEnded {
+                input: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
+                held: observer.reservation,
+            });
+        });
+    }
+}
+
 /// Searches for matching experiences. `recalled` is filled during the search, so that the usage is known if the search
 /// is cut off.
-pub(in crate::run) async fn search(
+async fn search(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     (spec, task): (&RunSpec, &str),
     observer: &mut CallObserver,

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, Role};
 use soong_text::Redactor;
 use tokio_util::sync::CancellationToken;
@@ -12,11 +13,13 @@ use crate::{
     run::{
         machine::{
             effect::ReflectionCall,
-            input::{AuxiliaryAnswer, ReflectionResult},
+            input::{AuxiliaryAnswer, MemoryInput, ReflectionResult, RunInput},
             output_schema::OutputSchema,
             spec::RunSpec,
         },
+        message::RunMsg,
         tasks::{
+            RunTasks,
             model_call::{CallObserver, ModelCaller},
             panicked::panic_error,
             until_cancelled,
@@ -27,11 +30,39 @@ use crate::{
 /// Maximum time of the model call, including the time in queues: the turn waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+impl RunTasks {
+    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
+    pub(crate) fn write_experiences(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
+        let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
+        let redactor = self.services.redactor.clone();
+        self.tracker.spawn(async move {
+            let (outcome, changes) = write(memory, &redactor, changes).await;
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
+                changes: Box::new(changes),
+                outcome,
+            }))));
+        });
+    }
+
+    /// Reflects on messages that a summary is about to replace; reports what was learned, or the error.
+    pub(crate) fn reflect(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ReflectionCall) {
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
+            let result = reflect(tools, &spec, (call, &token), &mut observer).await;
+            let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+        });
+    }
+}
+
 /// Outcome of writing experiences: the id of each new one, and whether it was added.
-pub(super) type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
+type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
 
 /// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run is cancelled.
-pub(super) async fn reflect(
+async fn reflect(
     (models, memory, redactor): (&ModelCaller, Arc<MemoryFile>, &Redactor),
     spec: &RunSpec,
     (call, token): (ReflectionCall, &CancellationToken),
@@ -77,7 +108,7 @@ pub(super) async fn reflect(
 }
 
 /// Writes experiences to the file.
-pub(super) async fn write(memory: Arc<MemoryFile>, redactor: &Redactor, changes: Changes) -> (Written, Changes) {
+async fn write(memory: Arc<MemoryFile>, redactor: &Redactor, changes: Changes) -> (Written, Changes) {
     let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
     result.unwrap_or_else(|failed| {
         let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("the task was cancelled"));

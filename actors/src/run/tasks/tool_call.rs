@@ -28,7 +28,7 @@ use crate::{
             callbacks::{CallbackCalls, CallbackRun, refused_call},
             child_starter::ChildStarter,
             control::LiveRun,
-            hook_calls,
+            hook_calls::HookCalls,
             load::recorded_outcomes,
             tool_output,
         },
@@ -83,6 +83,7 @@ pub(crate) struct ToolRunner {
     pub(crate) authorizer: Authorizer,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) starter: Arc<ChildStarter>,
+    pub(crate) hooks: HookCalls,
     pub(crate) callbacks: Arc<CallbackCalls>,
     pub(crate) artifacts: ArtifactHandle,
     pub(crate) journal: JournalHandle,
@@ -170,7 +171,7 @@ impl ToolRunner {
         }
         let hooked_path = resolved_path(spec, &job, &context);
         if let Err(error) =
-            hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), &mut on_event).await
+            self.hooks.before_call(spec, &job, &context.project_dir, hooked_path.clone(), &mut on_event).await
         {
             return ToolAttempt::ended(Err(error));
         }

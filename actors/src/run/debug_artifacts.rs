@@ -1,0 +1,99 @@
+//! Debug artifacts: what happened behind a run, stored if `runtime.debug_artifacts` is set (ART-13).
+//!
+//! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store one is only logged.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong_model::{Completion, ModelRequest};
+use soong_protocol::{ErrorInfo, Provenance};
+use soong_text::Redactor;
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
+
+use crate::{
+    actor_base::{Lifetime, panic_log},
+    artifact::ArtifactHandle,
+    hook::{HookCallRecord, HookPoint},
+    run::machine::spec::RunIdentity,
+};
+
+/// Stores debug artifacts.
+pub(crate) struct DebugArtifacts {
+    artifacts: ArtifactHandle,
+    redactor: Redactor,
+    lifetime: Lifetime,
+}
+
+impl DebugArtifacts {
+    /// Creates it, and keeps the backtraces of panics from now on.
+    pub(crate) fn new(artifacts: ArtifactHandle, redactor: Redactor, lifetime: Lifetime) -> Arc<Self> {
+        panic_log::keep_backtraces();
+        Arc::new(Self { artifacts, redactor, lifetime })
+    }
+
+    /// Stores the request and the answer of a model call. `purpose`: the turn, or the work besides the turns.
+    pub(crate) async fn store_model_call(
+        &self,
+        run: &RunIdentity,
+        (purpose, model): (&str, &str),
+        request: &ModelRequest,
+        outcome: &Result<Completion, ErrorInfo>,
+    ) {
+        let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let answer = match outcome {
+            Ok(answer) => json!({
+                "text": answer.text,
+                "reasoning": answer.reasoning,
+                "tool_calls": answer.tool_calls,
+                "usage": answer.usage,
+                "finish_reason": answer.finish_reason,
+            }),
+            Err(error) => json!({ "error": error }),
+        };
+        let request = json!({
+            "model": model,
+            "temperature": request.temperature,
+            "params": request.params,
+            "system": request.system,
+            "messages": request.messages,
+            "tools": tools,
+        });
+        let traffic = json!({ "request": request, "answer": answer });
+        self.store_json(run, format!("model call: {purpose}"), traffic).await;
+    }
+
+    /// Stores what hooks of an event received and answered. Does nothing if none was called.
+    pub(crate) async fn store_hook_calls(&self, run: &RunIdentity, point: HookPoint, calls: &[HookCallRecord]) {
+        if !calls.is_empty() {
+            self.store_json(run, format!("hooks: {}", point.as_str()), json!(calls)).await;
+        }
+    }
+
+    /// Stores the error and the backtrace of an actor that crashed while it executed a run. Does not wait.
+    pub(crate) fn store_crash(self: &Arc<Self>, run: &RunIdentity, actor: &str, error: &str) {
+        let backtrace = panic_log::take_backtrace(error).unwrap_or_else(|| "without a backtrace\n".to_owned());
+        let text =
+            self.redactor.text(&format!("{actor} of run {} crashed: {error}\n{backtrace}", run.run_id)).into_owned();
+        let (store, run, title) = (Arc::clone(self), run.clone(), format!("crash: {actor}"));
+        self.lifetime.spawn(async move { store.store(&run, title, "text/plain", text).await });
+    }
+
+    async fn store_json(&self, run: &RunIdentity, title: String, mut value: Value) {
+        // Redacted before serialization, because serialization escapes the text within arguments once more.
+        self.redactor.redact_json(&mut value);
+        self.store(run, title, "application/json", format!("{value:#}")).await;
+    }
+
+    async fn store(&self, run: &RunIdentity, title: String, content_type: &str, text: String) {
+        let provenance = Provenance {
+            run_id: Some(run.run_id.clone()),
+            trace_id: Some(run.trace_id.clone()),
+            ..Provenance::default()
+        };
+        let save = Save { key: None, title, provenance, debug: true, ..Save::new("", content_type, text) };
+        let owner = ArtifactOwner { session_id: run.session_id.clone(), uid: run.uid.to_string() };
+        if let Err(error) = self.artifacts.save(&owner, save).await {
+            tracing::warn!(run = %run.run_id, %error, "failed to store a debug artifact");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Debug artifacts: model calls, hooks and crashes of actors, stored if `runtime.debug_artifacts` is set (ART-13).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use serde_json::{Value, json};
+use soong::{
+    FaultPoint, RunRequest, RuntimeBuilder,
+    model::{Failure, ModelError},
+    protocol::{Artifact, Cleanup, RunStatus},
+};
+
+use crate::support::{
+    artifacts::{local_owner, text},
+    model::{ScriptedModel, Turn, assistant_count, scripted_model},
+    world::{TestRuntime, with_timeout},
+};
+
+/// Opens a runtime with hooks. `is_on`: whether debug artifacts are stored.
+async fn open(
+    model: Arc<ScriptedModel>,
+    is_on: bool,
+    build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+) -> TestRuntime {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let hook = r#"echo careful >&2; echo '{"decision": "deny", "reason": "not now"}'"#;
+    let hooks = json!({"PreToolUse": [{"hooks": [{"type": "command", "command": hook}]}]});
+    std::fs::write(home.join("hooks.json"), json!({"version": 1, "hooks": hooks}).to_string()).unwrap();
+    let config = format!("[runtime]\ndebug_artifacts = {is_on}\n");
+    std::fs::write(home.join("config.toml"), config).unwrap();
+    TestRuntime::open_in(dir, model, |builder| build(builder).load_config()).await
+}
+
+async fn debug_artifacts(world: &TestRuntime) -> Vec<Artifact> {
+    let mut all = world.runtime().artifacts().list(&local_owner("s")).await.unwrap();
+    all.retain(|artifact| artifact.debug);
+    all.sort_by(|a, b| a.title.cmp(&b.title));
+    all
+}
+
+fn titles(artifacts: &[Artifact]) -> Vec<&str> {
+    artifacts.iter().map(|artifact| artifact.title.as_str()).collect()
+}
+
+async fn json_of(world: &TestRuntime, artifact: &Artifact) -> Value {
+    serde_json::from_str(&text(world, &local_owner("s"), artifact.artifact_id.as_str()).await).unwrap()
+}
+
+fn reading() -> Arc<ScriptedModel> {
+    scripted_model(|request| match assistant_count(request) {
+        0 => Turn::call("list_files", json!({})),
+        _ => Turn::say("listed"),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn model_calls_and_hooks_are_stored_only_if_wanted() {
+    for is_on in [true, false] {
+        let world = open(reading(), is_on, |builder| builder).await;
+        let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert!(outcome.artifacts.is_empty(), "they are no results of the run");
+        let stored = debug_artifacts(&world).await;
+        if !is_on {
+            assert_eq!(titles(&stored), [""; 0]);
+            world.finish().await;
+            continue;
+        }
+        assert_eq!(titles(&stored), ["hooks: PreToolUse", "model call: turn 1", "model call: turn 2"]);
+        assert!(stored.iter().all(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id())));
+        let calls = json_of(&world, &stored[0]).await;
+        let [call] = &calls.as_array().unwrap()[..] else { panic!("one hook: {calls}") };
+        assert_eq!((&call["end"], &call["stderr"]), (&json!("exit status: 0"), &json!("careful\n")));
+        assert_eq!((&call["input"]["tool"], &call["failure"]), (&json!("list_files"), &Value::Null));
+        assert!(call["stdout"].as_str().unwrap().contains("not now") && call["command"].is_string(), "{call}");
+        // A cleanup deletes them without any further option.
+        let cleanup = Cleanup { dry_run: false, ..Cleanup::default() };
+        world.runtime().artifacts().clean_up(cleanup).await.unwrap();
+        assert_eq!(titles(&debug_artifacts(&world).await), [""; 0]);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_model_call_is_stored_with_its_error() {
+    let model = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "HTTP 400: no such model")));
+    let world = open(model, true, |builder| builder).await;
+    let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Failed);
+    let stored = debug_artifacts(&world).await;
+    assert_eq!(titles(&stored), ["model call: turn 1"]);
+    let traffic = json_of(&world, &stored[0]).await;
+    assert!(traffic["answer"]["error"]["message"].as_str().unwrap().contains("no such model"), "{traffic}");
+    assert_eq!(traffic["request"]["messages"][0]["content"], "list");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crash_of_an_actor_is_stored_with_its_backtrace() {
+    let met = AtomicUsize::new(0);
+    let hook: soong::FaultHook = Arc::new(move |_, here| {
+        if here == FaultPoint::ModelAnswered && met.fetch_add(1, SeqCst) == 0 {
+            panic!("the bug of this test");
+        }
+    });
+    let world = open(reading(), true, |builder| builder.fault_hook(hook)).await;
+    let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "listed");
+    let mut stored = Vec::new();
+    let is_crash = |artifact: &&Artifact| artifact.title == "crash: run actor";
+    while !stored.iter().any(|artifact| is_crash(&artifact)) {
+        stored = debug_artifacts(&world).await;
+        tokio::task::yield_now().await;
+    }
+    let crash = stored.iter().find(is_crash).unwrap();
+    let report = text(&world, &local_owner("s"), crash.artifact_id.as_str()).await;
+    for part in [run.run_id().as_str(), "the bug of this test", "debug_artifacts.rs:", "soong::run::actor"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    world.finish().await;
+}
