@@ -92,6 +92,9 @@ impl LineProgress {
                 let why = error.as_ref().map_or_else(String::new, |error| format!(": {}", short(&error.to_string())));
                 format!("model {to} answers instead of {from} ({}){why}", reason.replace('_', " "))
             }
+            Event::Model(ModelEvent::NamingEnded { name: Some(name), .. }) => {
+                format!("named: {}", text::safe_line(name))
+            }
             Event::Model(ModelEvent::FallbackEnded { model }) => {
                 format!("model {} answers again", text::safe_line(model))
             }

@@ -185,6 +185,10 @@ pub struct RunSettings {
     /// `memory.enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_memory: Option<bool>,
+    /// Name that the trace got from its task, and that a model may replace. Absent if it was named otherwise, or if
+    /// `context.utility_profile` is not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisional_name: Option<String>,
 }
 
 impl Default for RunSettings {
@@ -208,6 +212,7 @@ impl Default for RunSettings {
             permissions: RunPermissions::default(),
             reflects: None,
             enable_memory: None,
+            provisional_name: None,
         }
     }
 }

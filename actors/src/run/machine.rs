@@ -11,6 +11,7 @@ pub(in crate::run) mod inline;
 pub(in crate::run) mod input;
 pub(in crate::run) mod lifecycle;
 pub(in crate::run) mod memory;
+pub(in crate::run) mod naming;
 pub(in crate::run) mod outcome;
 pub(in crate::run) mod output_schema;
 pub(in crate::run) mod replay;

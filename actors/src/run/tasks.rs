@@ -21,7 +21,6 @@ pub(in crate::run) mod recall;
 mod reflection;
 pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;
-pub(in crate::run) mod traffic_dump;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -43,14 +42,11 @@ use crate::{
     artifact::ArtifactHandle,
     hook::{HookInput, HookResult},
     journal::JournalHandle,
-    memory::{Changes, MemoryFiles},
+    memory::MemoryFiles,
     run::{
         machine::{
-            effect::{ModelCall, OversizedResults, ReflectionCall, SummaryCall, ToolCallTask},
-            input::{
-                EndInput, HookReport, MemoryInput, ModelInput, RecallResult, RunInput, StoredInput, SummaryInput,
-                ToolInput,
-            },
+            effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},
+            input::{EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput},
             outcome,
             spec::RunSpec,
         },
@@ -153,56 +149,6 @@ impl RunTasks {
                     })
                 }
             };
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
-        });
-    }
-
-    /// Searches the experiences of earlier runs; reports the ones that were found.
-    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
-            let mut recalled = RecallResult::default();
-            let memory = services.memory.of(&spec.identity.uid);
-            let search = recall::search(
-                (&services.models, memory, services.max_recalled),
-                (&spec, &task),
-                &mut observer,
-                &mut recalled,
-            );
-            let found = until_cancelled((&token, &services.redactor), search).await;
-            recalled.has_pending_request = observer.was_sent;
-            recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
-            mailbox.send(RunMsg::ModelCallEnded {
-                input: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
-                held: observer.reservation,
-            });
-        });
-    }
-
-    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
-    pub(crate) fn write_experiences(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
-        let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
-        let redactor = self.services.redactor.clone();
-        self.tracker.spawn(async move {
-            let (outcome, changes) = reflection::write(memory, &redactor, changes).await;
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
-                changes: Box::new(changes),
-                outcome,
-            }))));
-        });
-    }
-
-    /// Reflects on messages that a summary is about to replace; reports what was learned, or the error.
-    pub(crate) fn reflect(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ReflectionCall) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
-            let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
-            let result = reflection::reflect(tools, &spec, (call, &token), &mut observer).await;
-            let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });
     }

@@ -192,6 +192,7 @@ impl Runtime {
         let queued = Run::queued(session_id.clone(), trace_id, message.clone(), settings, uid, now());
         let mut run = Run { mode, depth, ..queued };
         services.resolver.redactor.redact_run(&mut run);
+        run.settings.provisional_name = self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
         let spec = services.resolver.resolve(&run, &project_dir);
@@ -206,6 +207,19 @@ impl Runtime {
             StartRequest { run, rows, history, project_dir, reject_if_busy, expected_last_run: follows, reply },
             answer,
         ))
+    }
+
+    /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.
+    fn provisional_name(&self, run: &Run, given: Option<&str>, known: Option<&Session>) -> Option<String> {
+        self.inner.services.config.context.utility_profile.as_ref()?;
+        if given.is_some() || run.settings.driven || run.mode == RunMode::Call || run.trace_id.parent().is_some() {
+            return None;
+        }
+        match known.map(|session| session.name.as_deref()) {
+            // It gets its name with this run.
+            None | Some(None) => Some(name_of(&run.task)),
+            Some(Some(name)) => run.settings.provisional_name.clone().filter(|provisional| provisional == name),
+        }
     }
 
     /// Sets the session of a request that names the trace of a sub-agent.
@@ -353,6 +367,11 @@ fn invalid(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
+/// Returns the name of a trace with this task that has no other name.
+fn name_of(task: &str) -> String {
+    shorten(&crate::run::one_line(task), MAX_NAME_CHARS)
+}
+
 /// Returns the rows that are stored together with a run: those of a new session, or the task of a root trace that may not
 /// have one yet. `names` are the name of the model, and the requested name of the session.
 fn first_rows(
@@ -365,7 +384,7 @@ fn first_rows(
     if run.trace_id.parent().is_some() {
         return Vec::new();
     }
-    let name = name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), MAX_NAME_CHARS));
+    let name = name.unwrap_or_else(|| name_of(&run.task));
     let trace = NewTrace {
         trace_id: run.trace_id.clone(),
         session_id: run.session_id.clone(),

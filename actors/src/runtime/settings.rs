@@ -71,6 +71,7 @@ pub(super) fn resolve(
         permissions: start.permissions.clone(),
         reflects: None,
         enable_memory: agent.enable_memory.or(kept.enable_memory),
+        provisional_name: kept.provisional_name,
     }
 }
 

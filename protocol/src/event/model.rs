@@ -101,6 +101,26 @@ events! {
             /// Name of the model.
             model: String,
         },
+        /// A model was asked for a name of the trace, beside the calls of the run.
+        NamingStarted = "naming_started" {
+            /// Estimated number of tokens of the request.
+            estimated_tokens: u64,
+        },
+        /// The trace has a name, or the call for it failed. The session gets the same name if nobody has changed it.
+        NamingEnded = "naming_ended" {
+            /// The name. Absent if the call failed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            /// Usage of the call, if known.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            usage: Option<Usage>,
+            /// Cost of the call. Absent if the price is unknown.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
+            /// Why the call failed. The next run of the trace makes it again.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            error: Option<Box<ErrorInfo>>,
+        },
         /// The model answered.
         Completed = "model_completed" {
             /// Why the model stopped, as the provider reported it.

@@ -8,16 +8,19 @@ impl Stats {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
             // The attempt used nothing: it was rejected, or interrupted before the request was sent.
-            ModelEvent::Retrying { usage: None, .. } | ModelEvent::Fallback { usage: None, .. } => return,
-            ModelEvent::Retrying { usage, cost, .. } | ModelEvent::Fallback { usage, cost, .. } => {
-                (usage.as_ref(), cost)
-            }
+            ModelEvent::Retrying { usage: None, .. }
+            | ModelEvent::Fallback { usage: None, .. }
+            | ModelEvent::NamingEnded { usage: None, .. } => return,
+            ModelEvent::Retrying { usage, cost, .. }
+            | ModelEvent::Fallback { usage, cost, .. }
+            | ModelEvent::NamingEnded { usage, cost, .. } => (usage.as_ref(), cost),
             // The call was not made, because the budget does not suffice.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
             ModelEvent::ContextBuilt { .. }
             | ModelEvent::EffortAdjusted { .. }
             | ModelEvent::FallbackEnded { .. }
+            | ModelEvent::NamingStarted { .. }
             | ModelEvent::Started { .. }
             | ModelEvent::Waiting { .. }
             | ModelEvent::ProviderDataRejected { .. } => return,

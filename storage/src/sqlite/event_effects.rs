@@ -3,11 +3,14 @@
 //! Elsewhere: the arithmetic on the rows of runs and traces (`row_updates.rs`).
 
 use rusqlite::Connection;
-use soong_protocol::{Event, EventDraft, GoalTree, MessageEvent, RunEvent, SubAgentEvent, Timestamp};
+use soong_protocol::{Event, EventDraft, GoalTree, MessageEvent, ModelEvent, RunEvent, SubAgentEvent, Timestamp};
 
 use super::{
-    WriteError, collaborators, event_rows, goals, main_path, permissions, questions, row_updates, runs::RunRow,
-    sessions::SessionRow, task_journals, traces::TraceRow,
+    WriteError, collaborators, event_rows, goals, main_path, permissions, questions, row_updates,
+    runs::RunRow,
+    sessions::SessionRow,
+    task_journals,
+    traces::{self, TraceRow},
 };
 use crate::store::EventIds;
 
@@ -64,7 +67,12 @@ impl EventRows<'_> {
                     permissions::withdraw(conn, run.key, draft.ts)?;
                 }
             }
-            (Event::Model(event), Some(run)) => row_updates::apply_model_event(event, run, trace),
+            (Event::Model(event), Some(run)) => {
+                row_updates::apply_model_event(event, run, trace);
+                if let ModelEvent::NamingEnded { name: Some(name), .. } = event {
+                    traces::rename(conn, trace.key, session.key, name)?;
+                }
+            }
             (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
             (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
             (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),

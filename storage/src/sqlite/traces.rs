@@ -133,6 +133,17 @@ impl HotRow for TraceRow {
     }
 }
 
+/// Sets the name of a trace, and of its session if that has the same name so far.
+pub(super) fn rename(conn: &Connection, key: i64, session_key: i64, name: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE session SET name = ?3 WHERE session_key = ?2
+         AND name = (SELECT trace.name FROM trace WHERE trace.trace_key = ?1)",
+    )?
+    .execute((key, session_key, name))?;
+    conn.prepare_cached("UPDATE trace SET name = ?2 WHERE trace_key = ?1")?.execute((key, name))?;
+    Ok(())
+}
+
 /// Sets the mode, preset, model, name and task of a trace that was created before its first run.
 pub(super) fn set_first_task(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Result<()> {
     conn.prepare_cached(

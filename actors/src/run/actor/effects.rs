@@ -31,6 +31,7 @@ impl RunActor {
                         ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
                         ModelEffect::Reflect(call) => state.tasks.reflect(myself.clone(), &self.spec, *call),
                         ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
+                        ModelEffect::NameTrace(call) => state.tasks.name_trace(myself.clone(), &self.spec, call),
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall(task)) => {

@@ -29,6 +29,8 @@ pub(crate) enum ModelEffect {
     Reflect(Box<ReflectionCall>),
     /// Requests a summary of the older part of the conversation.
     Summarize(SummaryCall),
+    /// Requests a name for the trace.
+    NameTrace(SummaryCall),
 }
 
 /// An operation on the experiences of earlier runs.
@@ -119,7 +121,7 @@ pub(crate) struct ModelCall {
     pub(crate) fallback: Option<usize>,
 }
 
-/// A summary to request.
+/// A summary, a reflection or a name to request.
 #[derive(Debug, Clone)]
 pub(crate) struct SummaryCall {
     pub(crate) system: String,

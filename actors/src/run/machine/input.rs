@@ -26,6 +26,8 @@ pub(crate) enum RunInput {
     Model(ModelInput),
     /// From the summary of the older part of the conversation.
     Summary(SummaryInput),
+    /// From the call for the name of the trace. `was_sent`: whether a request was sent.
+    Named { result: Box<Result<AuxiliaryAnswer, ErrorInfo>>, was_sent: bool },
     /// From the search in the experiences of earlier runs, and from storing new ones.
     Memory(MemoryInput),
     /// Concerns one tool call.

@@ -18,6 +18,7 @@ pub(in crate::run) mod compaction;
 pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
+pub(in crate::run) mod naming;
 pub(in crate::run) mod phase;
 pub(in crate::run) mod reflection;
 pub(in crate::run) mod usage;
@@ -42,6 +43,7 @@ use crate::run::machine::{
         compaction::CompactionState,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
+        naming::Naming,
         phase::{EndCheck, EndState, Phase, StartState},
         reflection::ReflectionState,
         usage::{Times, Usage},
@@ -186,6 +188,10 @@ impl RunState {
                 self.turn.fallback = self.spec.fallbacks.entries.iter().position(|fallback| fallback.name == *to);
             }
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
+            ModelEvent::NamingStarted { estimated_tokens } => {
+                self.conversation.naming = Naming::Open(*estimated_tokens);
+            }
+            ModelEvent::NamingEnded { .. } => self.conversation.naming = Naming::Ended,
             ModelEvent::Retrying { error, .. } => {
                 match error.code {
                     // The context window is smaller than assumed, or the provider counts more tokens.

@@ -94,6 +94,7 @@ impl Transition<'_, '_> {
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
             RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
             RunInput::Model(_) | RunInput::Summary(_) => {}
+            RunInput::Named { result, was_sent } => self.trace_named(*result, was_sent),
             RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
                 self.recall_ended(*recalled);
             }

@@ -160,6 +160,7 @@ impl Transition<'_, '_> {
             left_out: to_u64(prompt.omitted),
             rebuilt: prompt.newly_omitted,
         });
+        self.name_trace();
         let budget_note = self.budget_note();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.model().name.clone(), attempt });

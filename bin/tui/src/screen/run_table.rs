@@ -244,7 +244,8 @@ impl RunTable {
                 entry.event_usage.add(usage.total_tokens(), *cost);
                 entry.update_usage(entry.event_usage);
             }
-            Event::Memory(
+            Event::Model(ModelEvent::NamingEnded { usage: Some(usage), cost, .. })
+            | Event::Memory(
                 MemoryEvent::Injected { usage: Some(usage), cost, .. }
                 | MemoryEvent::ReflectionEnded { usage: Some(usage), cost, .. },
             ) => {

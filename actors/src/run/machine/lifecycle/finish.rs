@@ -99,6 +99,7 @@ impl Transition<'_, '_> {
     }
 
     fn finish(&mut self, ending: &Termination) {
+        self.close_naming();
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()
             && let Some(goal) = self.state.goals.open_mission_goal()

@@ -32,6 +32,7 @@ impl Transition<'_, '_> {
             }
         }
         self.summarize_goals();
+        self.close_naming();
         match self.state.phase {
             // It stopped before its first model call, or has not added a message yet.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
