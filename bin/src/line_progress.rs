@@ -78,32 +78,39 @@ impl LineProgress {
             Event::Budget(BudgetEvent::Exceeded { dimension, used, limit }) => {
                 format!("the budget is too small for the next step: {used} of {limit} {} used", words(*dimension))
             }
-            Event::Model(ModelEvent::Waiting { reason, .. }) => {
-                format!("waiting for a model call: {}", text::safe_line(reason))
-            }
-            Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
-                let (wait, error) = (format::duration(*wait_ms), error.to_string());
-                let last = self.retries.insert(record.run_id.clone(), error.clone());
-                let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
-                format!("model call failed (attempt {attempt}), retrying in {wait}: {why}")
-            }
-            Event::Model(ModelEvent::Fallback { from, to, reason, error, .. }) => {
-                let (from, to) = (text::safe_line(from), text::safe_line(to));
-                let why = error.as_ref().map_or_else(String::new, |error| format!(": {}", short(&error.to_string())));
-                format!("model {to} answers instead of {from} ({}){why}", reason.replace('_', " "))
-            }
-            Event::Model(ModelEvent::NamingEnded { name: Some(name), .. }) => {
-                format!("named: {}", text::safe_line(name))
-            }
-            Event::Model(ModelEvent::FallbackEnded { model }) => {
-                format!("model {} answers again", text::safe_line(model))
-            }
+            Event::Model(event) => self.model(event, record.run_id.as_ref())?,
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 format!("rewound to message {head_sequence}")
             }
             Event::Context(event) => context(event)?,
             Event::Artifact(event) => artifact(event)?,
+            _ => return None,
+        })
+    }
+
+    fn model(&mut self, event: &ModelEvent, run: Option<&RunId>) -> Option<String> {
+        Some(match event {
+            ModelEvent::Waiting { reason, .. } => {
+                format!("waiting for a model call: {}", text::safe_line(reason))
+            }
+            ModelEvent::Retrying { attempt, error, wait_ms, .. } => {
+                let (wait, error) = (format::duration(*wait_ms), error.to_string());
+                let last = self.retries.insert(run.cloned(), error.clone());
+                let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
+                format!("model call failed (attempt {attempt}), retrying in {wait}: {why}")
+            }
+            ModelEvent::Fallback { from, to, reason, error, .. } => {
+                let (from, to) = (text::safe_line(from), text::safe_line(to));
+                let why = error.as_ref().map_or_else(String::new, |error| format!(": {}", short(&error.to_string())));
+                format!("model {to} answers instead of {from} ({}){why}", reason.replace('_', " "))
+            }
+            ModelEvent::NamingEnded { name: Some(name), .. } => {
+                format!("named: {}", text::safe_line(name))
+            }
+            ModelEvent::FallbackEnded { model } => {
+                format!("model {} answers again", text::safe_line(model))
+            }
             _ => return None,
         })
     }

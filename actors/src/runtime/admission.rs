@@ -195,9 +195,8 @@ impl Runtime {
         run.settings.provisional_name = self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
-        let spec = services.resolver.resolve(&run, &project_dir);
-        let spec =
-            spec.map_err(|error| if before.is_some() { settings::explain_inherited(&start, error) } else { error })?;
+        let explain = |error| if before.is_some() { settings::explain_inherited(&start, error) } else { error };
+        let spec = services.resolver.resolve(&run, &project_dir).map_err(explain)?;
         run.settings.agent_type.clone_from(&spec.preset.name);
         let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();

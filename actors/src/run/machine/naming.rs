@@ -13,7 +13,7 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelEffect, SummaryCall},
         input::AuxiliaryAnswer,
-        state::{RunState, naming::Naming},
+        state::{RunState, conversation::Conversation, naming::Naming},
         transition::Transition,
     },
 };
@@ -24,6 +24,16 @@ pub(crate) const NAMING_PROMPT: &str = "You name conversations.";
 const MAX_EXCERPT_CHARS: usize = 2_000;
 /// Maximum length of a name, in characters, without the ellipsis of a longer one.
 const MAX_NAME_CHARS: usize = 60;
+
+impl Conversation {
+    pub(in crate::run::machine) fn apply_naming(&mut self, event: &ModelEvent) {
+        match event {
+            ModelEvent::NamingStarted { estimated_tokens } => self.naming = Naming::Open(*estimated_tokens),
+            ModelEvent::NamingEnded { .. } => self.naming = Naming::Ended,
+            _ => {}
+        }
+    }
+}
 
 impl RunState {
     /// Returns the request for a name. `None` if the trace has a name, or no answer yet.

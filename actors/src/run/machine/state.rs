@@ -43,7 +43,6 @@ use crate::run::machine::{
         compaction::CompactionState,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
-        naming::Naming,
         phase::{EndCheck, EndState, Phase, StartState},
         reflection::ReflectionState,
         usage::{Times, Usage},
@@ -188,10 +187,7 @@ impl RunState {
                 self.turn.fallback = self.spec.fallbacks.entries.iter().position(|fallback| fallback.name == *to);
             }
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
-            ModelEvent::NamingStarted { estimated_tokens } => {
-                self.conversation.naming = Naming::Open(*estimated_tokens);
-            }
-            ModelEvent::NamingEnded { .. } => self.conversation.naming = Naming::Ended,
+            ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => self.conversation.apply_naming(event),
             ModelEvent::Retrying { error, .. } => {
                 match error.code {
                     // The context window is smaller than assumed, or the provider counts more tokens.
