@@ -30,6 +30,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 use soong_protocol::{ArtifactId, ArtifactScope};
+use uuid::Uuid;
 
 use self::{
     body::Body,
@@ -235,6 +236,21 @@ impl BlobStore {
         let removed: HashMap<&String, Result<(), StoreError>> =
             sorted.iter().map(|place| &paths[*place]).zip(files.delete(keys).await?).collect();
         Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
+    }
+
+    /// Checks that the store can be written, read and deleted, with a small object of its own.
+    ///
+    /// # Errors
+    /// The error of the first operation that failed.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let (path, bytes) = (format!("checks/{}", Uuid::now_v7()), Bytes::from_static(b"check"));
+        self.put(&path, bytes.clone()).await?;
+        let read = self.get(&path).await;
+        self.delete(&path).await?;
+        match read? {
+            Some(found) if found == bytes => Ok(()),
+            _ => Err(BlobError::Io("an object that was written a moment ago cannot be read".to_owned()).into()),
+        }
     }
 
     /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is

@@ -1,12 +1,13 @@
 //! `soong doctor`: checks everything that a run needs, and gives advice.
 //!
-//! A check is ok, partly ok, a warning (works, but not well) or broken. The checks change nothing. Only the model
-//! call, which is optional, may cost something.
+//! A check is ok, partly ok, a warning (works, but not well) or broken. The checks change nothing, except that
+//! a small object is written to a bucket and deleted. Only the model call, which is optional, may cost something.
 //!
-//! Modules: `home` (folder, owner, disk, database), `texts` (preset and skill files), `servers` (MCP servers),
-//! `memory` (experiences), `model` (requirements for reaching each model), `call` (a short run of the default model),
-//! `tool_environment` (configuration, project, terminal).
+//! Modules: `artifacts` (the bucket), `home` (folder, owner, disk, database), `texts` (preset and skill files),
+//! `servers` (MCP servers), `memory` (experiences), `model` (requirements for reaching each model), `call` (a short
+//! run of the default model), `tool_environment` (configuration, project, terminal).
 
+mod artifacts;
 mod call;
 mod environment;
 mod home;
@@ -150,6 +151,8 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             findings.add(texts::checks(found))?;
             findings.add([environment::hooks(context, &home, &config), environment::secrets(context, &config)])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;
+            let bucket = async { Ok(artifacts::check(&home, &config, &context.environment).await) };
+            findings.add(block_on_current_thread(bucket)?)?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }

@@ -185,6 +185,41 @@ async fn deletion_aborts_upload_interrupted_by_crash() {
     }
 }
 
+/// A file of 100 MB is uploaded and read in parts, and never held in memory as a whole.
+#[tokio::test]
+async fn large_object_is_uploaded_in_parts() {
+    const CHUNKS: usize = 100;
+    let Some(server) = Server::start() else { return };
+    let blobs = server.open("team");
+    let chunk = |number: usize| Bytes::from(vec![number as u8; 1024 * 1024]);
+    let body = stream::iter((0..CHUNKS).map(move |number| Ok(chunk(number))));
+    let size = blobs.put_stream(&path("a", 1), u64::MAX, body.boxed()).await.unwrap();
+    assert_eq!((size, server.open_uploads()), (CHUNKS as u64 * 1024 * 1024, 0));
+    let (length, mut stream) = blobs.get_stream(&path("a", 1)).await.unwrap().unwrap();
+    assert_eq!(length, size);
+    let mut read = 0;
+    while let Some(part) = stream.next().await {
+        let part = part.unwrap();
+        let expected = |at: usize| (at / (1024 * 1024)) as u8;
+        assert!(part.first() == Some(&expected(read)) && part.last() == Some(&expected(read + part.len() - 1)));
+        read += part.len();
+    }
+    assert_eq!(read as u64, size);
+}
+
+#[tokio::test]
+async fn check_writes_reads_and_deletes() {
+    let Some(server) = Server::start() else { return };
+    server.open("team").check().await.unwrap();
+    assert_eq!(server.objects(), [""; 0]);
+    // A server that is down is reported after the retries; the clock runs ahead while nothing else happens.
+    let blobs = server.open("team");
+    drop(server);
+    tokio::time::pause();
+    let error = blobs.check().await.unwrap_err();
+    assert!(matches!(error, StoreError::Blob(BlobError::Io(_))), "{error}");
+}
+
 #[tokio::test]
 async fn missing_bucket_is_a_typed_error() {
     let Some(server) = Server::start() else { return };
