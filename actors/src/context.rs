@@ -3,6 +3,7 @@
 //! Level 1 omits the messages of finished goals in each turn, without calling a model (`prune.rs`). Level 2 plans
 //! what a summary covers (`compaction.rs`), builds the request for it (`summary_request.rs`, `transcript.rs`), and
 //! checks and formats the answer (`summary.rs`). Both keep calls and their results together (`message_group.rs`).
+//! `naming_request.rs` builds the request for the name of a conversation.
 //!
 //! Pure: no clock, no I/O, no actor. The function that counts tokens is an argument.
 //!
@@ -11,6 +12,7 @@
 
 mod compaction;
 mod message_group;
+mod naming_request;
 mod prune;
 mod summary;
 mod summary_request;
@@ -23,6 +25,7 @@ use soong_protocol::Message;
 
 pub(crate) use self::{
     compaction::plan_compaction,
+    naming_request::{AGENT_HEADING, NAMING_PROMPT, USER_HEADING, naming_request},
     prune::{goals_to_omit, is_replacement, prune},
     summary::{SECTIONS, accept_summary, is_summary, plain_summary, saves_too_little, summary_message},
     summary_request::{

@@ -2,7 +2,7 @@
 //!
 //! The request is its only input: the offered tools, the task, and the results of the tool calls made since the task
 //! was given. It keeps no state between model calls, so a restarted run continues identically. Depending on the
-//! request, it acts as orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger or plain
+//! request, it acts as orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger, namer or plain
 //! assistant; each role has its own module. Answers written as prose state that no language model was used.
 //!
 //! A run uses it only if the configuration or the user selects it. It is never a fallback for another provider.
@@ -11,6 +11,7 @@ mod child;
 mod conversation;
 mod evaluator;
 mod listing;
+mod namer;
 mod orchestrator;
 mod outcome;
 mod plain;
@@ -121,6 +122,9 @@ fn decide(conversation: &Conversation<'_>) -> Turn {
     }
     if tagger::is_asked(conversation) {
         return tagger::next(conversation);
+    }
+    if namer::is_asked(conversation) {
+        return namer::next(conversation);
     }
     if conversation.exceeds_message_limit() {
         return Turn::answer(format!("I stop here: this took more steps than it should ({NOTICE})."));

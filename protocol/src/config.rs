@@ -16,7 +16,7 @@ mod tools;
 
 use std::{collections::BTreeMap, ops::Range};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::{
     context::ContextConfig,
@@ -199,12 +199,12 @@ impl Default for AgentsConfig {
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Preset")]
 pub struct PresetConfig {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub description: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub instructions: String,
     pub allowed_tools: Option<Vec<String>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub denied_tools: Vec<String>,
     pub max_iterations: Option<u32>,
     pub temperature: Option<f64>,
@@ -214,6 +214,11 @@ pub struct PresetConfig {
     pub model: Option<String>,
     #[serde(default)]
     pub coordinates: bool,
+}
+
+/// Reads a value that JSON may give as `null`.
+fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl PresetConfig {

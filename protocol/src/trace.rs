@@ -12,6 +12,8 @@ use crate::{Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Time
 pub enum TraceMode {
     /// An agent loop.
     Agent,
+    /// A single model call without tools.
+    Call,
 }
 
 /// Status of a trace, derived from its last run (RUN-1).

@@ -6,7 +6,7 @@ use serde_json::json;
 use soong::{
     ErrorCode, RunRequest, SessionFilter, TraceFilter,
     model::{Completion, ModelRequest},
-    protocol::{Budget, GivenMessage, Role, RunMode, RunStatus, SessionKind},
+    protocol::{Budget, GivenMessage, Role, RunMode, RunStatus, SessionKind, TraceMode},
 };
 
 use crate::support::{
@@ -48,7 +48,8 @@ async fn call_sends_its_messages_and_nothing_else() {
     // A call is a session of a kind of its own, which lists can leave out.
     let session = runtime.sessions().get(run.session_id()).await.unwrap();
     assert_eq!(session.kind, SessionKind::Call);
-    assert_eq!(runtime.traces().get(run.trace_id()).await.unwrap().run_mode, RunMode::Call);
+    let trace = runtime.traces().get(run.trace_id()).await.unwrap();
+    assert_eq!((trace.mode, trace.run_mode), (TraceMode::Call, RunMode::Call));
     let talk = with_timeout(runtime.start("hi").await.unwrap().wait()).await.unwrap();
     for (hides_calls, count) in [(false, 3), (true, 1)] {
         let filter = SessionFilter { hides_calls, ..SessionFilter::default() };

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use soong::{
     RunRequest, RuntimeBuilder,
-    model::{Failure, ModelError, ModelRequest},
+    model::{Failure, Model, ModelError, ModelRequest},
+    offline::Offline,
     protocol::{Event, EventRecord, ModelEvent, RunMode, RunStatus, SessionId, TraceId},
 };
 
@@ -20,7 +21,7 @@ const TASK: &str = "Look at the files of this project, and then tell me in one s
 const PROVISIONAL: &str = "Look at the files of this project, and then tell me in one s…";
 
 /// Sets the model that names traces.
-fn named_by(model: &Arc<ScriptedModel>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+fn named_by<M: Model>(model: &Arc<M>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder + use<M> {
     let model = Arc::clone(model);
     move |builder| {
         let mut config = quick_config();
@@ -156,6 +157,19 @@ async fn run_does_not_wait_for_a_name_and_the_next_one_tries_again() {
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     assert_eq!(names(&world).await, both(PROVISIONAL));
     check_session(world.runtime(), &SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offline_model_names_by_the_first_words() {
+    let go = Arc::<Mutex<bool>>::default();
+    let world = TestRuntime::with(working(&go), named_by(&Arc::new(Offline::new()))).await;
+    let run = start(&world, TASK).await;
+    while names(&world).await != both("Look at the files of this") {
+        tokio::task::yield_now().await;
+    }
+    *go.lock().unwrap() = true;
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }
 

@@ -76,7 +76,7 @@ pub struct StartBody {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub system_prompt: SettingUpdate<String>,
-    /// Skills to include in the system prompt. Default: the preset's.
+    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`. Default: the preset's.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub skills: SettingUpdate<Vec<String>>,

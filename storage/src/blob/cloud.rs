@@ -2,7 +2,8 @@
 //!
 //! Settings have the names that the providers' own tools use. They are looked up through the caller, because this
 //! crate reads no environment. If no credentials are given, `object_store` gets them from the machine that it runs
-//! on, as those tools do. A failed request is retried for 30 seconds; the caller may give up earlier.
+//! on, as those tools do. A failed request is retried up to 10 times within 30 seconds; the caller may give
+//! up earlier.
 
 use std::time::Duration;
 

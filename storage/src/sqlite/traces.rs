@@ -244,7 +244,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let mut trace = Trace {
         trace_id,
         session_id,
-        mode: TraceMode::Agent,
+        mode: if run_mode == RunMode::Call { TraceMode::Call } else { TraceMode::Agent },
         run_mode,
         task,
         name,

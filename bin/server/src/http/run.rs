@@ -263,7 +263,7 @@ pub(super) struct ChildrenBody {
     /// Messages before the task in each child's conversation.
     #[serde(default)]
     messages: Vec<GivenMessage>,
-    /// Skills to include in the children's system prompt.
+    /// Skills that the children load first. Default: those of their preset.
     skills: Option<Vec<String>>,
     /// JSON schema that each answer must match.
     expected_output_schema: Option<Value>,

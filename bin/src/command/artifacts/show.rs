@@ -40,7 +40,8 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
     }
     let ellipsis = context.terminal.ellipsis();
     let row = |artifact: &Artifact| {
-        let about = artifact.summary.as_deref().unwrap_or(&artifact.title);
+        // The title of a debug artifact says what it is; its text is data.
+        let about = artifact.summary.as_deref().filter(|_| !artifact.debug).unwrap_or(&artifact.title);
         vec![
             artifact.key(),
             version_label(artifact),

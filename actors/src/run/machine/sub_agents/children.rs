@@ -131,9 +131,14 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
-    /// ended while the run had no actor.
+    /// ended while the run had no actor. A goal that the agent has closed keeps the summary that the agent gave.
     pub(crate) fn summarize_goals(&mut self) {
-        let due = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.summary_due);
+        let is_closed = |goal: &GoalId| {
+            let goal = self.state.goals.get(goal);
+            goal.is_some_and(|goal| !goal.status.is_open() && goal.summary.is_some())
+        };
+        let branches = self.state.sub_agents.branches.iter();
+        let due = branches.filter(|(goal, branches)| branches.summary_due && !is_closed(goal));
         let summary = |places: &[usize]| {
             let sub_agents = &self.state.sub_agents;
             let results = places.iter().filter_map(|index| {

@@ -43,11 +43,12 @@ impl Transition<'_, '_> {
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         }
         let new = |runs: Vec<Run>| runs.into_iter().map(|run| RequestedChild::New(Box::new(run)));
-        let Some(call) = call else { return Ok(new(self.spawn(orders, Requester::Program)?).collect()) };
+        let goal_id = self.state.goals.current_id.clone();
+        let Some(call) = call else { return Ok(new(self.spawn(orders, goal_id, Requester::Program)?).collect()) };
         let mut children = self.children_of_earlier_attempt(&call, &orders)?;
         orders.drain(..children.len());
         if !orders.is_empty() {
-            children.extend(new(self.spawn(orders, Requester::Tool { call: &call })?));
+            children.extend(new(self.spawn(orders, goal_id, Requester::Tool { call: &call })?));
         }
         if let Some(open) = self.state.calls_mut().and_then(|calls| calls.get_mut(&call)) {
             open.claimed_children += children.len();

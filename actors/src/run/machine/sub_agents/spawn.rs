@@ -138,7 +138,8 @@ impl Transition<'_, '_> {
             };
             ChildRequest { spec, previous_settings: before.clone(), index: place + 1 }
         });
-        self.spawn(requests.collect(), Requester::Model { call: &call.id }).map(|_| ())
+        let goal_id = self.state.goals.current_id.clone();
+        self.spawn(requests.collect(), goal_id, Requester::Model { call: &call.id }).map(|_| ())
     }
 
     /// Starts the child of a call. `before` as in [`Self::run_agent`].
@@ -163,6 +164,7 @@ impl Transition<'_, '_> {
                 )
             })?,
         };
+        let goal_id = Some(goal.id.clone());
         let summary = goal.summary.as_deref().unwrap_or("(none yet)");
         let task = format!(
             "Evaluate whether this goal is met.\n\nGoal {}: {}\nReason: {}\nSummary so far: {summary}",
@@ -174,7 +176,7 @@ impl Transition<'_, '_> {
             ..ChildSpec::evaluate(task).messages(request.messages)
         };
         let request = ChildRequest { spec, previous_settings: before, index: 1 };
-        self.spawn(vec![request], Requester::Model { call: &call.id }).map(|_| ())
+        self.spawn(vec![request], goal_id, Requester::Model { call: &call.id }).map(|_| ())
     }
 
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
@@ -184,15 +186,15 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Records all requested children in one commit, and requests their start (DUR-2a).
+    /// Records all requested children in one commit, and requests their start (DUR-2a). They work on `goal_id`.
     pub(super) fn spawn(
         &mut self,
         requests: Vec<ChildRequest>,
+        goal_id: Option<GoalId>,
         requester: Requester<'_>,
     ) -> Result<Vec<Run>, ErrorInfo> {
         self.check_requests(&requests)?;
         self.context.budget.map_or(Ok(()), |account| account.count_children(requests.len()))?;
-        let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(requests.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, requester.call(), requests.first()) {
             self.mark_goal_as_agent_call(goal_id, order.mode());
