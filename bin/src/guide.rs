@@ -18,7 +18,7 @@ macro_rules! pages {
 pub(crate) const PAGES: &[Page] = pages![
     "quickstart" "models" "conversations" "agents" "background" "monitor" "permissions" "command-rules" "artifacts"
     "memory" "budgets" "tools" "skills" "hooks" "mcp" "scripting" "server" "operations" "security" "cli"
-    "configuration" "events" "glossary" "reference/rules" "reference/threats"
+    "configuration" "events" "glossary" "reference/rules" "reference/threats" "reference/conformance"
 ];
 
 /// Returns the page of a topic.

@@ -18,6 +18,7 @@ mod calls;
 mod cancelling;
 mod clocks;
 mod compaction;
+mod conformance;
 mod corruption;
 mod debug_artifacts;
 mod deletion;

@@ -11,6 +11,7 @@ mod service;
 mod acknowledged;
 mod calls;
 mod commands;
+mod conformance;
 mod drain;
 mod failure;
 mod limits;
