@@ -17,8 +17,8 @@ pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
-    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, RunSettings,
-    Scope, SessionId,
+    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionMode, PermissionStatus,
+    RunSettings, Scope, SessionId,
 };
 use soong_tool::command::{CommandPattern, CommandVerdict, Rules};
 
@@ -151,6 +151,21 @@ impl Permissions {
         let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
             || self.is_granted_for_session(session, tool, demand);
         if is_granted { CommandVerdict::Allow } else { CommandVerdict::Ask }
+    }
+
+    /// Returns whether a permission mode allows a call that no rule decides (PERM-2).
+    pub(crate) fn mode_allows(
+        &self,
+        (session, mode): (&SessionId, PermissionMode),
+        project: &Path,
+        tool: &str,
+        demand: &AccessRequest,
+    ) -> bool {
+        let granted = Grant::of_mode(mode);
+        if tool == BASH {
+            return self.command_verdict(session, project, demand, (&granted, &[])) == CommandVerdict::Allow;
+        }
+        granted.iter().any(|grant| grant.covers(tool, demand, project))
     }
 
     fn effective_deny_rules(&self, settings: &RunSettings) -> Vec<Grant> {

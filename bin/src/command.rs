@@ -95,6 +95,9 @@ fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<E
         RecordCommand::Permissions(cli::Permissions::Deny { id, reason }) => {
             block_on_current_thread(permissions::decide(context.for_reading()?, &id, Decision::Deny, reason))
         }
+        RecordCommand::Permissions(cli::Permissions::Mode { mode, session }) => {
+            block_on_current_thread(permissions::set_mode(context.for_reading()?, mode, &session))
+        }
         RecordCommand::Questions(cli::Questions::List { all }) => {
             block_on_current_thread(questions::list(context.for_reading()?, all))
         }

@@ -83,6 +83,7 @@ impl LineProgress {
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 format!("rewound to message {head_sequence}")
             }
+            Event::Permission(PermissionEvent::ModeChanged { mode }) => format!("permission mode: {}", mode.as_str()),
             Event::Context(event) => context(event)?,
             Event::Artifact(event) => artifact(event)?,
             _ => return None,

@@ -67,7 +67,9 @@ pub use goal::{
 };
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
-pub use permission::{AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionStatus, Scope};
+pub use permission::{
+    AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode, PermissionStatus, Scope,
+};
 pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};

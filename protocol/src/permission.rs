@@ -1,9 +1,12 @@
 //! Permissions: requests for tool calls that require approval, and the decisions about them (PERM-1).
 
+mod mode;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+pub use self::mode::PermissionMode;
 use crate::{ErrorCode, ErrorInfo, PermissionId, RunId, SessionId, Timestamp, TraceId};
 
 /// Scope of a permission. A permission for the session covers later calls of the same tool with an equal scope.

@@ -246,9 +246,9 @@ impl BlobStore {
         let (path, bytes) = (format!("checks/{}", Uuid::now_v7()), Bytes::from_static(b"check"));
         self.put(&path, bytes.clone()).await?;
         let read = self.get(&path).await;
-        self.delete(&path).await?;
+        let deleted = self.delete(&path).await;
         match read? {
-            Some(found) if found == bytes => Ok(()),
+            Some(found) if found == bytes => deleted,
             _ => Err(BlobError::Io("an object that was written a moment ago cannot be read".to_owned()).into()),
         }
     }

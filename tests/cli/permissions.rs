@@ -83,6 +83,54 @@ fn terminal_user_is_asked_in_place() {
     }
 }
 
+#[test]
+fn permission_mode_is_an_option_and_can_change_during_a_run() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let run = begin(&world, &service, &["run", "--session", "s", "--permission-mode", "plan", "Make a note"]);
+    writes(&service, "note.md");
+    let mut next = service.next();
+    assert!(next.last_message().contains("in the permission mode `plan`"), "{}", next.last_message());
+    let set = world.run(&["permissions", "mode", "edits", "s"]).expect_code(0);
+    assert_eq!(set.out, "permission mode of session s: edits\n");
+    next.call("write", &json!({ "path": "note.md", "content": "made by an agent\n" }));
+    next.end();
+    service.next().answer("Done.");
+    run.finish().expect_code(0);
+    assert!(world.project().join("note.md").exists());
+    world.run(&["permissions", "mode", "plan", "s"]).expect_code(4).expect_stderr(&["session s has no active run"]);
+    world.run(&["permissions", "mode", "plan", "none"]).expect_code(3).expect_stderr(&["there is no session none"]);
+    world.run(&["permissions", "mode", "most", "s"]).expect_code(2).expect_stderr(&["plan, ask, edits, all"]);
+}
+
+/// The chat names the mode, and executes a plan in the mode that the user chooses.
+#[test]
+fn chat_executes_a_plan_in_the_chosen_mode() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = TestTerminal::start(&world, &["chat", "--permission-mode", "plan"], (30, 100), &address);
+    seat.wait_for_text("permissions plan");
+    seat.wait_for_text("plan ›");
+    seat.type_keys("/permissions\r");
+    seat.wait_for_text("permissions: plan");
+    seat.type_keys("Make a note\r");
+    service.next().answer("I would write note.md.");
+    seat.wait_for_text("1 executes this plan");
+    seat.type_keys("/help\r");
+    seat.wait_for_text("Ctrl-C            cancel the run");
+    seat.type_keys("2\r");
+    let mut request = service.next();
+    assert_eq!(request.last_message(), "Execute the plan.");
+    request.call("write", &json!({ "path": "note.md", "content": "made by an agent\n" }));
+    request.end();
+    service.next().answer("It is written.");
+    seat.wait_for_text("edits ›");
+    assert!(world.project().join("note.md").exists());
+    seat.type_keys("/permissions ask\r");
+    seat.wait_for_text("permissions: ask");
+    seat.type_keys("/quit\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
 /// Makes the run change `note.md`, which contains the lines "one", "two" and "three".
 fn edits(world: &TestHome, service: &ManualModelService) {
     std::fs::write(world.project().join("note.md"), "one\ntwo\nthree\n").unwrap();

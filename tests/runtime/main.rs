@@ -39,6 +39,7 @@ mod message_files;
 mod naming;
 mod orchestration;
 mod passivation;
+mod permission_modes;
 mod permissions;
 mod prompt_cache;
 mod provider;

@@ -148,6 +148,10 @@ async fn every_documented_operation_works() {
     let body = Some(json!({ "answer": "This." }));
     walk.ask("POST /api/questions/{question_id}", &format!("/api/questions/{id}"), body, 200).await;
     let asked = next_of_run();
+    let mode = json!({ "permission_mode": "edits" });
+    let operation = "POST /api/sessions/{session_id}/permission-mode";
+    let set = walk.ask(operation, "/api/sessions/s/permission-mode", Some(mode.clone()), 200).await;
+    assert_eq!(set, mode);
     asked.answer("Done.");
     // The other child still waits for its model.
     for child in children {
@@ -271,6 +275,14 @@ async fn rejection_names_the_error_and_changes_nothing() {
         ("POST", "/api/traces/s/stop", None, 409, "nothing_running"),
         ("POST", "/api/sessions", Some(json!({ "session_id": "s" })), 400, "validation_error"),
         ("POST", "/api/sessions/s/head", None, 400, "validation_error"),
+        (
+            "POST",
+            "/api/sessions/s/permission-mode",
+            Some(json!({ "permission_mode": "most" })),
+            400,
+            "validation_error",
+        ),
+        ("POST", "/api/sessions/s/permission-mode", Some(json!({ "permission_mode": "plan" })), 409, "nothing_running"),
         ("POST", "/api/tree/journal:0/kill", None, 400, "validation_error"),
         ("POST", "/api/tree/run:none/kill", None, 404, "actor_not_found"),
         ("DELETE", "/api/sessions/none", None, 404, "session_not_found"),

@@ -31,6 +31,7 @@ fn body(operation: &str) -> Option<Value> {
     Some(match operation {
         "POST /api/traces/{trace_id}/run" => json!({ "prompt": "mine now" }),
         "POST /api/sessions/{session_id}/head" => json!({ "sequence": 1 }),
+        "POST /api/sessions/{session_id}/permission-mode" => json!({ "permission_mode": "all" }),
         "POST /api/runs/{run_id}/children" => json!({ "task": "mine now" }),
         "POST /api/permissions/{permission_id}" => json!({ "decision": "allow_once" }),
         "POST /api/questions/{question_id}" => json!({ "answer": "mine now" }),

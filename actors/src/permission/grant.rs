@@ -13,7 +13,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use soong_protocol::{AccessRequest, McpConfig, Scope};
+use soong_protocol::{AccessRequest, McpConfig, PermissionMode, Scope};
 use soong_tool::command::{CommandPattern, exact_patterns};
 
 use super::BASH;
@@ -84,6 +84,16 @@ impl Grant {
             return Err(unreadable());
         }
         Ok(Self { tool: tool.to_owned(), scope })
+    }
+
+    /// Returns the rules that a permission mode adds (PERM-2).
+    pub(super) fn of_mode(mode: PermissionMode) -> Vec<Self> {
+        let in_project = |tool: &str| Self { tool: tool.to_owned(), scope: Some(GrantScope::Named(".".to_owned())) };
+        match mode {
+            PermissionMode::Plan | PermissionMode::Ask => Vec::new(),
+            PermissionMode::Edits => ["write", "edit"].map(in_project).to_vec(),
+            PermissionMode::All => vec![Self { tool: "*".to_owned(), scope: None }],
+        }
     }
 
     /// Checks that its tool exists. MCP tools are not checked, because they are known only after their server has

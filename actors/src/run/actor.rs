@@ -34,7 +34,6 @@ use crate::{
         approvals::Approvals,
         debug_artifacts::DebugArtifacts,
         machine::{
-            effect::{ChildEffect, Effect, ToolCallEffect},
             ending::Termination,
             errors,
             input::{ChildInput, EndInput, ResumeReason, RunInput, ToolInput},
@@ -93,6 +92,10 @@ impl Actor for RunActor {
                 state.accepted = accepted;
                 state.run = Some(RunState::new(Arc::clone(&self.spec)));
                 self.start(&myself, &mut state, rows);
+                // The mode of the parent may have changed while the run was queued.
+                if let Some(mode) = self.services.runs.permission_mode_of_parent(&self.entry) {
+                    state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
+                }
                 // The run may have been cancelled before its actor had a mailbox.
                 if self.entry.limits.token.is_cancelled() {
                     state.inputs.push_back(RunInput::End(EndInput::Cancel));
@@ -130,12 +133,16 @@ impl Actor for RunActor {
                 state.inputs.push_back(*input);
             }
             RunMsg::Spawn { request, reply } => {
-                let ticket = state.spawns.add(reply);
+                let ticket = state.replies.spawns.add(reply);
                 state.inputs.push_back(RunInput::Child(ChildInput::Spawn { request, ticket }));
             }
             RunMsg::Ask { request, reply } => {
-                let ticket = state.questions.add(reply);
+                let ticket = state.replies.questions.add(reply);
                 state.inputs.push_back(RunInput::Tool(ToolInput::Ask { request, ticket }));
+            }
+            RunMsg::SetPermissionMode { mode, reply } => {
+                let ticket = Some(state.replies.mode_changes.add(reply));
+                state.inputs.push_back(RunInput::PermissionMode { mode, ticket });
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -197,6 +204,11 @@ impl RunActor {
         let first_input = if begun { RunInput::Resume(reason) } else { RunInput::Start };
         self.entry.set_started();
         state.inputs.push_front(first_input);
+        // A child that waited for a slot may have been recorded in a less restrictive mode.
+        let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
+        if let Some(mode) = of_parent.filter(|mode| *mode < run.permission_mode()) {
+            state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
+        }
         if let Some(summary) = self.entry.published().finish_summary.clone() {
             state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
         }
@@ -234,19 +246,7 @@ impl RunActor {
             state.reservations.settle_queued();
             // These inputs are too late; only programs get an answer.
             for input in state.inputs.drain(..) {
-                for effect in run_step(run, input, None).effects {
-                    match effect {
-                        Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) => {
-                            if let Some(reply) = state.spawns.take(ticket) {
-                                reply.send(answer);
-                            }
-                        }
-                        Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, .. }) => {
-                            drop(state.questions.take(ticket))
-                        }
-                        _ => {}
-                    }
-                }
+                run_step(run, input, None).effects.into_iter().for_each(|effect| state.replies.reject(effect));
             }
             return;
         }
@@ -305,13 +305,14 @@ impl RunActor {
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
         }
-        state.spawns.take_all().for_each(|reply| reply.send(Err(errors::run_has_ended())));
+        state.replies.spawns.take_all().for_each(|reply| reply.send(Err(errors::run_has_ended())));
         myself.stop(None);
     }
 
     /// Updates the published status of the run.
     fn update_status(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
+        self.entry.set_permission_mode(run.permission_mode());
         self.entry.limits.clock.set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
         self.entry.set_phase(match run.only_waits_for_others() {

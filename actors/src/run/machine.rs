@@ -14,6 +14,7 @@ pub(in crate::run) mod memory;
 pub(in crate::run) mod naming;
 pub(in crate::run) mod outcome;
 pub(in crate::run) mod output_schema;
+pub(in crate::run) mod permission_mode;
 pub(in crate::run) mod replay;
 pub(in crate::run) mod rewind;
 pub(in crate::run) mod spec;

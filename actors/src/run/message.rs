@@ -1,6 +1,6 @@
 //! The mailboxes of run actors and of the two supervisors of run actors.
 
-use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, Write};
+use soong_protocol::{ChildResult, ErrorInfo, PermissionMode, Run, RunId, Write};
 use soong_storage::store::{Ack, Append, StoreError};
 use tokio::sync::oneshot;
 
@@ -23,6 +23,8 @@ pub(crate) enum RunMsg {
     Spawn { request: SpawnRequest, reply: SpawnReply },
     /// From a tool: asks a person.
     Ask { request: QuestionRequest, reply: oneshot::Sender<Result<String, ErrorInfo>> },
+    /// From the runtime: changes the permission mode.
+    SetPermissionMode { mode: PermissionMode, reply: oneshot::Sender<()> },
     /// From the writer: the outcome of an append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: the stored state, and the epoch.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, RunStatus, SessionId, StatsPair};
+use soong_protocol::{ChildResult, ErrorInfo, PermissionMode, Run, RunId, RunStatus, SessionId, StatsPair};
 
 use crate::{
     actor_base::{Lifetime, Mailbox, restart},
@@ -241,6 +241,19 @@ impl RunRegistry {
             };
         }
         outcome != SendOutcome::Dropped
+    }
+
+    /// Returns the permission mode that is in force for a run: the most restrictive one of the run and its ancestors.
+    pub(crate) fn permission_mode(&self, entry: &RunEntry) -> PermissionMode {
+        let mode = entry.published().permission_mode;
+        self.permission_mode_of_parent(entry).map_or(mode, |of_parent| of_parent.min(mode))
+    }
+
+    /// Returns the permission mode that is in force for the parent of a run. `None` if it has no parent, or the parent
+    /// has ended.
+    pub(crate) fn permission_mode_of_parent(&self, entry: &RunEntry) -> Option<PermissionMode> {
+        let parent = entry.identity.parent_id().and_then(|id| self.get(id))?;
+        Some(self.permission_mode(&parent))
     }
 
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).

@@ -16,8 +16,8 @@ pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, Run, RunMode, RunSettings, RunStatus, Session,
-    SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, Run, RunMode, RunSettings, RunStatus,
+    Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -308,6 +308,8 @@ impl Runtime {
         if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
             return Err(invalid("temperature must be between 0 and 2"));
         }
+        let mode = start.permissions.mode.unwrap_or(self.inner.services.config.permissions.mode);
+        settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
         // Deny rules stay in force for the session and for copies of it.
         let denied = known.and_then(|known| known.inherited.as_ref()).into_iter();
         let denied = denied.flat_map(|before| &before.settings.permissions.deny);

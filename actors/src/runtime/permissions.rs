@@ -3,11 +3,60 @@
 //! Elsewhere: which approver is asked automatically (`permission.rs`), how a call waits
 //! (`run/machine/tool_calls/approval.rs`).
 
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId};
+use std::{collections::HashSet, time::Duration};
+
+use futures::future::try_join_all;
+
+use soong_protocol::{
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionMode, SessionId,
+};
 use soong_storage::store::PermissionFilter;
+use tokio::sync::oneshot;
 
 use super::{Runtime, not_found};
-use crate::clock::now;
+use crate::{
+    clock::now,
+    run::{RunEntry, RunMsg, RunPhase, RunRegistry},
+};
+
+/// Pause before a request to a run whose actor has crashed is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Sets the permission mode of the active runs of a session, and of those that start meanwhile. Returns their number.
+async fn set_mode_of_session(
+    runs: &RunRegistry,
+    session: &SessionId,
+    mode: PermissionMode,
+) -> Result<usize, ErrorInfo> {
+    let mut changed = HashSet::new();
+    loop {
+        // Not the queued runs of users, which have modes of their own.
+        let is_active = |run: &RunEntry| run.has_started() || run.published().interrupted;
+        let mut active = runs.select(|run| run.identity.session_id == *session && is_active(run) && !run.is_ending());
+        active.retain(|run| !changed.contains(&run.identity.run_id));
+        // Parents first: their mode limits that of their sub-agents.
+        let Some(depth) = active.iter().map(|run| run.identity.depth).min() else { return Ok(changed.len()) };
+        active.retain(|run| run.identity.depth == depth);
+        try_join_all(active.iter().map(|run| set_mode_of_run(runs, run, mode))).await?;
+        changed.extend(active.iter().map(|run| run.identity.run_id.clone()));
+    }
+}
+
+/// Sets the permission mode of a run, and waits until the change is durable. Returns without a change if the run ends.
+async fn set_mode_of_run(runs: &RunRegistry, run: &RunEntry, mode: PermissionMode) -> Result<(), ErrorInfo> {
+    while !run.is_ending() {
+        let (reply, recorded) = oneshot::channel();
+        runs.send(run, RunMsg::SetPermissionMode { mode, reply });
+        match recorded.await {
+            Ok(()) => return Ok(()),
+            Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
+        }
+    }
+    match &run.published().phase {
+        RunPhase::Interrupted(error) | RunPhase::Unrecorded(error) => Err(error.clone()),
+        _ => Ok(()),
+    }
+}
 
 /// Permission requests of a home: see [`Runtime::permissions`].
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +88,31 @@ impl Permissions<'_> {
         reason: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
         self.decide_as(id, decision, reason, "api").await
+    }
+
+    /// Sets the permission mode of the active run of a session and its sub-agents. It applies from the next tool call,
+    /// and is durable when this returns (PERM-2).
+    ///
+    /// # Errors
+    /// `session_not_found`; `nothing_running` if no run of the session is active: the mode of a new run is part of its
+    /// request; `storage_error` if the change could not be recorded in time.
+    pub async fn set_mode(self, session: &SessionId, mode: PermissionMode) -> Result<(), ErrorInfo> {
+        let services = &self.runtime.inner.services;
+        if services.lifetime.is_closing() {
+            return Err(crate::actor_base::closing());
+        }
+        let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
+        let changed = tokio::time::timeout(limit, set_mode_of_session(&services.runs, session, mode));
+        let changed = changed.await.unwrap_or_else(|_| {
+            let message = format!("the permission mode of session {session} is not recorded yet: try again");
+            Err(ErrorInfo::retryable(ErrorCode::StorageError, message))
+        })?;
+        if changed == 0 {
+            self.runtime.sessions().get(session).await?;
+            let message = format!("session {session} has no active run: set the mode of its next run");
+            return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
+        }
+        Ok(())
     }
 
     /// Decides like [`decide`](Self::decide), and records the approver, such as `terminal`.

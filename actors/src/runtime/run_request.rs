@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, Reflection, Role, RunMode, RunOptions,
-    RunPermissions, TraceId,
+    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode, Reflection, Role, RunMode,
+    RunOptions, RunPermissions, TraceId,
 };
 
 use super::SessionSpec;
@@ -349,6 +349,12 @@ impl RunRequest {
     /// Allows a tool, or a tool within a scope, without a permission request; see [`RunPermissions::allow`].
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.permissions.allow.push(grant.into());
+        self
+    }
+
+    /// Sets the permission mode. Default: `permissions.mode` of the configuration.
+    pub fn permission_mode(mut self, mode: PermissionMode) -> Self {
+        self.permissions.mode = Some(mode);
         self
     }
 

@@ -23,10 +23,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionId, Question, RunId, SessionId, TraceId,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionMode, Question, RunId, SessionId, TraceId,
     api::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
-        Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionModeBody,
+        PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody,
+        TraceView,
     },
     tree::ActorView,
 };
@@ -249,6 +250,12 @@ impl Client {
     /// Moves the head of a session's conversation to another message.
     pub async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/head", path_segment(id)), &HeadBody { sequence }).await
+    }
+
+    /// Sets the permission mode of the active run of a session.
+    pub async fn set_permission_mode(&self, session: &str, mode: PermissionMode) -> Result<(), ErrorInfo> {
+        let path = format!("/api/sessions/{}/permission-mode", path_segment(session));
+        self.post(&path, &PermissionModeBody { permission_mode: mode }).await.map(|PermissionModeBody { .. }| ())
     }
 
     /// Reads a trace.

@@ -205,6 +205,7 @@ pub fn router(api: Api) -> Router {
         .routes(routes!(session::show, session::delete))
         .routes(routes!(session::fork))
         .routes(routes!(session::head))
+        .routes(routes!(session::permission_mode))
         .routes(routes!(artifact::list))
         .routes(routes!(artifact::show, artifact::put, artifact::upload, artifact::edit, artifact::delete))
         .routes(routes!(artifact::content))

@@ -1,6 +1,9 @@
 //! Options of `permissions`.
 
 use clap::Subcommand;
+use soong::protocol::PermissionMode;
+
+use super::values::permission_mode;
 
 /// Options of `permissions`.
 #[derive(Debug, Subcommand)]
@@ -42,5 +45,20 @@ Examples:
         /// Reason for the denial, which the agent reads
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+    },
+    /// Set the permission mode of an active run, from its next tool call on
+    #[command(after_help = "\
+The mode applies to the sub-agents of the run too. Later runs do not inherit it; set it with
+--permission-mode or permissions.mode.
+
+Examples:
+  soong permissions mode plan ID
+  soong permissions mode edits ID")]
+    Mode {
+        /// The mode: plan (refuse changes), ask, edits (allow writes in the project) or all
+        #[arg(value_parser = permission_mode)]
+        mode: PermissionMode,
+        /// Session of the run
+        session: String,
     },
 }

@@ -4,9 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Map, Value};
-use soong::protocol::{Budget, Effort, RunMode, Usd};
+use soong::protocol::{Budget, Effort, PermissionMode, RunMode, Usd};
 
-use super::{duration, number_parser, short_duration, values::effort};
+use super::{
+    duration, number_parser, short_duration,
+    values::{effort, permission_mode},
+};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -71,6 +74,7 @@ Examples:
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --allow write:docs --allow bash:cargo \"Document the examples\"
+  soong run --permission-mode plan \"How would you split this module?\"
   soong run --session ID --after 5 \"In French, please\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
@@ -146,12 +150,14 @@ pub(crate) struct Call {
 #[command(after_help = "\
 Each line starts a run in the same session. Its answer is streamed, with the active sub-agents below
 it. Ctrl-C cancels the run, Ctrl-D ends the chat, and /help lists the chat commands: /new, /mode,
-/model, /retry, /rewind, /fork, /quit. In a pipe, each line is one message, and the chat ends with
-the first failed run. If another process owns the home, it executes the runs, as with `soong run`.
+/permissions, /model, /retry, /rewind, /fork, /quit. In a pipe, each line is one message, and the
+chat ends with the first failed run. If another process owns the home, it executes the runs, as with
+`soong run`.
 
 Examples:
   soong chat
   soong chat --continue --mode orchestrator
+  soong chat --permission-mode plan
   printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
     /// Session to continue; an unknown id starts a new session with that id
@@ -167,6 +173,8 @@ pub(crate) struct Chat {
     pub(crate) project: ProjectArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+    #[command(flatten)]
+    pub(crate) permissions: PermissionModeArg,
     /// Set a setting of the session back to the configuration; can be given several times
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
@@ -228,12 +236,23 @@ pub(crate) struct PermissionArgs {
     /// Allow tool calls without asking: TOOL, write:DIR, webfetch:HOST, bash:PROGRAM
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) allow: Vec<String>,
+    #[command(flatten)]
+    pub(crate) mode: PermissionModeArg,
     /// Deny tool calls, even if another rule allows them: TOOL, write:DIR, `bash(git push *)`
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) deny: Vec<String>,
     /// Exit with code 4 if a tool call was denied, even if the run succeeded
     #[arg(long, conflicts_with = "detach")]
     pub(crate) fail_on_denied: bool,
+}
+
+/// Option of the permission mode of a run.
+#[derive(Debug, Args)]
+pub(crate) struct PermissionModeArg {
+    /// Permission mode: plan (refuse changes), ask, edits (allow writes in the project) or all
+    /// [default: permissions.mode]
+    #[arg(long, value_name = "MODE", value_parser = permission_mode)]
+    pub(crate) permission_mode: Option<PermissionMode>,
 }
 
 /// Options of the budget of a run.

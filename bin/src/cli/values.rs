@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use soong::protocol::Effort;
+use soong::protocol::{Effort, PermissionMode};
 
 pub(crate) use soong_server::duration::duration;
 
@@ -21,6 +21,12 @@ pub(super) fn number_parser<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl
 pub(super) fn effort(text: &str) -> Result<Effort, String> {
     let known = Effort::ALL.into_iter().find(|effort| effort.as_str() == text);
     known.ok_or_else(|| format!("expected one of {}", Effort::ALL.map(Effort::as_str).join(", ")))
+}
+
+/// Parses a permission mode.
+pub(super) fn permission_mode(text: &str) -> Result<PermissionMode, String> {
+    let known = PermissionMode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    known.ok_or_else(|| format!("expected one of {}", PermissionMode::ALL.map(PermissionMode::as_str).join(", ")))
 }
 
 /// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of

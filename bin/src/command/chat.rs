@@ -3,7 +3,7 @@
 use soong::{
     ErrorCode,
     protocol::{
-        ArtifactsConfig, RunMode,
+        ArtifactsConfig, PermissionMode, RunMode,
         api::{ForkBody, StartBody},
     },
 };
@@ -29,6 +29,7 @@ use crate::{
 const HELP: &str = "\
 /help             show this list
 /new              start a new session
+/permissions MODE plan (refuse changes), ask, edits (allow writes in the project) or all
 /mode MODE        normal (one agent) or orchestrator (plans and delegates to sub-agents)
 /model NAME       a model profile, a model of the default profile, or offline
 /retry            resume where the last run stopped, without a new message
@@ -38,6 +39,13 @@ const HELP: &str = "\
 Ctrl-C            cancel the run; press again to exit immediately
 ";
 
+/// Message that starts the execution of a plan.
+const EXECUTE: &str = "Execute the plan.";
+/// Printed below a plan.
+const PLAN_HINT: &str = "1 executes this plan in the mode ask, 2 in the mode edits; or continue planning";
+/// Answers that start the execution of a plan, with the permission mode of the run.
+const EXECUTIONS: [(&str, PermissionMode); 2] = [("1", PermissionMode::Ask), ("2", PermissionMode::Edits)];
+
 /// Parsed line of input.
 #[derive(Debug, PartialEq, Eq)]
 enum ChatInput {
@@ -46,6 +54,8 @@ enum ChatInput {
     Help,
     New,
     Mode(RunMode),
+    /// `None`: print the permission mode.
+    Permissions(Option<PermissionMode>),
     Model(String),
     /// Continue the session from the message with this number.
     Rewind(u64),
@@ -71,6 +81,11 @@ impl ChatInput {
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
             ("quit" | "exit" | "q", "") => Self::Quit,
+            ("permissions", "") => Self::Permissions(None),
+            ("permissions", mode) => match PermissionMode::ALL.into_iter().find(|known| known.as_str() == mode) {
+                Some(mode) => Self::Permissions(Some(mode)),
+                None => Self::Invalid("use /permissions plan, ask, edits or all".to_owned()),
+            },
             ("mode", "normal") => Self::Mode(RunMode::Normal),
             ("mode", "orchestrator") => Self::Mode(RunMode::Orchestrator),
             ("mode", _) => Self::Invalid("use /mode normal or /mode orchestrator".to_owned()),
@@ -122,12 +137,14 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 agent_type: options.agent.agent_type.map(Some),
                 project_dir: project,
                 allow_home_project: options.project.here,
+                permission_mode: options.permissions.permission_mode,
                 unattended: context.global.json || !prompts::is_interactive(),
                 ..StartBody::default()
             };
             reset(&mut next, &options.reset);
             let limits = settings.config.artifacts.clone();
-            let mut talk = Conversation { context, input, about_model, next_request: next, limits };
+            let configured_mode = settings.config.permissions.mode;
+            let mut talk = Conversation { context, input, about_model, next_request: next, configured_mode, limits };
             let talked = talk.run(&mut place).await;
             talk.print_resume_hint().and(talked)
         }
@@ -144,6 +161,8 @@ struct Conversation<'a> {
     /// The default model, if a key selects it.
     about_model: Option<String>,
     next_request: StartBody,
+    /// Permission mode of the configuration.
+    configured_mode: PermissionMode,
     limits: ArtifactsConfig,
 }
 
@@ -158,42 +177,81 @@ impl Conversation<'_> {
                 None => "new session".to_owned(),
             };
             let model = self.about_model.as_deref().map(|model| format!(", {model}")).unwrap_or_default();
-            self.print_dim(&format!("soong chat: {about}{model}; /help lists the commands"))?;
+            let mode = self.permission_mode().as_str();
+            self.print_dim(&format!("soong chat: {about}{model}, permissions {mode}; /help lists the commands"))?;
         }
-        let prompt = if self.context.terminal.unicode { "› " } else { "> " };
+        // Whether the last answer is a plan that can be executed.
+        let mut has_plan = false;
         loop {
             place.reset_interrupt();
+            let prompt = self.prompt();
             let said = tokio::select! {
-                said = self.input.next(prompt) => said?,
+                said = self.input.next(&prompt) => said?,
                 () = place.wait_for_end_signal() => return Ok(Exit::Interrupted),
             };
-            let request = match said {
-                InputLine::Line(line) => ChatInput::of(&line),
-                InputLine::Discarded => ChatInput::Invalid("use /quit or Ctrl-D to quit".to_owned()),
-                InputLine::Closed => ChatInput::Quit,
-            };
+            let request = self.parse(said, has_plan);
             let done = match request {
                 ChatInput::Message(text) => self.run_message(place, Some(text)).await,
                 ChatInput::Retry => self.run_message(place, None).await,
                 ChatInput::Quit => return Ok(Exit::Success),
-                ChatInput::Rewind(_) | ChatInput::Fork(_) => self.move_head(place, &request).await,
+                ChatInput::Rewind(_) | ChatInput::Fork(_) => self.move_head(place, &request).await.map(|()| false),
+                ChatInput::Permissions(mode) => {
+                    self.next_request.permission_mode = mode.or(self.next_request.permission_mode);
+                    print::line(&format!("permissions: {}", self.permission_mode().as_str()))?;
+                    continue;
+                }
                 other => {
+                    has_plan &= !matches!(other, ChatInput::New);
                     apply(&mut self.next_request, other)?;
                     continue;
                 }
             };
+            has_plan = false;
             match done {
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
                 Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                 Err(failure) => drop(print::failure(&failure, self.context.terminal)),
-                Ok(()) => {}
+                Ok(is_answered) => {
+                    has_plan = is_answered && is_person && self.permission_mode() == PermissionMode::Plan;
+                    if has_plan {
+                        self.print_dim(PLAN_HINT)?;
+                    }
+                }
             }
         }
     }
 
+    /// Parses what the user typed. `has_plan`: whether the number of a way to execute the last plan is an answer.
+    fn parse(&mut self, said: InputLine, has_plan: bool) -> ChatInput {
+        match said {
+            InputLine::Line(line) => {
+                let execution = EXECUTIONS.iter().find(|(key, _)| has_plan && line.trim() == *key);
+                let Some((_, mode)) = execution else { return ChatInput::of(&line) };
+                self.next_request.permission_mode = Some(*mode);
+                ChatInput::Message(EXECUTE.to_owned())
+            }
+            InputLine::Discarded => ChatInput::Invalid("use /quit or Ctrl-D to quit".to_owned()),
+            InputLine::Closed => ChatInput::Quit,
+        }
+    }
+
+    /// Returns the permission mode of the next run.
+    fn permission_mode(&self) -> PermissionMode {
+        self.next_request.permission_mode.unwrap_or(self.configured_mode)
+    }
+
+    /// Returns the prompt, which names each permission mode except `ask`.
+    fn prompt(&self) -> String {
+        let mark = if self.context.terminal.unicode { "›" } else { ">" };
+        match self.permission_mode() {
+            PermissionMode::Ask => format!("{mark} "),
+            mode => format!("{} {mark} ", mode.as_str()),
+        }
+    }
+
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
-    /// user has cancelled is no failure: its output already says so.
-    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
+    /// user has cancelled is no failure: its output already says so. Returns whether the run has completed.
+    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<bool, Failure> {
         let files = match &prompt {
             Some(text) if self.input.is_terminal() => pasted_files(text, self.context.environment.home().as_deref()),
             _ => Vec::new(),
@@ -223,8 +281,8 @@ impl Conversation<'_> {
             }
         }
         match done.exit {
-            Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => Ok(()),
-            ended => ended.map(drop),
+            Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => Ok(false),
+            ended => ended.map(|_| true),
         }
     }
 
@@ -294,6 +352,7 @@ fn apply(next: &mut StartBody, request: ChatInput) -> Result<(), Failure> {
         | ChatInput::Retry
         | ChatInput::Rewind(_)
         | ChatInput::Fork(_)
+        | ChatInput::Permissions(_)
         | ChatInput::Quit => Ok(()),
     }
 }
@@ -317,6 +376,8 @@ mod tests {
             ("/mode orchestrator", ChatInput::Mode(RunMode::Orchestrator)),
             ("/mode   normal ", ChatInput::Mode(RunMode::Normal)),
             ("/rewind 5", ChatInput::Rewind(5)),
+            ("/permissions", ChatInput::Permissions(None)),
+            ("/permissions plan", ChatInput::Permissions(Some(PermissionMode::Plan))),
             ("/fork", ChatInput::Fork(None)),
             ("/fork 5 ", ChatInput::Fork(Some(5))),
             ("/model gpt-4.1", ChatInput::Model("gpt-4.1".to_owned())),
@@ -324,7 +385,18 @@ mod tests {
         ] {
             assert_eq!(ChatInput::of(line), want, "{line:?}");
         }
-        for line in ["/mode", "/mode chaos", "/model", "/rewind", "/rewind x", "/fork -1", "/dance", "/", "/quit now"] {
+        for line in [
+            "/permissions none",
+            "/mode",
+            "/mode chaos",
+            "/model",
+            "/rewind",
+            "/rewind x",
+            "/fork -1",
+            "/dance",
+            "/",
+            "/quit now",
+        ] {
             assert!(matches!(ChatInput::of(line), ChatInput::Invalid(_)), "{line:?}");
         }
     }

@@ -1,8 +1,9 @@
-//! `soong permissions`: lists the tool calls that wait for permission, and decides them.
+//! `soong permissions`: lists the tool calls that wait for permission, decides them, and sets the permission mode.
 
 use soong::{
+    ErrorCode, ErrorInfo,
     permission::already_decided_error,
-    protocol::{Decision, Permission, PermissionStatus},
+    protocol::{Decision, Permission, PermissionMode, PermissionStatus, api::PermissionModeBody},
 };
 use soong_tui::{
     format,
@@ -16,6 +17,7 @@ use crate::{
     context::Context,
     exit::{Exit, Failure},
     print, prompts, report,
+    source::Source,
 };
 
 /// Lists permissions.
@@ -48,6 +50,26 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
         print::line(&format!("  {} by {}{why}", decision.as_str(), text::safe_line(by)))?;
     }
     Ok(())
+}
+
+/// Sets the permission mode of the active run of a session.
+pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, session: &str) -> Result<Exit, Failure> {
+    match context.source().await? {
+        Source::Owner(client, _) => client.set_permission_mode(session, mode).await?,
+        Source::Disk(records) => {
+            let id = records.session(session)?.session_id;
+            let message = format!(
+                "session {id} has no active run: give the mode with its next run; one that is resumed keeps its mode"
+            );
+            return Err(ErrorInfo::new(ErrorCode::NothingRunning, message).into());
+        }
+    }
+    if context.global.json {
+        print::json(&PermissionModeBody { permission_mode: mode })?;
+    } else {
+        print::line(&format!("permission mode of session {}: {}", text::safe_line(session), mode.as_str()))?;
+    }
+    Ok(Exit::Success)
 }
 
 /// Decides a permission. Its run resumes at the owner of the home or in a new background process.

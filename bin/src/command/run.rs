@@ -232,6 +232,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         after_sequence: options.conversation.after,
         allow: options.permissions.allow,
         deny: options.permissions.deny,
+        permission_mode: options.permissions.mode.permission_mode,
         unattended: !options.detach && (is_json || !prompts::is_interactive()),
         ..StartBody::default()
     };

@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    ArtifactRef, Budget, GivenMessage, Reflection, Run, RunId, RunMode, SessionId, StatsPair, ToolCall, TraceId,
+    ArtifactRef, Budget, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode, SessionId, StatsPair, ToolCall,
+    TraceId,
 };
 
 /// Options of a new run. All are optional.
@@ -80,6 +81,9 @@ pub struct StartBody {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub skills: SettingUpdate<Vec<String>>,
+    /// Permission mode of the run. Default: `permissions.mode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     /// JSON schema that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_output_schema: Option<Value>,

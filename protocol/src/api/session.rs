@@ -1,10 +1,10 @@
-//! Sessions, forks, and the head of a conversation.
+//! Sessions, forks, the head of a conversation, and the permission mode.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Session;
+use crate::{PermissionMode, Session};
 
 /// A page of sessions, newest first.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +70,15 @@ pub struct ForkBody {
 pub struct HeadBody {
     /// Sequence number of the message that becomes the head.
     pub sequence: u64,
+}
+
+/// The permission mode of the active run of a session.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PermissionModeBody {
+    /// The mode.
+    pub permission_mode: PermissionMode,
 }
 
 /// Head of a conversation after a switch.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::PermissionMode;
+
 /// Limits on tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -261,6 +263,8 @@ pub enum RememberPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionsConfig {
+    /// Permission mode of runs that set none. Default: `ask`.
+    pub mode: PermissionMode,
     /// Policy for tools that use the network. Default: `ask`.
     pub network: NetworkPolicy,
     /// Hosts that require no permission. `*.example.org` matches all hosts below that domain.

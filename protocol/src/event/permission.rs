@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{ChainLink, Decision, ErrorInfo, PermissionId, event_macro::events};
+use crate::{ChainLink, Decision, ErrorInfo, PermissionId, PermissionMode, event_macro::events};
 
 events! {
     /// A change of a permission request.
@@ -36,6 +36,11 @@ events! {
             /// Reason for the decision.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             reason: Option<String>,
+        },
+        /// The permission mode of the run changed. It applies from the next tool call.
+        ModeChanged = "permission_mode_changed" {
+            /// The new mode.
+            mode: PermissionMode,
         },
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::GivenMessage;
-use crate::Budget;
+use crate::{Budget, PermissionMode};
 
 /// Options of a run that a user, a program or another run starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,10 @@ pub struct RunPermissions {
     /// them: `TOOL`, `TOOL:SCOPE`, or `bash(PATTERN)` with the words of a command, such as `bash(git push *)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+    /// The permission mode. Never inherited from an earlier run. Default in a request: `permissions.mode`; in a stored
+    /// run: `ask`.
+    #[serde(rename = "permission_mode", default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PermissionMode>,
     /// Whether no approver is available. Calls that require permission are denied immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,

@@ -86,8 +86,13 @@ impl RunActor {
             ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
             ToolCallEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
             ToolCallEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
+            ToolCallEffect::ConfirmModeChange { ticket } => {
+                if let Some(reply) = state.replies.mode_changes.take(ticket) {
+                    let _ = reply.send(()); // the caller may be gone
+                }
+            }
             ToolCallEffect::AnswerQuestion { ticket, answer } => {
-                if let Some(reply) = state.questions.take(ticket) {
+                if let Some(reply) = state.replies.questions.take(ticket) {
                     let _ = reply.send(answer); // the tool may be gone
                 }
             }
@@ -106,7 +111,7 @@ impl RunActor {
                 }
             }
             ChildEffect::AnswerSpawn { ticket, answer } => {
-                if let Some(reply) = state.spawns.take(ticket) {
+                if let Some(reply) = state.replies.spawns.take(ticket) {
                     reply.send(answer);
                 }
             }

@@ -14,7 +14,7 @@ use crate::{
     run::{
         clock::ClockPause,
         machine::{
-            effect::Effect,
+            effect::{ChildEffect, Effect, ToolCallEffect},
             input::{ResumeReason, RunInput},
             state::RunState,
         },
@@ -33,10 +33,7 @@ pub(crate) struct RunActorState {
     pub(super) has_started: bool,
     /// Reports to the session whether the first append of a new run is durable.
     pub(super) accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    /// To programs and tools that have requested children.
-    pub(super) spawns: PendingReplies<SpawnReply>,
-    /// To tools that have asked a person.
-    pub(super) questions: PendingReplies<oneshot::Sender<Result<String, ErrorInfo>>>,
+    pub(super) replies: Replies,
     pub(super) tasks: RunTasks,
     /// Why this incarnation was started; set if it loads its state from the store.
     pub(super) resume_reason: Option<ResumeReason>,
@@ -55,8 +52,7 @@ impl RunActorState {
             appends: Appends::default(),
             has_started: false,
             accepted: None,
-            spawns: PendingReplies::default(),
-            questions: PendingReplies::default(),
+            replies: Replies::default(),
             tasks,
             resume_reason: None,
             slot: Slot::default(),
@@ -71,7 +67,7 @@ impl RunActorState {
         self.appends.is_idle()
             && self.accepted.is_none()
             && self.inputs.is_empty()
-            && self.spawns.is_empty()
+            && self.replies.spawns.is_empty()
             && !self.slot.is_awaited()
             && self.reservations.is_empty()
             && self.tasks.is_empty()
@@ -93,6 +89,33 @@ pub(super) struct Appends {
 impl Appends {
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.failed.is_none()
+    }
+}
+
+/// Pending replies to callers of the run.
+#[derive(Default)]
+pub(super) struct Replies {
+    /// To programs and tools that have requested children.
+    pub(super) spawns: PendingReplies<SpawnReply>,
+    /// To tools that have asked a person.
+    pub(super) questions: PendingReplies<oneshot::Sender<Result<String, ErrorInfo>>>,
+    /// To callers that have requested another permission mode.
+    pub(super) mode_changes: PendingReplies<oneshot::Sender<()>>,
+}
+
+impl Replies {
+    /// Sends the reply to a request that came after the end of the run. Other effects are ignored.
+    pub(super) fn reject(&mut self, effect: Effect) {
+        match effect {
+            Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }) => {
+                if let Some(reply) = self.spawns.take(ticket) {
+                    reply.send(answer);
+                }
+            }
+            Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, .. }) => drop(self.questions.take(ticket)),
+            Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }) => drop(self.mode_changes.take(ticket)),
+            _ => {}
+        }
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) enum ToolCallEffect {
     ReadSettings { id: String, trace_id: TraceId },
     /// Stores the results of a call's child runs as an artifact, because they are too long for the conversation.
     StoreResults(OversizedResults),
+    /// Confirms that another permission mode is recorded.
+    ConfirmModeChange { ticket: u64 },
     /// Replies to the tool that asked a question.
     AnswerQuestion { ticket: u64, answer: Result<String, ErrorInfo> },
 }
@@ -114,6 +116,8 @@ pub(crate) struct ModelCall {
     pub(crate) reminder: Option<String>,
     /// The rest of a budget, if it is small.
     pub(crate) budget_note: Option<String>,
+    /// Section about the permission mode for the model.
+    pub(crate) permission_note: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.
     pub(crate) tokens: u64,

@@ -3,7 +3,8 @@
 use soong_model::Completion;
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
-    ModelEvent, Permission, PermissionDecision, Prices, QuestionId, RunSettings, Tags, Timestamp, Usage, Usd,
+    ModelEvent, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunSettings, Tags, Timestamp,
+    Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
@@ -34,6 +35,8 @@ pub(crate) enum RunInput {
     Tool(ToolInput),
     /// Concerns the children of the run.
     Child(ChildInput),
+    /// Changes the permission mode. `ticket`: the request that waits for an answer.
+    PermissionMode { mode: PermissionMode, ticket: Option<u64> },
     /// From hooks.
     Hook(HookReport),
     /// An edit or an answer was stored, or could not be.

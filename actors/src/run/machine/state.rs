@@ -88,7 +88,7 @@ impl RunState {
             sub_agents: SubAgents::default(),
             usage: Usage::default(),
             clock: Times::default(),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(spec.settings.permissions.mode.unwrap_or_default()),
             answer: AnswerState::default(),
             edited_documents: DocumentState::default(),
             reflection: None,

@@ -7,6 +7,11 @@ pub(crate) fn is_internal_tool(name: &str) -> bool {
     matches!(name, "goal" | "ask_human") || is_spawning_tool(name)
 }
 
+/// Returns whether a tool changes only documents of the session.
+pub(crate) fn changes_only_artifacts(name: &str) -> bool {
+    matches!(name, "create_artifact" | "update_artifact" | "rewrite_artifact")
+}
+
 /// Returns whether calls of a tool are executed by children.
 pub(crate) fn is_spawning_tool(name: &str) -> bool {
     matches!(name, "agent" | "evaluate")

@@ -73,6 +73,9 @@ fn handle_after_end(input: RunInput) -> Step {
         RunInput::Child(ChildInput::Spawn { ticket, .. }) => {
             step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
         }
+        RunInput::PermissionMode { ticket: Some(ticket), .. } => {
+            step.effects.push(Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }));
+        }
         RunInput::Tool(ToolInput::Ask { ticket, .. }) => {
             let answer = Err(errors::run_has_ended());
             step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
@@ -106,6 +109,7 @@ impl Transition<'_, '_> {
             RunInput::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
             RunInput::Child(ChildInput::Spawn { request, ticket }) => self.spawn_for_program(request, ticket),
             RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
+            RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
             RunInput::Hook(HookReport::Stop(heard)) => self.stop_hooks_answered(heard),
             RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),

@@ -19,6 +19,7 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
+        permission_mode,
         state::{RunState, conversation::Conversation, phase::Phase},
         transition::{Transition, to_u64},
     },
@@ -162,6 +163,7 @@ impl Transition<'_, '_> {
         });
         self.name_trace();
         let budget_note = self.budget_note();
+        let permission_note = permission_mode::note(self.state.waiting.permission_mode, &prompt.messages);
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.model().name.clone(), attempt });
         let state = &self.state;
@@ -170,6 +172,7 @@ impl Transition<'_, '_> {
             system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
             reminder: prompt.reminder,
             budget_note,
+            permission_note,
             messages: prompt.messages,
             tokens: prompt.tokens,
             fallback: state.turn.fallback,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, atomic::AtomicUsize};
 
-use soong_protocol::{ErrorInfo, Run, RunMode};
+use soong_protocol::{ErrorInfo, PermissionMode, Run, RunMode};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -74,6 +74,8 @@ pub(crate) struct RunPublished {
     pub(crate) was_queued: bool,
     /// Id of the run's first event; 0 if not known yet.
     pub(crate) first_event: u64,
+    /// Permission mode, as far as this process knows it.
+    pub(crate) permission_mode: PermissionMode,
     /// Summary that a program passed when it finished a run that it drives.
     pub(crate) finish_summary: Option<String>,
     /// Whether the single event stream of the run's handle is taken.
@@ -131,6 +133,7 @@ impl RunEntry {
                 interrupted: false,
                 was_queued: false,
                 first_event: 0,
+                permission_mode: run.settings.permissions.mode.unwrap_or_default(),
                 finish_summary: None,
                 events_taken: false,
                 has_journal_writer: false,
@@ -229,6 +232,11 @@ impl RunEntry {
             }
             is_new
         });
+    }
+
+    /// Publishes the permission mode.
+    pub(crate) fn set_permission_mode(&self, mode: PermissionMode) {
+        self.change(|published| std::mem::replace(&mut published.permission_mode, mode) != mode);
     }
 
     /// Publishes the summary with which the run is finished. The first summary counts; returns it.

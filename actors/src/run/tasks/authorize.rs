@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use soong_protocol::{
     AccessRequest, ChainLink, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission, PermissionId,
-    PermissionStatus, Run, Scope, ToolSpec,
+    PermissionMode, PermissionStatus, Run, Scope, ToolSpec,
 };
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
@@ -22,7 +22,7 @@ use soong_tool::{Tool, ToolContext, command::CommandVerdict};
 use crate::{
     clock::now,
     permission::{Permissions, UNCONFINED, exact_grants, fingerprint},
-    run::machine::{effect::ToolCallTask, inline, spec::RunSpec},
+    run::machine::{effect::ToolCallTask, inline, spec::RunSpec, tools::changes_only_artifacts},
     store_reader::StoreReader,
 };
 
@@ -52,12 +52,12 @@ impl Authorizer {
     /// Decides whether a call runs, requires approval, or is denied. An error denies it.
     pub(crate) async fn authorize(
         &self,
-        spec: &RunSpec,
+        (spec, mode): (&RunSpec, PermissionMode),
         job: &ToolCallTask,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Authorization {
-        match self.check(spec, job, tool, context).await {
+        match self.check((spec, mode), job, tool, context).await {
             Ok(authorization) => authorization,
             Err(error) => Authorization::Denied(error),
         }
@@ -65,7 +65,7 @@ impl Authorizer {
 
     async fn check(
         &self,
-        spec: &RunSpec,
+        (spec, mode): (&RunSpec, PermissionMode),
         job: &ToolCallTask,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
@@ -77,6 +77,10 @@ impl Authorizer {
         let opened = tool.resolved_path(context, &job.arguments);
         if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
             return Err(denied_tool(name));
+        }
+        // Also calls that need no permission, such as those to an allowed host.
+        if mode == PermissionMode::Plan && job.spec.requires_permission() && !changes_only_artifacts(name) {
+            return Err(refused_in_plan(name));
         }
         let Some(demand) = tool.required_access(context, &job.arguments)? else {
             return Ok(Authorization::Allowed(None));
@@ -95,6 +99,12 @@ impl Authorizer {
             NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
             NetworkPolicy::Deny => return Err(network_denied(name)),
             NetworkPolicy::Ask => {}
+        }
+        // A command for which a deny rule cannot be checked is not allowed by a mode.
+        let in_mode = (&spec.identity.session_id, mode);
+        if verdict == CommandVerdict::Ask && self.permissions.mode_allows(in_mode, &context.project_dir, name, &demand)
+        {
+            return Ok(Authorization::Allowed(Some(demand)));
         }
         if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
             return Err(unconfined(name, &demand, &why));
@@ -206,6 +216,13 @@ fn denied_tool(tool: &str) -> ErrorInfo {
          could not do"
     );
     denied_by_rule(message)
+}
+
+fn refused_in_plan(tool: &str) -> ErrorInfo {
+    denied_by_rule(format!(
+        "`{tool}` was not run: in the permission mode `plan`, calls that write, run commands or use the network are \
+         refused. Describe in your answer what you would do"
+    ))
 }
 
 /// Returns the error for a command on a machine without confinement. Only a grant that existed before the run allows

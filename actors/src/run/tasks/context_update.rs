@@ -1,5 +1,5 @@
 //! Context of a run that the runtime sends after the newest message when it has changed: artifacts, goals,
-//! collaborators, budgets.
+//! collaborators, the permission mode, budgets.
 //!
 //! An update is recorded with the answer to its request, and later prompts contain it at the same place. So the beginning
 //! of a prompt never changes: services cache it, and reject reasoning whose beginning has changed.
@@ -18,8 +18,8 @@ pub(super) struct RunContext {
     pub(super) inventory: Option<String>,
     /// Sent always.
     pub(super) reminder: Option<String>,
-    /// Sent if it has changed.
-    pub(super) budget_note: Option<String>,
+    /// The permission mode and the rest of a budget. Sent if they have changed.
+    pub(super) notes: [Option<String>; 2],
 }
 
 impl RunContext {
@@ -35,7 +35,7 @@ impl RunContext {
         let changed = self.inventory.iter().filter(is_new);
         let sections: Vec<&str> = changed
             .chain(&self.reminder)
-            .chain(self.budget_note.iter().filter(is_new))
+            .chain(self.notes.iter().flatten().filter(is_new))
             .map(|section| section.trim())
             .filter(|section| !section.is_empty())
             .collect();
@@ -66,7 +66,7 @@ mod tests {
         let context = |inventory: Option<String>, reminder: Option<&str>| RunContext {
             inventory,
             reminder: reminder.map(str::to_owned),
-            budget_note: None,
+            notes: [None, None],
         };
         let first = context(artifacts("- a"), None).update(&[]).unwrap();
         assert_eq!(first, format!("{MARK}\n\n## Artifacts\n- a"));

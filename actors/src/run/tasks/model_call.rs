@@ -282,7 +282,11 @@ impl ModelCaller {
             Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
             None => None,
         };
-        let context = RunContext { inventory, reminder: call.reminder.take(), budget_note: call.budget_note.take() };
+        let context = RunContext {
+            inventory,
+            reminder: call.reminder.take(),
+            notes: [call.permission_note.take(), call.budget_note.take()],
+        };
         let update = context.update(&call.messages);
         let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());
         let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));

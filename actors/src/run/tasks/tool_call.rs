@@ -182,7 +182,9 @@ impl ToolRunner {
             let message = format!("tool {} is not registered", job.spec.name);
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
-        match self.authorizer.authorize(spec, &job, tool, &context).await {
+        // Read after hooks and callbacks: they may have taken a while.
+        let mode = self.runs.get(&spec.identity.run_id).map(|entry| self.runs.permission_mode(&entry));
+        match self.authorizer.authorize((spec, mode.unwrap_or_default()), &job, tool, &context).await {
             Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),

@@ -179,7 +179,12 @@ fn run_request(mut request: StartBody) -> RunRequest {
         sub_trace: request.trace_id,
         agent,
         options,
-        permissions: RunPermissions { allow: request.allow, deny: request.deny, unattended: request.unattended },
+        permissions: RunPermissions {
+            allow: request.allow,
+            deny: request.deny,
+            mode: request.permission_mode,
+            unattended: request.unattended,
+        },
         reset_settings: reset,
         after_sequence: request.after_sequence,
         reject_if_busy: request.if_busy == Some(IfBusy::Reject),

@@ -1,4 +1,4 @@
-//! Routes of sessions: list, read, create, fork, move the head, delete.
+//! Routes of sessions: list, read, create, fork, move the head, set the permission mode, delete.
 
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use soong::{
     Fork, HeadSwitched, SessionFilter, SessionSpec,
     protocol::{
         SessionId,
-        api::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView},
+        api::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
     },
 };
 use utoipa::IntoParams;
@@ -127,6 +127,21 @@ pub(super) async fn head(
     let HeadSwitched { sequence, from_sequence, restored, not_restored } =
         access.runtime().sessions().switch_head(&id, sequence).await?;
     Ok(Json(HeadView { sequence, from_sequence, restored, left: not_restored }))
+}
+
+/// Sets the permission mode of the session's active run and its sub-agents. It applies from the next tool call.
+#[utoipa::path(post, path = "/api/sessions/{session_id}/permission-mode", tag = "sessions",
+    params(("session_id" = String, Path)), request_body = PermissionModeBody,
+    responses((status = OK, body = PermissionModeBody)))]
+pub(super) async fn permission_mode(
+    access: Access,
+    Path(id): Path<SessionId>,
+    request::Json(body): request::Json<PermissionModeBody>,
+) -> Result<Json<PermissionModeBody>, ApiError> {
+    let _passing = access.begin_change()?;
+    access.session(&id).await?;
+    access.runtime().permissions().set_mode(&id, body.permission_mode).await?;
+    Ok(Json(body))
 }
 
 /// Deletes a session and everything in it. Responds once it is deleted.

@@ -2,7 +2,9 @@
 //!
 //! Pure; part of the run state machine.
 
-use soong_protocol::{Budget, ChildMode, GoalId, Run, RunMode, RunOptions, RunSettings, RunStatus, Stats, Usd};
+use soong_protocol::{
+    Budget, ChildMode, GoalId, PermissionMode, Run, RunMode, RunOptions, RunSettings, RunStatus, Stats, Usd,
+};
 
 use crate::run::machine::{input::ChildRequest, spec::RunSpec, transition::Transition};
 
@@ -41,6 +43,8 @@ impl Transition<'_, '_> {
             started_at: None,
             completed_at: None,
         };
+        let mode = self.state.waiting.permission_mode;
+        run.settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
         spec.redactor.redact_run(&mut run);
         run
     }

@@ -40,6 +40,7 @@ impl RunState {
                     open.approval = Some(if decision.allows() { granted } else { Approval::Denied });
                 }
             }
+            PermissionEvent::ModeChanged { mode } => self.waiting.permission_mode = *mode,
         }
     }
 }
