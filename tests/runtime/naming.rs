@@ -102,7 +102,7 @@ async fn trace_is_named_during_its_first_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conversation_of_single_answers_is_named_with_its_second_message() {
+async fn conversation_of_single_answers_is_named_by_the_second() {
     let small = scripted_model(|_| Turn::say("Files"));
     let world = TestRuntime::with(answering(), named_by(&small)).await;
     with_timeout(start(&world, TASK).await.wait()).await.unwrap();

@@ -201,7 +201,7 @@ fn in_mode(mode: PermissionMode) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilde
 
 /// The configuration decides about new runs; a run that is resumed keeps its mode.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_runs_have_the_configured_mode_and_resumed_ones_keep_theirs() {
+async fn new_runs_have_the_configured_mode_resumed_ones_their_own() {
     let hanging = scripted_model(|_| Turn::Hang(""));
     let mut world = TestRuntime::with(hanging.clone(), in_mode(PermissionMode::Plan)).await;
     let start =

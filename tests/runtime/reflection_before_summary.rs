@@ -249,7 +249,7 @@ async fn interrupted_reflection_is_not_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn crash_around_a_reflection_neither_repeats_it_nor_stops_the_run() {
+async fn crash_neither_repeats_a_reflection_nor_stops_the_run() {
     for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
         for nth in 1..=3 {
             let (met, armed) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));

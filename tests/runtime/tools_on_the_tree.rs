@@ -324,7 +324,7 @@ async fn misused_requests_of_tools_are_named() {
 
 /// A child outlives the call that started it, and a later turn has a call with the same id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn child_of_an_earlier_turn_does_not_disturb_a_call_with_the_same_id() {
+async fn child_of_an_earlier_turn_is_not_that_of_an_equal_call_id() {
     let fire = tool::function("fire", "Starts a child.", |context: ToolContext, Nothing {}| async move {
         context.spawn("z").await?;
         Ok("started")

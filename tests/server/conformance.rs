@@ -30,7 +30,7 @@ async fn run(served: &TestServer, service: &ManualModelService, path: &str, body
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traces_are_created_continued_rewound_regenerated_stopped_and_reflected_on() {
+async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     let service = ManualModelService::new();
     let served = start(&service);
     let said = |text: &str| json!([{"role": "user", "content": text}]);

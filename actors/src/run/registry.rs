@@ -7,11 +7,7 @@ pub(in crate::run) mod address;
 pub(in crate::run) mod entry;
 pub(in crate::run) mod view;
 
-use std::{
-    collections::HashSet,
-    path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use dashmap::DashMap;
 use soong_protocol::{ChildResult, ErrorInfo, PermissionMode, Run, RunId, RunStatus, SessionId, StatsPair};
@@ -116,7 +112,7 @@ impl RunRegistry {
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
         let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
         if let Some(parent) = &parent {
-            parent.child_count.fetch_add(1, Relaxed);
+            parent.count_child();
         }
         let account = parent.as_ref().and_then(|parent| parent.limits.budget.as_ref());
         let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);

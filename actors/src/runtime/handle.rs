@@ -264,7 +264,7 @@ impl RunHandle {
     /// `validation_error` if the run is driven by a model instead of a program
     /// ([`RunRequest::driven`](fn@crate::RunRequest::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
-        if !self.entry.driven {
+        if !self.entry.identity.driven {
             let message = format!("run {} is driven by a model: it ends on its own, or by `cancel`", self.run_id());
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }

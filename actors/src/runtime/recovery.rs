@@ -115,7 +115,7 @@ impl<'a> RuntimeInfo<'a> {
     /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
     pub fn resumed_driven_runs(self) -> Vec<RunHandle> {
         let services = &self.runtime.inner.services;
-        let is_undriven = |run: &RunEntry| run.driven && !run.has_handle() && !run.is_ending();
+        let is_undriven = |run: &RunEntry| run.identity.driven && !run.has_handle() && !run.is_ending();
         services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
     }
 }

@@ -52,7 +52,7 @@ async fn one_runtime_serves_both_modes_and_shows_each_child() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn second_run_of_a_session_is_queued_and_an_active_session_is_not_deleted() {
+async fn second_run_is_queued_and_active_session_is_not_deleted() {
     let model = scripted_model(|_| Turn::Hang("thinking"));
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
@@ -136,7 +136,7 @@ async fn large_output_is_stored_and_explicit_calls_delete_it() {
 
 /// Deleting a session keeps the experiences and the journal of its task, which has a cleanup of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleted_session_leaves_memory_and_the_journals_of_the_project() {
+async fn deleted_session_keeps_memory_and_journals_of_the_project() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
     let lessons = world.home().join("memory/experiences.md");

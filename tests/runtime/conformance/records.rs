@@ -49,7 +49,7 @@ async fn records_of_a_trace_have_their_fields() {
     let child = serde_json::to_value(child).unwrap();
     has_fields(&child, "parent_trace_id parent_goal_id");
     let (id, parent) = (child["trace_id"].as_str().unwrap(), run.trace_id().as_str());
-    // PARENT@explore-NUMBER-TIME-001
+    // parent@explore-number-time-001
     let parts: Vec<&str> = id.strip_prefix(&format!("{parent}@explore-")).unwrap().split('-').collect();
     assert!(parts.len() == 3 && parts[0].len() == 3 && parts[2] == "001", "{id}");
 

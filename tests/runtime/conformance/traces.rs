@@ -117,7 +117,7 @@ async fn stopped_trace_continues_with_a_result_for_each_call() {
 
 /// A project has agents of its own, registered by the program, whose skills a call of `agent` can replace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agent_tool_starts_registered_presets_with_skills_messages_and_context() {
+async fn agent_tool_passes_preset_skills_messages_and_context() {
     let arguments = json!({
         "task": "take it apart",
         "agent_type": "deconstruct",

@@ -57,6 +57,8 @@ pub(crate) struct RunIdentity {
     /// Number of its ancestors; 0: a user run.
     pub(crate) depth: u32,
     pub(crate) parent: Option<ParentLink>,
+    /// Whether a program drives the run instead of a model.
+    pub(crate) driven: bool,
 }
 
 impl RunIdentity {
@@ -69,6 +71,7 @@ impl RunIdentity {
             mode: run.mode,
             depth: run.depth,
             parent: ParentLink::of(run),
+            driven: run.settings.driven,
         }
     }
 

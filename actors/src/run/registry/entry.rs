@@ -1,6 +1,6 @@
 //! The entry of a run that has not ended. It survives restarts of the run's actor.
 
-use std::sync::{Arc, Mutex, atomic::AtomicUsize};
+use std::sync::{Arc, Mutex};
 
 use soong_protocol::{ErrorInfo, PermissionMode, Run, RunMode};
 use tokio::sync::watch;
@@ -74,6 +74,8 @@ pub(crate) struct RunPublished {
     pub(crate) was_queued: bool,
     /// Id of the run's first event; 0 if not known yet.
     pub(crate) first_event: u64,
+    /// Number of children that this process has registered, including ended ones.
+    pub(crate) child_count: usize,
     /// Permission mode, as far as this process knows it.
     pub(crate) permission_mode: PermissionMode,
     /// Summary that a program passed when it finished a run that it drives.
@@ -89,20 +91,22 @@ pub(crate) struct RunPublished {
 /// A run that has not ended.
 pub(crate) struct RunEntry {
     pub(crate) identity: RunIdentity,
-    /// Whether a program drives the run instead of a model.
-    pub(crate) driven: bool,
     /// Cloned by each `RunHandle`, in order to count them.
     pub(crate) handles: Arc<()>,
     pub(crate) limits: EntryLimits,
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
-    /// Number of children that this process has registered, including ended ones.
-    pub(crate) child_count: AtomicUsize,
-    /// Cache of the service that the run uses, with the profile of the service.
+    pub(crate) models: ModelUse,
+    published: watch::Sender<RunPublished>,
+}
+
+/// State of the services that a run calls.
+#[derive(Default)]
+pub(crate) struct ModelUse {
+    /// Prompt cache that the run uses, with the profile of its service.
     pub(crate) prefix_cache: Mutex<Option<(Arc<str>, Arc<PrefixCache>)>>,
     /// Cool-downs of the run's own model (`None`) and its fallbacks, by index.
     pub(crate) cool_downs: CoolDowns<Option<usize>>,
-    published: watch::Sender<RunPublished>,
 }
 
 /// The token, budget and clock of a run. They are the same over all incarnations of its actor.
@@ -118,14 +122,11 @@ impl RunEntry {
     pub(super) fn new(run: &Run, limits: EntryLimits, status: Arc<ActorStatus>, span: Span) -> Self {
         Self {
             identity: RunIdentity::of(run),
-            driven: run.settings.driven,
             handles: Arc::default(),
             limits,
             status,
             address: RunAddress::default(),
-            child_count: AtomicUsize::new(0),
-            prefix_cache: Mutex::default(),
-            cool_downs: CoolDowns::default(),
+            models: ModelUse::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 started: false,
@@ -133,6 +134,7 @@ impl RunEntry {
                 interrupted: false,
                 was_queued: false,
                 first_event: 0,
+                child_count: 0,
                 permission_mode: run.settings.permissions.mode.unwrap_or_default(),
                 finish_summary: None,
                 events_taken: false,
@@ -231,6 +233,14 @@ impl RunEntry {
                 published.first_event = event_id;
             }
             is_new
+        });
+    }
+
+    /// Counts a child. Watchers are not notified.
+    pub(crate) fn count_child(&self) {
+        self.change(|published| {
+            published.child_count += 1;
+            false
         });
     }
 

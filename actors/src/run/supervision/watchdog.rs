@@ -25,7 +25,7 @@ fn is_stuck(live: &RunEntry) -> bool {
 /// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
 fn is_undriven(live: &RunEntry, stuck_after_ms: u64) -> bool {
     let is_idle = matches!(live.published().phase, RunPhase::Running);
-    live.driven && !live.has_handle() && is_idle && live.limits.clock.quiet_ms() > stuck_after_ms
+    live.identity.driven && !live.has_handle() && is_idle && live.limits.clock.quiet_ms() > stuck_after_ms
 }
 
 /// Checks all runs periodically until the runtime closes.

@@ -24,7 +24,7 @@ use crate::{
         },
         message::RunMsg,
         registry::entry::RunEntry,
-        tasks::{RunTasks, artifact_owner, child_starter::ChildStarter, control::LiveRun},
+        tasks::{RunTasks, artifact_owner, child_starter::ChildStarter, control::RunAccess},
     },
 };
 
@@ -66,7 +66,7 @@ impl CallbackCalls {
                     tool_call_id: call.map(|call| call.id.clone()),
                 },
             },
-            control: Arc::new(LiveRun { starter: Arc::clone(&self.starter), entry: Arc::clone(live), call: None }),
+            control: Arc::new(RunAccess { starter: Arc::clone(&self.starter), entry: Arc::clone(live), call: None }),
         }
     }
 

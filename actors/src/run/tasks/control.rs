@@ -17,15 +17,15 @@ use crate::run::{
     tasks::child_starter::{AcceptedChild, ChildStarter},
 };
 
-/// A live run, as a tool call or a callback sees it.
-pub(crate) struct LiveRun {
+/// Access of a tool call or a callback to its run.
+pub(crate) struct RunAccess {
     pub(crate) starter: Arc<ChildStarter>,
     pub(crate) entry: Arc<RunEntry>,
     /// The tool call; `None` for callbacks.
     pub(crate) call: Option<String>,
 }
 
-impl RunControl for LiveRun {
+impl RunControl for RunAccess {
     fn spawn(&self, children: Vec<ChildSpec>) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>> {
         let (starter, entry, call) = (Arc::clone(&self.starter), Arc::clone(&self.entry), self.call.clone());
         async move {

@@ -124,7 +124,7 @@ impl ModelCaller {
             first: spec.configured_name(None),
             fallbacks: &spec.fallbacks,
             prompt_tokens: prompt.tokens,
-            of_run: Some(&run.cool_downs),
+            of_run: Some(&run.models.cool_downs),
         };
         // The model that the recorded events name.
         let mut recorded = prompt.call.fallback;

@@ -7,7 +7,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, PoisonError},
 };
 
 use soong_model::CacheHints;
@@ -67,14 +67,14 @@ impl ModelCaller {
     /// Returns whether the run is one of enough sub-agents for a warm-up.
     fn has_siblings(&self, spec: &RunSpec) -> bool {
         let parent = spec.identity.parent_id().and_then(|parent| self.runs.get(parent));
-        parent.is_some_and(|parent| parent.child_count.load(Relaxed) >= MIN_SIBLINGS)
+        parent.is_some_and(|parent| parent.published().child_count >= MIN_SIBLINGS)
     }
 }
 
 impl CallObserver {
     /// Returns the cache that the run uses, and counts the request. The run keeps its cache while it keeps its profile.
     fn prefix_cache(&self, gateway: &Gateway, prefix: impl FnOnce() -> u64) -> Arc<PrefixCache> {
-        let mut known = self.run().prefix_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.run().models.prefix_cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, cache)) = known.as_ref().filter(|(profile, _)| *profile == gateway.profile) {
             cache.count_request();
             return Arc::clone(cache);

@@ -27,7 +27,7 @@ use crate::{
             authorize::{Authorization, Authorizer},
             callbacks::{CallbackCalls, CallbackRun, refused_call},
             child_starter::ChildStarter,
-            control::LiveRun,
+            control::RunAccess,
             hook_calls::HookCalls,
             load::recorded_outcomes,
             tool_output,
@@ -125,7 +125,7 @@ impl ToolRunner {
             cleanup_tasks: storing.clone(),
             services: ToolServices {
                 artifacts: Some(Arc::new(artifact_service)),
-                run: Some(Arc::new(LiveRun {
+                run: Some(Arc::new(RunAccess {
                     starter: Arc::clone(&self.starter),
                     entry: Arc::clone(live),
                     call: Some(job.id.clone()),
