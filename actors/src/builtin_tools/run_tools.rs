@@ -19,18 +19,18 @@ fn agent() -> ToolSpec {
                     {"type": "string", "minLength": 1},
                     {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
                 ],
-                "description": "One task, or a list of tasks that run in parallel."
+                "description": "One task, or a list to run in parallel."
             },
             // Their shape is checked when the call is executed: the whole schema would double the tool's tokens.
             "messages": {
                 "type": "array",
                 "items": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
-                "description": "Messages {role, content} before the task: one list for all tasks, or one for each."
+                "description": "Messages {role, content} before the task: one list for all, or one each."
             },
             "agent_type": {"type": "string", "description": "Default: explore (read-only) for a list, else default."},
             "context": {
                 "anyOf": [{"type": "string"}, {"type": "object"}],
-                "description": "What the sub-agents must know besides their task."
+                "description": "What sub-agents must know besides their task."
             },
             "skills": {
                 "type": "array", "items": {"type": "string"},
@@ -43,7 +43,7 @@ fn agent() -> ToolSpec {
             "timeout_ms": {"type": "integer", "minimum": 1},
             "continue_from": {
                 "type": "string",
-                "description": "sub_trace_id of an earlier sub-agent that continues with this task."
+                "description": "sub_trace_id of an earlier sub-agent that continues."
             }
         },
         "required": ["task"],
@@ -54,7 +54,7 @@ fn agent() -> ToolSpec {
         ..ToolSpec::write(
             "agent",
             "Sub-agents",
-            "Runs sub-agents and waits for all of them. They see only their task and context. Results are in task order; \
+            "Runs sub-agents and waits for all. They see only their task and context. Results are in task order; \
              a failure does not stop the others.",
             schema,
         )
@@ -70,10 +70,10 @@ fn evaluate() -> ToolSpec {
             "messages": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "Messages {role, content} before the task."
+                "description": "Messages {role, content}."
             },
             "context": {"anyOf": [{"type": "string"}, {"type": "object"}], "description": "What to check."},
-            "continue_from": {"type": "string", "description": "sub_trace_id of an earlier evaluation that continues."}
+            "continue_from": {"type": "string", "description": "sub_trace_id of an earlier evaluation."}
         },
         "additionalProperties": false
     });
@@ -117,15 +117,10 @@ fn goal() -> ToolSpec {
             "under": {"type": "string", "description": "Their parent goal."},
             "after": {"type": "string", "description": "The goal before them."},
             "focus": {"type": "string", "description": "The goal to work on now."},
-            "done": {"type": "string", "description": "Result of the focused goal, which is then closed."},
+            "done": {"type": "string", "description": "Result of the focused goal; closes it."},
             "abandon": {"type": "string", "description": "Why the focused goal is given up."}
         },
         "additionalProperties": false
     });
-    ToolSpec::write(
-        "goal",
-        "Goals",
-        "Keeps the plan: adds, focuses and closes goals, which are named by their number.",
-        schema,
-    )
+    ToolSpec::write("goal", "Goals", "Keeps the plan: adds, focuses and closes goals, named by number.", schema)
 }
