@@ -212,7 +212,7 @@ pub struct PresetConfig {
     pub reasoning_budget_tokens: Option<u64>,
     pub skills: Option<Vec<String>>,
     pub model: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub coordinates: bool,
 }
 

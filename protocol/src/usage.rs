@@ -105,6 +105,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Returns an estimate of a call whose service reported no usage.
+    pub fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Self {
+        Self { prompt_tokens, completion_tokens, estimated: true, ..Self::default() }
+    }
+
     /// Returns the sum of request and answer tokens.
     pub fn total_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)

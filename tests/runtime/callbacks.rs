@@ -552,12 +552,12 @@ async fn odd_answers_of_callbacks_are_handled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_task_is_used_for_the_goal() {
     let log = Log::default();
-    let hide = Callback::new("hide")
-        .before_agent(|_, task| async move { Ok(Before::Change(task.replace("Ada", "somebody"))) });
+    let hide =
+        Callback::new("hide").before_agent(|_, task| async move { Ok(Before::Change(task.replace("Ada", "Grace"))) });
     let world = open(echoing(), &log, vec![hide]).await;
     let run = world.runtime().start("greet Ada").await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let goals = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
-    assert_eq!(goals.goals[0].description, "greet somebody");
+    assert_eq!(goals.goals[0].description, "greet Grace");
     world.finish().await;
 }

@@ -85,7 +85,7 @@ async fn each_mode_allows_requests_or_refuses() {
     let run = world.runtime().start(request(&[fetch], PermissionMode::Plan)).await.unwrap();
     ended(&run).await;
     assert_eq!(outcomes(&world, run.trace_id()).await, ["plan"]);
-    // A deny rule applies in each mode.
+    // Deny rules override every mode.
     let denied = RunRequest::new(turns(&[write("z.txt")])).permission_mode(PermissionMode::All).deny("write");
     let run = world.runtime().start(denied).await.unwrap();
     ended(&run).await;

@@ -93,7 +93,9 @@ impl Actor for RunActor {
                 state.run = Some(RunState::new(Arc::clone(&self.spec)));
                 self.start(&myself, &mut state, rows);
                 // The mode of the parent may have changed while the run was queued.
-                if let Some(mode) = self.services.runs.permission_mode_of_parent(&self.entry) {
+                let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
+                let own = self.entry.published().permission_mode;
+                if let Some(mode) = of_parent.filter(|mode| *mode != own) {
                     state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
                 }
                 // The run may have been cancelled before its actor had a mailbox.

@@ -45,7 +45,7 @@ use crate::{
     memory::MemoryFiles,
     run::{
         machine::{
-            effect::{ModelCall, OversizedResults, SummaryCall, ToolCallTask},
+            effect::{AuxiliaryCall, ModelCall, OversizedResults, ToolCallTask},
             input::{EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput},
             outcome,
             spec::RunSpec,
@@ -154,7 +154,7 @@ impl RunTasks {
     }
 
     /// Requests a summary of the older part of the conversation; reports the summary or the error.
-    pub(crate) fn summarize(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+    pub(crate) fn summarize(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {

@@ -6,7 +6,6 @@
 use std::{collections::HashSet, time::Duration};
 
 use futures::future::try_join_all;
-
 use soong_protocol::{
     Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionMode, SessionId,
 };

@@ -25,8 +25,8 @@ pub(super) fn effort(text: &str) -> Result<Effort, String> {
 
 /// Parses a permission mode.
 pub(super) fn permission_mode(text: &str) -> Result<PermissionMode, String> {
-    let known = PermissionMode::ALL.into_iter().find(|mode| mode.as_str() == text);
-    known.ok_or_else(|| format!("expected one of {}", PermissionMode::ALL.map(PermissionMode::as_str).join(", ")))
+    let names = || PermissionMode::ALL.map(PermissionMode::as_str).join(", ");
+    PermissionMode::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 /// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of

@@ -82,7 +82,7 @@ impl ChatInput {
             ("retry", "") => Self::Retry,
             ("quit" | "exit" | "q", "") => Self::Quit,
             ("permissions", "") => Self::Permissions(None),
-            ("permissions", mode) => match PermissionMode::ALL.into_iter().find(|known| known.as_str() == mode) {
+            ("permissions", mode) => match PermissionMode::from_name(mode) {
                 Some(mode) => Self::Permissions(Some(mode)),
                 None => Self::Invalid("use /permissions plan, ask, edits or all".to_owned()),
             },

@@ -101,12 +101,12 @@ events! {
             /// Name of the model.
             model: String,
         },
-        /// A model was asked for a name of the trace, beside the calls of the run.
+        /// A model was asked for a name of the trace. The run does not wait for the answer.
         NamingStarted = "naming_started" {
             /// Estimated number of tokens of the request.
             estimated_tokens: u64,
         },
-        /// The trace has a name, or the call for it failed. The session gets the same name if nobody has changed it.
+        /// The trace has a name, or the call for it failed. The session gets the same name, unless a user has set another.
         NamingEnded = "naming_ended" {
             /// The name. Absent if the call failed.
             #[serde(default, skip_serializing_if = "Option::is_none")]

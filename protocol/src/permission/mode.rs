@@ -25,6 +25,11 @@ impl PermissionMode {
     /// All modes, from the most restrictive to the least restrictive.
     pub const ALL: [Self; 4] = [Self::Plan, Self::Ask, Self::Edits, Self::All];
 
+    /// Returns the mode with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+
     /// Returns the name of the mode.
     pub const fn as_str(self) -> &'static str {
         match self {

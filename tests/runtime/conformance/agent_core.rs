@@ -71,7 +71,7 @@ async fn second_run_is_queued_and_active_session_is_not_deleted() {
     assert_eq!(with_timeout(active.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.calls(), 1, "a queued run makes no request");
 
-    // The conversation ends at the last message that a user sees; the partial answer is kept beside it.
+    // The conversation ends at the last message that a user sees; the partial answer is stored too.
     let trace = runtime.traces().get(active.trace_id()).await.unwrap();
     let messages = runtime.traces().messages(active.trace_id(), MessagePath::All).await.unwrap();
     let head = messages.iter().find(|message| message.sequence == trace.head_sequence).unwrap();

@@ -210,7 +210,7 @@ async fn collaborators_are_in_the_prompt_every_ten_turns() {
 async fn goal_tool_adds_focuses_completes_and_abandons() {
     let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("goal", json!({"add": ["read", "write"], "reason": "plan", "focus": "1"})),
-        (true, 1) => Turn::call("goal", json!({"add": "look closer", "under": "1"})),
+        (true, 1) => Turn::call("goal", json!({"add": "read the end", "under": "1"})),
         (true, 2) => Turn::call("goal", json!({"add": "think", "after": "1"})),
         (true, 3) => Turn::call("goal", json!({"focus": "1.1"})),
         (true, 4) => Turn::call("goal", json!({"done": "seen", "focus": "2"})),
@@ -229,7 +229,7 @@ async fn goal_tool_adds_focuses_completes_and_abandons() {
         tree.goals.iter().map(|goal| (goal.number.as_str(), goal.description.as_str(), goal.status)).collect();
     let expected = [
         ("1", "read", GoalStatus::Completed),
-        ("1.1", "look closer", GoalStatus::Completed),
+        ("1.1", "read the end", GoalStatus::Completed),
         ("2", "think", GoalStatus::Abandoned),
         ("3", "write", GoalStatus::InProgress),
     ];

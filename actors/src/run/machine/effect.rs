@@ -28,9 +28,9 @@ pub(crate) enum ModelEffect {
     /// Reflects on messages that a summary is about to replace, and stores what was learned.
     Reflect(Box<ReflectionCall>),
     /// Requests a summary of the older part of the conversation.
-    Summarize(SummaryCall),
+    Summarize(AuxiliaryCall),
     /// Requests a name for the trace.
-    NameTrace(SummaryCall),
+    NameTrace(AuxiliaryCall),
 }
 
 /// An operation on the experiences of earlier runs.
@@ -127,7 +127,7 @@ pub(crate) struct ModelCall {
 
 /// A summary, a reflection or a name to request.
 #[derive(Debug, Clone)]
-pub(crate) struct SummaryCall {
+pub(crate) struct AuxiliaryCall {
     pub(crate) system: String,
     pub(crate) user: String,
 }
@@ -139,7 +139,7 @@ pub(crate) struct ReflectionCall {
     pub(crate) covered: (u64, u64),
     /// Ids of the experiences that the messages show.
     pub(crate) shown: HashSet<String>,
-    pub(crate) request: SummaryCall,
+    pub(crate) request: AuxiliaryCall,
 }
 
 /// A tool call to run.

@@ -11,6 +11,7 @@ use soong_tool::ChildSpec;
 use crate::{
     budget::LimitStatus,
     callback::{AfterResult, BeforeResult, Reports},
+    context::count_estimate,
     hook::HookResult,
     memory::Changes,
     run::machine::ending::Termination,
@@ -252,6 +253,20 @@ pub(crate) struct AuxiliaryAnswer {
     pub(crate) prices: Option<Prices>,
 }
 
+impl AuxiliaryAnswer {
+    /// Returns the usage of the call: as reported, else estimated for a request of this size.
+    pub(in crate::run) fn usage(&self, prompt_tokens: u64) -> Usage {
+        let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
+        self.completion.usage.unwrap_or_else(estimate)
+    }
+
+    /// Returns the same with its cost, if the prices of the model that answered are known.
+    pub(in crate::run) fn used(&self, prompt_tokens: u64) -> (Usage, Option<Usd>) {
+        let usage = self.usage(prompt_tokens);
+        (usage, self.prices.map(|prices| prices.cost(&usage)))
+    }
+}
+
 /// The result of a reflection on messages that a summary is about to replace.
 #[derive(Debug)]
 pub(crate) struct ReflectionResult {
@@ -288,16 +303,9 @@ impl RecallResult {
     }
 
     /// Adds the usage of an answered model call.
-    pub(in crate::run) fn add_call(&mut self, AuxiliaryAnswer { completion, prices }: &AuxiliaryAnswer) {
+    pub(in crate::run) fn add_call(&mut self, answer: &AuxiliaryAnswer) {
         self.model_calls += 1;
-        let answer = || Usage {
-            prompt_tokens: self.pending_prompt_tokens,
-            completion_tokens: crate::context::count_estimate(&completion.text),
-            estimated: true,
-            ..Usage::default()
-        };
-        let used = completion.usage.unwrap_or_else(answer);
-        self.add_usage(used, *prices);
+        self.add_usage(answer.usage(self.pending_prompt_tokens), answer.prices);
         self.pending_prompt_tokens = 0;
     }
 

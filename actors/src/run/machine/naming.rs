@@ -1,7 +1,7 @@
 //! The name of a trace: a model chooses it after the first answer, if `context.utility_profile` is set (RUN-6a).
 //!
-//! Pure; part of the run state machine. The call is made beside the next model call of the run, and nothing waits for
-//! it: if the run ends first, the call is cut off, and the next run of the trace makes it again.
+//! Pure; part of the run state machine. The call is made at the same time as the next model call of the run, and nothing
+//! waits for it: if the run ends first, the call is cut off, and the next run of the trace makes it again.
 //!
 //! Elsewhere: which traces may be named (`runtime/admission.rs`).
 
@@ -11,7 +11,7 @@ use soong_text::{on_one_line, shorten, strip_invisible};
 use crate::{
     context::{count_estimate, is_summary, naming_request},
     run::machine::{
-        effect::{Effect, ModelEffect, SummaryCall},
+        effect::{AuxiliaryCall, Effect, ModelEffect},
         input::AuxiliaryAnswer,
         state::{RunState, conversation::Conversation, naming::Naming},
         transition::Transition,
@@ -33,7 +33,7 @@ impl Conversation {
 
 impl RunState {
     /// Returns the request for a name. `None` if the trace has a name, or no answer yet.
-    fn naming_call(&self) -> Option<SummaryCall> {
+    fn naming_call(&self) -> Option<AuxiliaryCall> {
         if self.conversation.naming != Naming::NotStarted || self.spec.settings.provisional_name.is_none() {
             return None;
         }
@@ -41,7 +41,7 @@ impl RunState {
         let answer = messages().find(|message| message.role == Role::Assistant)?;
         let task = messages().find(|message| message.role == Role::User && !is_summary(message))?;
         let (system, user) = naming_request(&task.content, &answer.content);
-        Some(SummaryCall { system, user })
+        Some(AuxiliaryCall { system, user })
     }
 }
 
@@ -61,25 +61,24 @@ impl Transition<'_, '_> {
         let answer = match result {
             Ok(answer) => answer,
             Err(error) => {
-                let used = was_sent.then(|| self.naming_usage(estimated_tokens, 0));
+                // A call that was cut off still costs tokens.
+                let utility = &self.state.spec.auxiliary_models.utility;
+                let used = was_sent.then(|| utility.priced(Usage::estimate(estimated_tokens, 0)));
                 return self.end_naming(Err(error), used);
             }
         };
-        let text = &answer.completion.text;
-        let usage = answer.completion.usage.unwrap_or_else(|| estimate(estimated_tokens, count_estimate(text)));
-        let used = Some((usage, answer.prices.map(|prices| prices.cost(&usage))));
-        let name = name_in(text).ok_or_else(|| {
+        let name = name_in(&answer.completion.text).ok_or_else(|| {
             ErrorInfo::new(ErrorCode::ProviderError, "the answer of the model has no name for the conversation")
         });
-        self.end_naming(name, used);
+        self.end_naming(name, Some(answer.used(estimated_tokens)));
     }
 
     /// Closes the call for a name that is cut off by the end of the run, or was lost with an earlier incarnation. Its
     /// usage is unknown, so it is estimated (DUR-4).
     pub(in crate::run::machine) fn close_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
-        let completion_tokens = self.state.spec.auxiliary_models.utility.reserved_output_tokens;
-        let used = self.naming_usage(estimated_tokens, completion_tokens);
+        let utility = &self.state.spec.auxiliary_models.utility;
+        let used = utility.priced(Usage::estimate(estimated_tokens, utility.reserved_output_tokens));
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the run ended, or its process, before the model answered");
         self.end_naming(Err(error), Some(used));
     }
@@ -92,15 +91,6 @@ impl Transition<'_, '_> {
         };
         self.emit(ModelEvent::NamingEnded { name, usage, cost, error });
     }
-
-    fn naming_usage(&self, prompt_tokens: u64, completion_tokens: u64) -> (Usage, Option<Usd>) {
-        let usage = estimate(prompt_tokens, completion_tokens);
-        (usage, self.state.spec.auxiliary_models.utility.prices.map(|prices| prices.cost(&usage)))
-    }
-}
-
-fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Usage {
-    Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() }
 }
 
 /// Returns the first line of an answer with text, without quotes and marks around it.

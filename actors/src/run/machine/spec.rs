@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use soong_model::{catalog::CacheRule, tokens::TokenCounter};
 use soong_protocol::{
     ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, Run, RunId, RunMode, RunSettings,
-    SessionId, ToolSpec, TraceId,
+    SessionId, ToolSpec, TraceId, Usage, Usd,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -228,6 +228,13 @@ pub(crate) struct AuxiliaryModel {
     pub(crate) prices: Option<Prices>,
     /// Models that answer when it cannot: those of its profile.
     pub(crate) fallbacks: Arc<Fallbacks>,
+}
+
+impl AuxiliaryModel {
+    /// Returns usage of the model with its cost, if its prices are known.
+    pub(crate) fn priced(&self, usage: Usage) -> (Usage, Option<Usd>) {
+        (usage, self.prices.map(|prices| prices.cost(&usage)))
+    }
 }
 
 impl RunSpec {

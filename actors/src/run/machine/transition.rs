@@ -306,12 +306,7 @@ impl Transition<'_, '_> {
 
     /// Returns the usage of a call whose service reported none.
     fn estimated_usage(&self, model: &ModelSpec, answer: &str) -> Usage {
-        Usage {
-            prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: model.counter.count_text(answer),
-            estimated: true,
-            ..Usage::default()
-        }
+        Usage::estimate(self.state.conversation.prompt_tokens, model.counter.count_text(answer))
     }
 
     fn plan_root_goal(&mut self) {

@@ -13,7 +13,7 @@ use crate::{
     gateway::CallLimits,
     run::{
         machine::{
-            effect::SummaryCall,
+            effect::AuxiliaryCall,
             input::{AuxiliaryAnswer, RunInput},
             spec::{AuxiliaryModel, RunSpec},
         },
@@ -36,7 +36,7 @@ struct AuxiliaryRequest {
 
 impl RunTasks {
     /// Requests a name for the trace; reports the answer or the error.
-    pub(crate) fn name_trace(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+    pub(crate) fn name_trace(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
@@ -57,7 +57,7 @@ impl ModelCaller {
     pub(crate) async fn summarize(
         &self,
         spec: &RunSpec,
-        call: SummaryCall,
+        call: AuxiliaryCall,
         observer: &mut CallObserver,
     ) -> Result<AuxiliaryAnswer, ErrorInfo> {
         let messages = vec![(Role::User, call.user)];

@@ -183,12 +183,7 @@ impl CallSink for CallObserver {
         {
             // Text that was received before a retry is discarded but still costs tokens.
             let model = self.spec.model_or_fallback(self.fallback);
-            let spent = Usage {
-                prompt_tokens: self.prompt_tokens,
-                completion_tokens: model.counter.count_text(&self.partial),
-                estimated: true,
-                ..Usage::default()
-            };
+            let spent = Usage::estimate(self.prompt_tokens, model.counter.count_text(&self.partial));
             *cost = model.prices.map(|prices| prices.cost(&spent));
             *usage = Some(spent);
         }

@@ -183,8 +183,8 @@ impl ToolRunner {
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         // Read after hooks and callbacks: they may have taken a while.
-        let mode = self.runs.get(&spec.identity.run_id).map(|entry| self.runs.permission_mode(&entry));
-        match self.authorizer.authorize((spec, mode.unwrap_or_default()), &job, tool, &context).await {
+        let mode = self.runs.permission_mode(run.live);
+        match self.authorizer.authorize((spec, mode), &job, tool, &context).await {
             Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),

@@ -73,12 +73,9 @@ impl Transition<'_, '_> {
 
     /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
     pub(in crate::run) fn max_usage(&self) -> (Usage, Option<Usd>) {
-        let usage = Usage {
-            prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: self.state.model().reserved_output_tokens,
-            estimated: true,
-            ..Usage::default()
-        };
+        let (prompt_tokens, output) =
+            (self.state.conversation.prompt_tokens, self.state.model().reserved_output_tokens);
+        let usage = Usage::estimate(prompt_tokens, output);
         (usage, self.max_cost(&usage))
     }
 

@@ -13,8 +13,9 @@ use crate::{
     context::{SizedMessage, conversation_text, count_estimate, is_summary},
     memory::{experiences_in, reflection_prompt, reflection_question},
     run::machine::{
-        effect::{Effect, ModelEffect, ReflectionCall, SummaryCall},
+        effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
         input::ReflectionResult,
+        spec::AuxiliaryModel,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
     },
@@ -59,7 +60,7 @@ impl RunState {
         Some(ReflectionCall {
             covered: (sequences().min()?, sequences().max()?),
             shown: experiences_in(new.iter().map(|entry| &*entry.message)),
-            request: SummaryCall { system, user: conversation_text(&new, &self.goals, rest) + &question },
+            request: AuxiliaryCall { system, user: conversation_text(&new, &self.goals, rest) + &question },
         })
     }
 }
@@ -77,20 +78,10 @@ impl Transition<'_, '_> {
     pub(in crate::run::machine) fn reflection_ended(&mut self, result: ReflectionResult) {
         let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else { return };
         let ReflectionResult { answer, was_sent, changes, outcome } = result;
-        let estimate = |completion_tokens| Usage {
-            prompt_tokens: estimated_tokens,
-            completion_tokens,
-            estimated: true,
-            ..Usage::default()
-        };
         let used = match answer {
-            Some(answer) => {
-                let usage =
-                    answer.completion.usage.unwrap_or_else(|| estimate(count_estimate(&answer.completion.text)));
-                Some((usage, answer.prices.map(|prices| prices.cost(&usage))))
-            }
+            Some(answer) => Some(answer.used(estimated_tokens)),
             // A call that was cut off still costs tokens.
-            None => was_sent.then(|| self.priced(estimate(0))),
+            None => was_sent.then(|| self.summary_model().priced(Usage::estimate(estimated_tokens, 0))),
         };
         let error = match outcome {
             Ok(added) => {
@@ -114,10 +105,10 @@ impl Transition<'_, '_> {
     /// so it is estimated (DUR-4).
     pub(in crate::run) fn close_lost_reflection(&mut self) {
         let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else { return };
-        let completion_tokens = self.state.spec.auxiliary_models.summary.reserved_output_tokens;
-        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
+        let model = self.summary_model();
+        let used = model.priced(Usage::estimate(prompt_tokens, model.reserved_output_tokens));
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the reflection was interrupted");
-        self.close_reflection(Some(self.priced(usage)), Some(error));
+        self.close_reflection(Some(used), Some(error));
     }
 
     fn close_reflection(&mut self, used: Option<(Usage, Option<Usd>)>, error: Option<ErrorInfo>) {
@@ -126,7 +117,7 @@ impl Transition<'_, '_> {
         self.emit(MemoryEvent::ReflectionEnded { covered, usage, cost, error: error.map(Box::new) });
     }
 
-    fn priced(&self, usage: Usage) -> (Usage, Option<Usd>) {
-        (usage, self.state.spec.auxiliary_models.summary.prices.map(|prices| prices.cost(&usage)))
+    fn summary_model(&self) -> &AuxiliaryModel {
+        &self.state.spec.auxiliary_models.summary
     }
 }

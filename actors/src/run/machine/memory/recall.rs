@@ -37,8 +37,7 @@ impl Transition<'_, '_> {
             completion_tokens = reserved.tokens - prompt_tokens;
         }
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the search for experiences was interrupted");
-        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
-        let cost = spec.auxiliary_models.utility.prices.map(|prices| prices.cost(&usage));
+        let (usage, cost) = spec.auxiliary_models.utility.priced(Usage::estimate(prompt_tokens, completion_tokens));
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
         self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error: error.map(Box::new) });
     }
@@ -54,8 +53,7 @@ impl Transition<'_, '_> {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
             let prompt_tokens = recalled.pending_prompt_tokens;
-            let usage = Usage { prompt_tokens, estimated: true, ..Usage::default() };
-            recalled.add_usage(usage, self.state.spec.auxiliary_models.utility.prices);
+            recalled.add_usage(Usage::estimate(prompt_tokens, 0), self.state.spec.auxiliary_models.utility.prices);
         }
         let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, cost, error, .. } = recalled;
         // If no model call was made and nothing failed, there is nothing to record.

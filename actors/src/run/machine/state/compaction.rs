@@ -2,7 +2,7 @@
 
 use soong_protocol::Covers;
 
-use crate::run::machine::effect::SummaryCall;
+use crate::run::machine::effect::AuxiliaryCall;
 
 /// The messages that a requested summary will replace.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(crate) struct PendingCompaction {
     pub(in crate::run::machine) covers: Covers,
     pub(in crate::run::machine) tokens_before: u64,
     /// The request; absent once it was repeated.
-    pub(in crate::run::machine) request: Option<SummaryCall>,
+    pub(in crate::run::machine) request: Option<AuxiliaryCall>,
 }
 
 /// Attempts to shorten the conversation by a summary.

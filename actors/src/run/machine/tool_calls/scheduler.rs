@@ -258,7 +258,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Cancels the children that a failed tool has left behind: nobody waits for them.
+    /// Cancels the running children of a tool that failed: their results are not read.
     fn cancel_children_of(&mut self, id: &str) {
         let Some(open) = self.state.calls_mut().and_then(|calls| calls.get(id)) else { return };
         let places = open.children.clone();

@@ -14,11 +14,11 @@ use soong_protocol::{ContextEvent, Covers, ErrorCode, ErrorInfo, Message, Messag
 
 use crate::{
     context::{
-        self, SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction,
-        saves_too_little, summary_message, summary_request,
+        SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction, saves_too_little,
+        summary_message, summary_request,
     },
     run::machine::{
-        effect::{Effect, ModelEffect, SummaryCall},
+        effect::{AuxiliaryCall, Effect, ModelEffect},
         input::AuxiliaryAnswer,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
@@ -148,7 +148,7 @@ impl Transition<'_, '_> {
             state.spec.auxiliary_models.summary.max_prompt_tokens
         };
         let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
-        let call = SummaryCall { system, user };
+        let call = AuxiliaryCall { system, user };
         let plan = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
         // Not with the last part of a budget.
         let reflection = state.reflection_call(covered, max_tokens).filter(|_| self.nearly_used().is_empty());
@@ -159,7 +159,7 @@ impl Transition<'_, '_> {
         true
     }
 
-    pub(in crate::run::machine) fn request_summary(&mut self, plan: PendingCompaction, call: SummaryCall) {
+    pub(in crate::run::machine) fn request_summary(&mut self, plan: PendingCompaction, call: AuxiliaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
         self.state.compaction.plan = Some(plan);
         self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
@@ -169,22 +169,16 @@ impl Transition<'_, '_> {
     ///
     /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
     /// too, it is accepted as plain text. A summary that saves too little is rejected.
-    pub(crate) fn summary_completed(&mut self, AuxiliaryAnswer { completion, prices }: AuxiliaryAnswer) {
+    pub(crate) fn summary_completed(&mut self, answer: AuxiliaryAnswer) {
         let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
             return self.call_model();
         };
-        let usage = completion.usage.unwrap_or_else(|| Usage {
-            prompt_tokens: tokens_before,
-            completion_tokens: context::count_estimate(&completion.text),
-            estimated: true,
-            ..Usage::default()
-        });
-        let cost = prices.map(|prices| prices.cost(&usage));
-        let text = match accept_summary(&completion.text) {
+        let (usage, cost) = answer.used(tokens_before);
+        let text = match accept_summary(&answer.completion.text) {
             Ok(text) => text,
-            Err(error) => match (plain_summary(&completion.text), call) {
+            Err(error) => match (plain_summary(&answer.completion.text), call) {
                 (Some(_), Some(call)) if self.state.end.ending.is_none() => {
-                    let call = SummaryCall { user: correction_request(&call.user, &error.message), ..call };
+                    let call = AuxiliaryCall { user: correction_request(&call.user, &error.message), ..call };
                     self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
                     return self.request_summary(PendingCompaction { covers, tokens_before, request: None }, call);
                 }
@@ -225,8 +219,7 @@ impl Transition<'_, '_> {
     pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> (Usage, Option<Usd>) {
         let summary = &self.state.spec.auxiliary_models.summary;
         let prompt_tokens = self.state.compaction.tokens_before.min(summary.max_prompt_tokens);
-        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
-        (usage, summary.prices.map(|prices| prices.cost(&usage)))
+        summary.priced(Usage::estimate(prompt_tokens, completion_tokens))
     }
 
     fn continue_or_halt(&mut self) {
