@@ -202,7 +202,7 @@ impl MessageFiles<'_> {
             if !is_taken || loaded.contains_key(&file.artifact_id) {
                 continue;
             }
-            match self.read(&file.artifact_id).await {
+            match Box::pin(self.read(&file.artifact_id)).await {
                 Ok(Some(data)) => drop(loaded.insert(file.artifact_id.clone(), data)),
                 Ok(None) => {}
                 Err(error) => {

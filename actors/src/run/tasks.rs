@@ -22,7 +22,12 @@ mod reflection;
 pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::FutureExt;
 use ractor::ActorRef;
@@ -113,16 +118,21 @@ impl RunTasks {
         Mailbox::new(myself, Arc::clone(&self.live.status))
     }
 
+    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(Box::pin(task));
+    }
+
     /// Calls the model; reports the answer or the error.
     pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
             let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
-            let outcome = until_cancelled((&token, &services.redactor), calling).await;
+            let outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
             otel_spans::model_ended(&span, &spec.model_or_fallback(observer.fallback).name, &outcome);
             let waited_ms = observer.waited_ms;
             let input = match outcome {
@@ -157,14 +167,11 @@ impl RunTasks {
     pub(crate) fn summarize(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
-            let input = match until_cancelled(
-                (&token, &services.redactor),
-                services.models.summarize(&spec, call, &mut observer),
-            )
-            .await
-            {
+            let calling = services.models.summarize(&spec, call, &mut observer);
+            let summary = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let input = match summary {
                 Ok(answer) => RunInput::Summary(SummaryInput::Completed(Box::new(answer))),
                 Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: observer.was_sent }),
             };
@@ -176,7 +183,7 @@ impl RunTasks {
     pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolCallTask) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let start = Instant::now();
             let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.is_mutating());
             // Writes that the call has started are completed before its outcome is reported, whatever the outcome is.
@@ -190,15 +197,8 @@ impl RunTasks {
             let span = otel_spans::tool_span(&job.id, &job.spec.name, &live.span());
             let run = CallbackRun { spec: &spec, live: &live, token: &token };
             let work = services.tools.run(run, job, context, note).instrument(span.clone());
-            let work = AssertUnwindSafe(work).catch_unwind();
-            let attempt = tokio::select! {
-                biased;
-                () = token.cancelled() => ToolAttempt::ended(Err(cancelled())),
-                ran = work => ran.unwrap_or_else(|panic| {
-                    ToolAttempt::ended(Err(panic_error(&services.redactor, "the tool", &*panic)))
-                }),
-            };
-            let (result, reports) = match attempt {
+            let attempt = until_cancelled(("the tool", &token, &services.redactor), pin!(work)).await;
+            let (result, reports) = match attempt.unwrap_or_else(|error| ToolAttempt::ended(Err(error))) {
                 ToolAttempt::Ended(result, reports) => {
                     otel_spans::record_error(&span, result.as_ref().as_ref().err());
                     (*result, reports)
@@ -236,7 +236,7 @@ impl RunTasks {
     /// Reads the settings of the last run of a sub-trace; reports them.
     pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
         let (services, mailbox, token) = (Arc::clone(&self.services), self.mailbox(myself), self.token.clone());
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let attempt = || last_settings(&services.reader, &trace_id);
             let read = services.lifetime.keep_trying("reading a sub-trace", attempt);
             let settings = tokio::select! {
@@ -254,7 +254,7 @@ impl RunTasks {
     pub(crate) fn call_stop_hooks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec, token) =
             (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let result = tokio::select! {
                 biased;
                 () = token.cancelled() => HookResult::default(),
@@ -267,7 +267,7 @@ impl RunTasks {
     /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
         let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let flush = || services.artifacts.flush_run(&live.identity.trace_id, &live.identity.run_id);
             let flushed =
                 services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(unknown_flush);
@@ -280,7 +280,7 @@ impl RunTasks {
     /// Stores the results of a call's children, which are too long for the conversation; reports the call's outcome.
     pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: OversizedResults) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let start = Instant::now();
             let OversizedResults { id, message_sequence: asked_in, title, full_text: whole, shortened_text: short } =
                 results;
@@ -313,7 +313,7 @@ impl RunTasks {
     /// it.
     pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
         let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let about = TextSource { title: "answer", message_sequence: None, tool_call_id: None };
             let stored = tool_output::store_text(&services.artifacts, &spec, &about, answer).await;
             mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
@@ -326,7 +326,7 @@ impl RunTasks {
         let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
         previous_tasks.close();
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             previous_tasks.wait().await;
             tokio::time::sleep(wait).await;
             let attempt = || async {
@@ -344,16 +344,21 @@ impl RunTasks {
     }
 }
 
-/// Awaits a model call until it ends or is cancelled. A panic of the provider becomes a failed call.
+/// The component that panics if a model call does.
+const MODEL: &str = "the model provider";
+
+/// Awaits work of a component until it ends or is cancelled. Cancellation, and a panic of the component, are errors. The
+/// caller pins the work, because a future that is passed by value is stored twice.
 async fn until_cancelled<T>(
-    (token, redactor): (&CancellationToken, &Redactor),
-    call: impl Future<Output = Result<T, ErrorInfo>>,
+    (component, token, redactor): (&str, &CancellationToken, &Redactor),
+    work: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, ErrorInfo> {
-    let call = AssertUnwindSafe(call).catch_unwind();
     tokio::select! {
         biased;
         () = token.cancelled() => Err(cancelled()),
-        outcome = call => outcome.unwrap_or_else(|panic| Err(panic_error(redactor, "the model provider", &*panic))),
+        ended = AssertUnwindSafe(work).catch_unwind() => {
+            ended.map_err(|panic| panic_error(redactor, component, &*panic))
+        }
     }
 }
 

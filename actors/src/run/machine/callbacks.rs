@@ -83,8 +83,7 @@ impl Transition<'_, '_> {
     /// Requests the callbacks before the run. Returns `false` if there are none, or if they were called.
     pub(super) fn awaits_before_agent(&mut self) -> bool {
         let spec = &self.state.spec;
-        let is_sub_agent = spec.identity.parent.is_some();
-        let has_callback = spec.catalog.callbacks.has(is_sub_agent, |functions| functions.before_agent.as_ref());
+        let has_callback = spec.has_callback(|functions| functions.before_agent.as_ref());
         if !has_callback || spec.settings.resumes || self.state.start.changed_task.is_some() {
             return false;
         }
@@ -98,10 +97,9 @@ impl Transition<'_, '_> {
     pub(super) fn awaits_after_agent(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
-        let is_sub_agent = spec.identity.parent.is_some();
         let is_completing = state.phase == Phase::Answered && state.end.ending.is_none();
         let is_exempt = spec.settings.driven || state.reflection.is_some() || !state.answer.unexecuted_calls.is_empty();
-        let has_callback = spec.catalog.callbacks.has(is_sub_agent, |functions| functions.after_agent.as_ref());
+        let has_callback = spec.has_callback(|functions| functions.after_agent.as_ref());
         if !is_completing || is_exempt || !has_callback {
             return false;
         }

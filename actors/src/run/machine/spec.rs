@@ -14,7 +14,7 @@ use soong_text::Redactor;
 use soong_tool::ToolRegistry;
 
 use crate::{
-    callback::Callbacks,
+    callback::{CallbackFunctions, Callbacks},
     hook::Hooks,
     message_files::InputLimits,
     run::machine::{
@@ -250,6 +250,11 @@ impl RunSpec {
             Some(fallback) => &fallback.name,
             None => self.preset.model.as_deref().unwrap_or(&self.settings.model),
         }
+    }
+
+    /// Returns whether a callback has the function that `select` returns.
+    pub(crate) fn has_callback<F>(&self, select: impl Fn(&CallbackFunctions) -> Option<&F>) -> bool {
+        self.catalog.callbacks.has(self.identity.parent.is_some(), select)
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {

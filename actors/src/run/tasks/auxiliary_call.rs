@@ -1,7 +1,7 @@
 //! Model calls besides the turns of a run: summaries, and the classification of tasks for recall. They have no tools and
 //! are not part of the conversation.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 use soong_model::{Completion, ModelRequest};
@@ -19,7 +19,7 @@ use crate::{
         },
         message::RunMsg,
         tasks::{
-            RunTasks,
+            MODEL, RunTasks,
             fallback::{Candidates, FailedCall, is_of_run},
             model_call::{CallObserver, ModelCaller},
             until_cancelled,
@@ -39,12 +39,12 @@ impl RunTasks {
     pub(crate) fn name_trace(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
             let request = (call.system, vec![(Role::User, call.user)]);
             let utility = &spec.auxiliary_models.utility;
             let calling = services.models.call_auxiliary(&spec, utility, request, &mut observer);
-            let result = until_cancelled((&token, &services.redactor), calling).await;
+            let result = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
             let result = result.map_err(|error| spec.redactor.redact_error(error));
             let input = RunInput::Named { result: Box::new(result), was_sent: observer.was_sent };
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
@@ -143,7 +143,8 @@ impl ModelCaller {
         observer.waited_ms += result.waited_ms;
         if let Some(debug_artifacts) = &self.debug_artifacts {
             let purpose = "besides the turns";
-            debug_artifacts.store_model_call(&spec.identity, (purpose, name), &request, &result.outcome).await;
+            Box::pin(debug_artifacts.store_model_call(&spec.identity, (purpose, name), &request, &result.outcome))
+                .await;
         }
         result.outcome
     }

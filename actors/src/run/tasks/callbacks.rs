@@ -96,10 +96,6 @@ impl CallbackCalls {
         request: ModelRequest,
     ) -> (Result<ModelRequest, Result<Completion, ErrorInfo>>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
-        let is_sub_agent = run.spec.identity.parent.is_some();
-        if !callbacks.has(is_sub_agent, |functions| functions.before_model.as_ref()) {
-            return (Ok(request), Vec::new());
-        }
         let step = CallbackStep { point: "before_model", context: &self.context(run, None), tool_call_id: None };
         let change = |request: &mut ModelRequest, changed| {
             *request = changed;
@@ -126,10 +122,6 @@ impl CallbackCalls {
         completion: Completion,
     ) -> (Result<Completion, ErrorInfo>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
-        let is_sub_agent = run.spec.identity.parent.is_some();
-        if !callbacks.has(is_sub_agent, |functions| functions.after_model.as_ref()) {
-            return (Ok(completion), Vec::new());
-        }
         let step = CallbackStep { point: "after_model", context: &self.context(run, None), tool_call_id: None };
         let usage = completion.usage;
         let (result, reports) =
@@ -186,7 +178,7 @@ impl RunTasks {
     pub(crate) fn call_agent_callbacks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, step: AgentStep) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let run = CallbackRun { spec: &spec, live: &live, token: &token };
             let work = async {
                 match step {

@@ -94,7 +94,7 @@ impl HookCalls {
             return Ok(());
         }
         let HookResult { denied: refused, failures, .. } =
-            self.call(spec, &call_input(spec, job, event, resolved_path), project).await;
+            Box::pin(self.call(spec, &call_input(spec, job, event, resolved_path), project)).await;
         let event = event.as_str().to_owned();
         failures.into_iter().for_each(|error| on_event(HookEvent::Failed { event: event.clone(), error }.into()));
         let Some(reason) = refused else { return Ok(()) };

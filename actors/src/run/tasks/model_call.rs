@@ -291,6 +291,28 @@ impl ModelCaller {
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
+    /// Calls the callbacks before a call. Returns the request to send, or the answer of a callback, which is streamed.
+    async fn check_request(
+        &self,
+        run: CallbackRun<'_>,
+        request: ModelRequest,
+        observer: &mut CallObserver,
+    ) -> Result<ModelRequest, Result<Completion, ErrorInfo>> {
+        let model = request.model.clone();
+        let (result, reports) = self.callbacks.before_model(run, request).await;
+        observer.report(reports);
+        match result {
+            // The model stays: its prices and limits are known.
+            Ok(changed) => Ok(ModelRequest { model, ..changed }),
+            Err(answer) => {
+                let text = answer.as_ref().map(|answer| answer.text.clone()).unwrap_or_default();
+                observer.push(Delta::Text { text });
+                observer.stream_rest();
+                Err(answer)
+            }
+        }
+    }
+
     /// Calls the callbacks after an answer. An answer that they reject is charged, and its text is not kept.
     async fn check_answer(
         &self,
@@ -299,7 +321,10 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let usage = completion.usage;
-        let (outcome, reports) = self.callbacks.after_model(run, completion).await;
+        if !run.spec.has_callback(|functions| functions.after_model.as_ref()) {
+            return Ok(completion);
+        }
+        let (outcome, reports) = Box::pin(self.callbacks.after_model(run, completion)).await;
         observer.report(reports);
         if outcome.is_err() {
             observer.rejected_usage = usage;
@@ -338,23 +363,17 @@ impl ModelCaller {
         let opened = self.models.open(spec.configured_name(fallback)).await;
         let (gateway, name) = self.interrupt_if_own_gateway_lost(spec, fallback, opened).await?;
         let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
-        let request = ModelRequest { model: name.map(str::to_owned), cache, ..self.request(spec, model, prompt).await };
+        let mut request =
+            ModelRequest { model: name.map(str::to_owned), cache, ..self.request(spec, model, prompt).await };
         let run = Arc::clone(observer.run());
         let run = CallbackRun { spec, live: &run, token: &run.limits.token };
-        let model_name = request.model.clone();
-        let (request, reports) = self.callbacks.before_model(run, request).await;
-        observer.report(reports);
-        let mut request = match request {
-            Ok(request) => request,
-            Err(answer) => {
-                let text = answer.as_ref().map(|answer| answer.text.clone()).unwrap_or_default();
-                observer.push(Delta::Text { text });
-                observer.stream_rest();
-                return answer;
-            }
-        };
+        if spec.has_callback(|functions| functions.before_model.as_ref()) {
+            request = match Box::pin(self.check_request(run, request, observer)).await {
+                Ok(request) => request,
+                Err(answer) => return answer,
+            };
+        }
         let granted = observer.reserve(reserve_request(model, prompt)).await?;
-        request.model = model_name; // its prices and limits are known
         request.max_output_tokens = [request.max_output_tokens, granted].into_iter().flatten().min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
@@ -382,7 +401,7 @@ impl ModelCaller {
         }
         if let Some(debug_artifacts) = &self.debug_artifacts {
             let labels = (&*format!("turn {}", prompt.call.turn), &*model.name);
-            debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome).await;
+            Box::pin(debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome)).await;
         }
         outcome
     }

@@ -1,6 +1,6 @@
 //! Searches the experiences of earlier runs that match the task of a run.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, Role};
@@ -15,7 +15,7 @@ use crate::{
         },
         message::RunMsg,
         tasks::{
-            RunTasks,
+            MODEL, RunTasks,
             model_call::{CallObserver, ModelCaller},
             until_cancelled,
         },
@@ -27,13 +27,13 @@ impl RunTasks {
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let search =
-                search((&services.models, memory, services.max_recalled), (&spec, &task), &mut observer, &mut recalled);
-            let found = until_cancelled((&token, &services.redactor), search).await;
+            let tools = (&services.models, memory, services.max_recalled);
+            let search = search(tools, (&spec, &task), &mut observer, &mut recalled);
+            let found = until_cancelled((MODEL, &token, &services.redactor), pin!(search)).await.flatten();
             recalled.has_pending_request = observer.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
             mailbox.send(RunMsg::ModelCallEnded {

@@ -1,6 +1,6 @@
 //! Reflects on the messages that a summary is about to replace, and writes what was learned (MEM-5).
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, Role};
@@ -19,7 +19,7 @@ use crate::{
         },
         message::RunMsg,
         tasks::{
-            RunTasks,
+            MODEL, RunTasks,
             model_call::{CallObserver, ModelCaller},
             panicked::panic_error,
             until_cancelled,
@@ -35,7 +35,7 @@ impl RunTasks {
     pub(crate) fn write_experiences(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
         let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let (outcome, changes) = write(memory, &redactor, changes).await;
             mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
                 changes: Box::new(changes),
@@ -48,7 +48,7 @@ impl RunTasks {
     pub(crate) fn reflect(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ReflectionCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.tracker.spawn(async move {
+        self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
             let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
             let result = reflect(tools, &spec, (call, &token), &mut observer).await;
@@ -77,7 +77,7 @@ async fn reflect(
             Err(ErrorInfo::new(ErrorCode::Timeout, message))
         })
     };
-    let answered = until_cancelled((token, redactor), calling).await;
+    let answered = until_cancelled((MODEL, token, redactor), pin!(calling)).await.flatten();
     let failed = |answer: Option<AuxiliaryAnswer>, was_sent, error| ReflectionResult {
         answer,
         was_sent,

@@ -165,7 +165,8 @@ impl ToolRunner {
     ) -> ToolAttempt {
         let spec = run.spec;
         if !job.has_passed_callbacks
-            && let Some(decided) = self.before_callbacks(run, &job, &context, &mut on_event).await
+            && spec.has_callback(|functions| functions.before_tool.as_ref())
+            && let Some(decided) = Box::pin(self.before_callbacks(run, &job, &context, &mut on_event)).await
         {
             return decided;
         }
@@ -208,10 +209,6 @@ impl ToolRunner {
         context: &ToolContext,
         mut on_event: impl FnMut(Event),
     ) -> Option<ToolAttempt> {
-        let is_sub_agent = run.spec.identity.parent.is_some();
-        if !run.spec.catalog.callbacks.has(is_sub_agent, |functions| functions.before_tool.as_ref()) {
-            return None;
-        }
         let (result, reports) = self.callbacks.before_tool(run, job).await;
         if let BeforeResult::Proceed { is_changed: true, .. } = result {
             return Some(ToolAttempt::Changed(reports));
@@ -239,11 +236,10 @@ impl ToolRunner {
         job: &ToolCallTask,
         result: ToolResult,
     ) -> (Result<ToolResult, ErrorInfo>, Reports) {
-        let is_sub_agent = run.spec.identity.parent.is_some();
-        if !run.spec.catalog.callbacks.has(is_sub_agent, |functions| functions.after_tool.as_ref()) {
+        if !run.spec.has_callback(|functions| functions.after_tool.as_ref()) {
             return (Ok(result), Vec::new());
         }
-        let (result, reports) = self.callbacks.after_tool(run, job, result).await;
+        let (result, reports) = Box::pin(self.callbacks.after_tool(run, job, result)).await;
         let result = match result {
             AfterResult::Result { result, .. } => Ok(result),
             AfterResult::Failed(error) => Err(error),
@@ -281,16 +277,15 @@ impl ToolRunner {
             tokens: context.output_limit.tokens,
             stored_bytes: self.config.artifacts.max_text_bytes,
         };
-        self.store_files(&mut output, spec, context).await;
+        if !output.files.is_empty() {
+            Box::pin(self.store_files(&mut output, spec, context)).await;
+        }
         tool_output::store_if_needed(output, &job.spec, context, limits, spec.tool("read_artifact").is_some()).await
     }
 
     /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of
     /// the tool has happened, so the call does not fail.
     async fn store_files(&self, output: &mut ToolOutput, spec: &RunSpec, context: &ToolContext) {
-        if output.files.is_empty() {
-            return;
-        }
         let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
         let provenance = tool_output::provenance(context);
         let mut stored = Vec::with_capacity(output.files.len());

@@ -79,9 +79,8 @@ impl Transition<'_, '_> {
         }
         // Hooks and callbacks run outside the state machine, also for calls that are executed here.
         let spec = &self.state.spec;
-        let is_sub_agent = spec.identity.parent.is_some();
         let has_hooks = spec.hooks.has_hooks(HookPoint::PreToolUse)
-            || spec.catalog.callbacks.has(is_sub_agent, |functions| functions.before_tool.as_ref());
+            || spec.has_callback(|functions| functions.before_tool.as_ref());
         let is_internal = is_internal_tool(&call.name) && !has_hooks;
         let started = if is_internal { self.execute_internal(call, None) } else { self.request_tool(call, granted) };
         if let Err(error) = started {
