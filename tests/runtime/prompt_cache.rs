@@ -18,11 +18,15 @@ const SIBLINGS: usize = 20;
 /// Requests per minute that one of OpenAI's caches takes.
 const REQUESTS_PER_KEY: usize = 15;
 
+const ALL_RULES: [CacheRules; 5] =
+    [CacheRules::Marks, CacheRules::Breakpoints, CacheRules::ChatBreakpoints, CacheRules::Blocks, CacheRules::Prefix];
+
 /// The provider, model and shortest cached prompt for the rules.
 fn profile(rules: CacheRules) -> (Provider, &'static str, usize) {
     match rules {
         CacheRules::Marks => (Provider::Anthropic, "claude-opus-5-5", 512),
         CacheRules::Breakpoints => (Provider::OpenaiResponses, "gpt-6-luna", 1024),
+        CacheRules::ChatBreakpoints => (Provider::Openai, "gpt-5.6-luna", 1024),
         CacheRules::Blocks => (Provider::Openai, "gpt-4.1-mini", 1024),
         CacheRules::Prefix => (Provider::Gemini, "gemini-3.8-flash", 4096),
     }
@@ -79,7 +83,7 @@ fn shared_tokens(counted: &[Counted]) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn siblings_read_what_they_have_in_common() {
-    for rules in [CacheRules::Marks, CacheRules::Breakpoints, CacheRules::Blocks, CacheRules::Prefix] {
+    for rules in ALL_RULES {
         let counted = fan_out(rules, |_| {}).await;
         assert_eq!(counted.len(), SIBLINGS, "{rules:?}");
         let keys: BTreeSet<Option<&str>> = counted.iter().map(|request| request.key.as_deref()).collect();
@@ -104,7 +108,7 @@ async fn without_warm_up_siblings_start_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conversation_reads_what_it_has_sent_before() {
-    for rules in [CacheRules::Marks, CacheRules::Breakpoints, CacheRules::Blocks, CacheRules::Prefix] {
+    for rules in ALL_RULES {
         let (service, runtime, _dir) = open(rules, |_| {}).await;
         let mut session = None;
         for message in ["A house has many rooms. ".repeat(1_000), "How many?".to_owned(), "Which?".to_owned()] {

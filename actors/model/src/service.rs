@@ -10,6 +10,7 @@
 //! Elsewhere: waiting, limits and backoff (`gateway.rs` of `soong`, `retry.rs`).
 
 pub(crate) mod answer;
+pub(crate) mod cache_breakpoint;
 pub(crate) mod calls;
 pub(crate) mod conversation;
 pub(crate) mod draft;

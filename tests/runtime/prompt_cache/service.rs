@@ -28,6 +28,8 @@ pub enum CacheRules {
     Marks,
     /// OpenAI from GPT 5.6 on: up to a part that is marked, and up to the last part; apart for each key.
     Breakpoints,
+    /// The same in chat completions.
+    ChatBreakpoints,
     /// OpenAI's older models, in whole blocks of tokens.
     Blocks,
     /// Gemini: any beginning.
@@ -99,7 +101,7 @@ fn count(
     let last = blocks.len() - 1;
     let written: Vec<usize> = match rules {
         CacheRules::Marks => ends.iter().filter(|(_, is_marked)| *is_marked).map(|(end, _)| *end).collect(),
-        CacheRules::Breakpoints => {
+        CacheRules::Breakpoints | CacheRules::ChatBreakpoints => {
             let is_end = |(place, (_, is_marked)): &(usize, &(usize, bool))| *is_marked || *place == last;
             ends.iter().enumerate().filter(is_end).map(|(_, (end, _))| *end).collect()
         }
@@ -119,12 +121,8 @@ fn count(
                 0
             }
         }
-        CacheRules::Breakpoints => {
-            if prompt.starts_with(entry.as_str()) && written.contains(&entry.len()) {
-                entry.len()
-            } else {
-                0
-            }
+        CacheRules::Breakpoints | CacheRules::ChatBreakpoints => {
+            if prompt.starts_with(entry.as_str()) && written.contains(&entry.len()) { entry.len() } else { 0 }
         }
         CacheRules::Blocks => common_length(entry, &prompt) / 4 / BLOCK_TOKENS * BLOCK_TOKENS * 4,
         CacheRules::Prefix => common_length(entry, &prompt),
@@ -152,6 +150,7 @@ fn blocks(rules: CacheRules, body: &Value) -> Vec<(String, bool)> {
     let (mark, system, messages) = match rules {
         CacheRules::Marks => ("cache_control", &body["system"], &body["messages"]),
         CacheRules::Breakpoints => ("prompt_cache_breakpoint", &Value::Null, &body["input"]),
+        CacheRules::ChatBreakpoints => ("prompt_cache_breakpoint", &Value::Null, &body["messages"]),
         CacheRules::Blocks => ("", &Value::Null, &body["messages"]),
         CacheRules::Prefix => ("", &body["systemInstruction"]["parts"], &body["contents"]),
     };
@@ -209,7 +208,7 @@ fn reply(rules: CacheRules, counted: &Counted) -> Reply {
                     "response": {"status": "completed", "output": [item], "usage": usage}}),
             ])
         }
-        CacheRules::Blocks => {
+        CacheRules::Blocks | CacheRules::ChatBreakpoints => {
             let usage = json!({"prompt_tokens": prompt_tokens, "completion_tokens": 1,
                 "prompt_tokens_details": {"cached_tokens": read_tokens}});
             Reply::sse([

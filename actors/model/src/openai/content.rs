@@ -10,7 +10,10 @@ use soong_protocol::{ContentPart, InputKind, Message, PartFile, Role};
 
 use crate::{
     ModelRequest,
-    service::parts::{DataUrl, InputPart, placeholder},
+    service::{
+        cache_breakpoint::CacheBreakpoint,
+        parts::{DataUrl, InputPart, placeholder},
+    },
 };
 
 /// Text before the files of tool results.
@@ -28,10 +31,20 @@ pub(super) enum Content<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Part<'a> {
-    Text { text: Cow<'a, str> },
-    ImageUrl { image_url: Url<'a> },
-    File { file: FileData<'a> },
-    InputAudio { input_audio: Audio<'a> },
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        prompt_cache_breakpoint: Option<CacheBreakpoint>,
+    },
+    ImageUrl {
+        image_url: Url<'a>,
+    },
+    File {
+        file: FileData<'a>,
+    },
+    InputAudio {
+        input_audio: Audio<'a>,
+    },
 }
 
 #[derive(Serialize)]
@@ -90,9 +103,27 @@ impl<'a> Content<'a> {
         }
     }
 
+    /// Returns this content as a list of parts, unless it is empty. Only parts can carry a breakpoint.
+    pub(super) fn into_list(self) -> Self {
+        match self {
+            Self::Text(text) if text.is_empty() => Self::Text(text),
+            content => Self::Parts(content.into_parts()),
+        }
+    }
+
+    /// Marks the end of a list as the end of a part that is cached, if a text is at the end.
+    pub(super) fn with_breakpoint(mut self) -> Self {
+        if let Self::Parts(parts) = &mut self
+            && let Some(Part::Text { prompt_cache_breakpoint, .. }) = parts.last_mut()
+        {
+            *prompt_cache_breakpoint = Some(CacheBreakpoint::EXPLICIT);
+        }
+        self
+    }
+
     fn into_parts(self) -> Vec<Part<'a>> {
         match self {
-            Self::Text(text) => vec![Part::Text { text }],
+            Self::Text(text) => vec![Part::text(text)],
             Self::Parts(parts) => parts,
         }
     }
@@ -104,15 +135,19 @@ impl<'a> Content<'a> {
         if parts.is_empty() {
             return None;
         }
-        parts.insert(0, Part::Text { text: TOOL_FILES.into() });
+        parts.insert(0, Part::text(TOOL_FILES));
         Some(Self::Parts(parts))
     }
 }
 
 impl<'a> Part<'a> {
+    pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::Text { text: text.into(), prompt_cache_breakpoint: None }
+    }
+
     fn of(part: InputPart<'a>) -> Self {
         match part {
-            InputPart::Text(text) => Self::Text { text },
+            InputPart::Text(text) => Self::text(text),
             InputPart::File { file, data } => Self::of_data(file, data),
         }
     }

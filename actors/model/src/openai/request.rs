@@ -15,7 +15,7 @@ use serde_json::Value;
 use soong_protocol::{Message, PartFile, Role, ToolCall, ToolSpec};
 
 use super::{
-    content::Content,
+    content::{Content, Part},
     reasoning,
     returned::{MessageData, ReturnedData},
 };
@@ -33,7 +33,7 @@ impl Serialize for RequestBody<'_> {
         let call = &self.0;
         let mut form = serializer.serialize_map(None)?;
         form.serialize_entry("model", call.model)?;
-        form.serialize_entry("messages", &Messages(*call))?;
+        form.serialize_entry("messages", &Messages::of(*call))?;
         if !call.request.tools.is_empty() {
             form.serialize_entry("tools", &Tools(call.request, call.names))?;
         }
@@ -96,22 +96,33 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-struct Messages<'a>(Call<'a>);
+struct Messages<'a> {
+    call: Call<'a>,
+    /// Whether the model caches at breakpoints, and then the places of the last two messages before an answer.
+    ///
+    /// Breakpoints are at the same places as with the Responses API: at the end of the system prompt and of what sibling
+    /// runs send too, before context, and at the end of the last two turns of the user.
+    breakpoints: Option<[Option<usize>; 2]>,
+}
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        let request = self.0.request;
-        if request.system.iter().any(|block| !block.is_empty()) {
+        let request = self.call.request;
+        let blocks = request.system.iter().filter(|block| !block.is_empty());
+        if self.breakpoints.is_some() {
+            let content = Content::Parts(blocks.map(|block| Part::text(&**block)).collect()).with_breakpoint();
+            list.serialize_element(&InputMessage { role: "system", content })?;
+        } else if blocks.count() > 0 {
             list.serialize_element(&System { role: "system", content: Blocks(request) })?;
         }
-        let returned = ReturnedData::of(self.0);
+        let returned = ReturnedData::of(self.call);
         let mut tool_files = Vec::new();
         for (place, message) in request.messages.iter().enumerate() {
             if message.role == Role::User {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
                 if place == 0 || request.messages[place - 1].role != Role::User {
-                    list.serialize_element(&UserMessage { role: "user", content: self.user_content(place) })?;
+                    list.serialize_element(&InputMessage { role: "user", content: self.user_content(place) })?;
                 }
                 continue;
             }
@@ -121,12 +132,13 @@ impl Serialize for Messages<'_> {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
             let data = returned.data(message);
-            let context = self.context_after(place);
-            // A message of the user would end the turn: many services then drop the reasoning before it.
-            let of_result = context.filter(|_| message.role == Role::Tool);
-            list.serialize_element(&OutgoingMessage { message, context: of_result, call: &self.0, data })?;
-            if let Some(context) = context.filter(|_| of_result.is_none()) {
-                list.serialize_element(&UserMessage { role: "user", content: Content::Text(context.into()) })?;
+            // Context joins a result. A message of the user would end the turn: many services then drop the reasoning
+            // before it.
+            let is_result = message.role == Role::Tool;
+            let content = if is_result { self.input_content(place) } else { Content::of(message, request) };
+            list.serialize_element(&OutgoingMessage { message, content, call: &self.call, data })?;
+            if let Some(context) = self.context_after(place).filter(|_| !is_result) {
+                list.serialize_element(&InputMessage { role: "user", content: Content::Text(context.into()) })?;
             }
         }
         serialize_tool_files(&mut list, &mut tool_files, request)?;
@@ -135,29 +147,51 @@ impl Serialize for Messages<'_> {
 }
 
 impl<'a> Messages<'a> {
+    fn of(call: Call<'a>) -> Self {
+        let messages = &call.request.messages;
+        let is_answer = |place: usize| messages.get(place).is_none_or(|message| message.role == Role::Assistant);
+        let mut turn_ends = (0..messages.len()).rev().filter(|place| !is_answer(*place) && is_answer(place + 1));
+        let breakpoints = call.caches_at_breakpoints().then(|| [turn_ends.next(), turn_ends.next()]);
+        Self { call, breakpoints }
+    }
+
     /// Returns the content of all messages of the user from here on, up to the next answer, and of the context after
     /// them. They are sent as one message, because many chat templates reject two of them in a row.
     fn user_content(&self, first: usize) -> Content<'a> {
-        let request = self.0.request;
+        let request = self.call.request;
         let following = request.messages[first + 1..].iter().take_while(|message| message.role == Role::User);
-        let last = first + following.clone().count();
-        let content = Content::of(&request.messages[first], request);
-        let content = following.fold(content, |content, message| content.followed_by(Content::of(message, request)));
-        content.with_context(self.context_after(last))
+        let last = first + following.count();
+        let rest = (first + 1..=last).map(|place| self.input_content(place));
+        rest.fold(self.input_content(first), Content::followed_by)
+    }
+
+    /// Returns the content of a message that is not an answer, and of the context after it.
+    fn input_content(&self, place: usize) -> Content<'a> {
+        let request = self.call.request;
+        let content = Content::of(&request.messages[place], request);
+        let context = self.context_after(place);
+        let Some(turn_ends) = self.breakpoints else { return content.with_context(context) };
+        // Always a list: what was sent must not change when a breakpoint moves.
+        let content = content.into_list();
+        let ends_shared_part = place + 1 == request.cache.shared_messages;
+        let content = if ends_shared_part || context.is_some() { content.with_breakpoint() } else { content };
+        let content = content.with_context(context);
+        if turn_ends.contains(&Some(place)) { content.with_breakpoint() } else { content }
     }
 
     /// Returns the context that follows a message.
     fn context_after(&self, place: usize) -> Option<&'a str> {
-        match self.0.request.messages.get(place + 1) {
+        let request = self.call.request;
+        match request.messages.get(place + 1) {
             Some(next) if next.role == Role::Assistant => next.context_update.as_deref(),
             Some(_) => None,
-            None => self.0.request.context_update.as_deref(),
+            None => request.context_update.as_deref(),
         }
     }
 }
 
 #[derive(Serialize)]
-struct UserMessage<'a> {
+struct InputMessage<'a> {
     role: &'static str,
     content: Content<'a>,
 }
@@ -169,7 +203,7 @@ fn serialize_tool_files<'a, L: SerializeSeq>(
     request: &'a ModelRequest,
 ) -> Result<(), L::Error> {
     match Content::of_tool_files(&std::mem::take(files), request) {
-        Some(content) => list.serialize_element(&UserMessage { role: "user", content }),
+        Some(content) => list.serialize_element(&InputMessage { role: "user", content }),
         None => Ok(()),
     }
 }
@@ -202,8 +236,7 @@ impl Serialize for Blocks<'_> {
 /// A message without fields that are specific to Soong.
 struct OutgoingMessage<'a> {
     message: &'a Message,
-    /// Context of the run that follows a tool result.
-    context: Option<&'a str>,
+    content: Content<'a>,
     call: &'a Call<'a>,
     data: MessageData<'a>,
 }
@@ -213,7 +246,7 @@ impl Serialize for OutgoingMessage<'_> {
         #[derive(Serialize)]
         struct Form<'a> {
             role: &'static str,
-            content: Option<Content<'a>>,
+            content: Option<&'a Content<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             reasoning_content: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,13 +256,13 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, context, call, data } = self;
+        let Self { message, content, call, data } = self;
         let calls = call.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
-            content: (!only_calls).then(|| Content::of(message, call.request).with_context(*context)),
+            content: Some(content).filter(|_| !only_calls),
             reasoning_content: data.reasoning,
             extra_content: data.extra,
             tool_calls: calls

@@ -13,7 +13,7 @@ use soong_text::Environment;
 
 use super::ChatCompletions;
 use crate::{
-    Completion, Failure, Model, ModelError, ModelRequest,
+    CacheHints, Completion, Failure, Model, ModelError, ModelRequest,
     service::{
         MAX_ADAPTATIONS, Service,
         testing::{
@@ -287,4 +287,47 @@ async fn context_of_the_run_joins_the_message_before_it() {
         .collect();
     let expected = [("user", "hello\n\ntask\n\nGoals: 1"), ("assistant", ""), ("tool", "a.txt\n\nGoals: 2")];
     assert_eq!(sent, expected, "neither two messages of the user in a row, nor one after a result");
+}
+
+#[tokio::test]
+async fn prompt_of_newer_models_has_breakpoints_that_later_requests_read() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let cache = CacheHints { shared_messages: 1, ..CacheHints::default() };
+    let model = Some("gpt-5.6-mini".to_owned());
+    let mut request = ModelRequest { cache, model, context_update: Some("Goals: 1".into()), ..request() };
+    request.messages.push(Arc::new(message(Role::User, "task")));
+    ask(&provider(&server), &request).await.unwrap();
+    let earlier = Message { context_update: Some("Goals: 1".to_owned()), ..caller("", &[("c", "list", "{}")]) };
+    request.messages.extend([earlier, result("c", "A"), message(Role::Assistant, "A.")].map(Arc::new));
+    request.messages.push(Arc::new(message(Role::User, "more")));
+    request.context_update = None;
+    ask(&provider(&server), &request).await.unwrap();
+    ask(&provider(&server), &ModelRequest { model: Some("gpt-5.4".into()), ..request }).await.unwrap();
+    let [first, second, older] = &server.requests()[..] else { panic!("three requests") };
+    let parts = |body: &Value, is_marked: bool| -> Vec<String> {
+        let parts = body["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array());
+        let breakpoint = json!({"mode": "explicit"});
+        let parts = parts.flatten().filter(|part| !is_marked || part["prompt_cache_breakpoint"] == breakpoint);
+        parts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(parts(&first.body, false), ["be brief", "use tools", "hello", "task", "Goals: 1"]);
+    assert_eq!(parts(&first.body, true), ["use tools", "hello", "task", "Goals: 1"]);
+    assert_eq!(parts(&second.body, true), ["use tools", "hello", "task", "A", "more"]);
+    assert_eq!(parts(&second.body, false)[..5], parts(&first.body, false), "what was sent does not change");
+    assert!(!older.body.to_string().contains("prompt_cache_breakpoint"), "{}", older.body);
+}
+
+#[tokio::test]
+async fn rejected_breakpoints_are_omitted_from_then_on() {
+    let server = ScriptedServer::start(|request| match request.body.to_string().contains("prompt_cache_breakpoint") {
+        true => Reply::status(400, r#"{"error": {"message": "Unknown parameter: 'prompt_cache_breakpoint'"}}"#),
+        false => Reply::answer("ok"),
+    });
+    let provider = provider(&server);
+    let request = ModelRequest { model: Some("gpt-6".into()), ..request() };
+    for expected in [2, 3] {
+        assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
+        assert_eq!(server.requests().len(), expected);
+    }
+    assert_eq!(server.requests()[2].body["messages"][0]["content"], "be brief\n\nuse tools");
 }

@@ -9,6 +9,7 @@ use soong_protocol::InputKind;
 use crate::{
     ModelRequest,
     service::{
+        cache_breakpoint::CacheBreakpoint,
         conversation::{Answer, CallResult, Piece},
         parts::{DataUrl, InputPart, placeholder},
     },
@@ -72,16 +73,6 @@ pub(super) enum Part<'a> {
         text: &'a str,
         annotations: [Value; 0],
     },
-}
-
-/// Marks the end of the part of a request that is cached.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct CacheBreakpoint {
-    mode: &'static str,
-}
-
-impl CacheBreakpoint {
-    pub(super) const EXPLICIT: Self = Self { mode: "explicit" };
 }
 
 impl<'a> Item<'a> {

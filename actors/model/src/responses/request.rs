@@ -87,7 +87,7 @@ impl Serialize for RequestBody<'_> {
             if let Some(key) = call.cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
                 form.serialize_entry("prompt_cache_key", key)?;
             }
-            let is_long = request.cache.is_long_lived && caches_at_breakpoints(call);
+            let is_long = request.cache.is_long_lived && call.caches_at_breakpoints();
             if is_long && !call.is_param("prompt_cache_options") {
                 form.serialize_entry("prompt_cache_options", &CacheOptions { ttl: "12h" })?;
             }
@@ -132,7 +132,7 @@ fn reasoning(call: &Call<'_>) -> Option<Reasoning> {
 /// it is never cached.
 fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     let request = call.request;
-    let has_breakpoints = caches_at_breakpoints(call);
+    let has_breakpoints = call.caches_at_breakpoints();
     let (mut items, mut turn_ends) = (Vec::new(), Vec::new());
     let blocks = request.system.iter().filter(|block| !block.is_empty());
     let mut system: Vec<Part<'a>> = blocks.map(|block| Part::text(&**block)).collect();
@@ -171,13 +171,4 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
         }
     }
     items
-}
-
-/// Returns whether a model caches at breakpoints only: `gpt-5.6` and later.
-fn caches_at_breakpoints(call: &Call<'_>) -> bool {
-    let name = call.model.rsplit('/').next().unwrap_or(call.model);
-    let version = name.strip_prefix("gpt-").and_then(|rest| rest.split('-').next());
-    let (major, minor) = version.map(|version| version.split_once('.').unwrap_or((version, "0"))).unwrap_or_default();
-    let version = major.parse::<u32>().ok().zip(minor.parse::<u32>().ok());
-    !call.adaptation.no_cache_control && version.is_some_and(|version| version >= (5, 6))
 }
