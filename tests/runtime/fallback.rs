@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
 use serde_json::json;
@@ -214,10 +214,20 @@ async fn cut_text_is_charged_and_not_sent_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn summaries_have_the_fallbacks_of_their_model() {
+    let failing = || Turn::Fail(ModelError::new(Failure::Unavailable, "no summary"));
+    check_summaries(failing, FallbackReason::Down, 1).await;
+    // The refusal was an answer, and costs too.
+    let refusal = || Completion { finish_reason: "refusal".into(), usage: Some(USAGE), ..Completion::text("no") };
+    check_summaries(move || Turn::Whole(Vec::new(), Box::new(refusal())), FallbackReason::Refused, 2).await;
+}
+
+/// Makes summaries with a fallback, and compares what each has used with this number of answers. The main model answers
+/// turns, but not requests for summaries, which have no tools.
+async fn check_summaries(no_summary: impl Fn() -> Turn + Send + Sync + 'static, on: FallbackReason, answers: u64) {
     const SUMMARY: &str = "## Request and intent\nx\n## Artifacts\nnone\n## Current work\nx\n## Next step\nx";
-    // The main model answers turns, and fails for summaries, which have no tools.
-    let main = scripted_model(|request| match (request.tools.is_empty(), assistant_count(request)) {
-        (true, _) => Turn::Fail(ModelError::new(Failure::Unavailable, "no summary")),
+    let turns = AtomicUsize::new(0);
+    let main = scripted_model(move |request| match (request.tools.is_empty(), turns.fetch_add(1, SeqCst)) {
+        (true, _) => no_summary(),
         (false, turns @ 0..20) => {
             Turn::call("create_artifact", json!({"name": format!("a{turns}"), "content": "word ".repeat(300)}))
         }
@@ -227,7 +237,7 @@ async fn summaries_have_the_fallbacks_of_their_model() {
         true => Turn::say(SUMMARY),
         false => Turn::say("done by b"),
     });
-    let world = open(main, &[("b", backup)], named(&["b"]), |config| {
+    let world = open(main, &[("b", backup)], vec![when("b", on)], |config| {
         config.model.context_window = Some(4_000);
         config.model.max_output_tokens = Some(100);
         config.context.keep_recent_messages = 4;
@@ -244,7 +254,8 @@ async fn summaries_have_the_fallbacks_of_their_model() {
         })
         .collect();
     assert!(!costs.is_empty(), "no summary was made");
-    assert!(costs.iter().all(|(usage, cost)| *usage == USAGE && cost.is_some()), "{costs:?}");
+    let is_complete = |usage: &Usage| usage.total_tokens() == answers * USAGE.total_tokens();
+    assert!(costs.iter().all(|(usage, cost)| is_complete(usage) && cost.is_some()), "{costs:?}");
     world.finish().await;
 }
 

@@ -251,20 +251,31 @@ pub(crate) struct AuxiliaryAnswer {
     pub(crate) completion: Completion,
     /// Prices of the model that answered.
     pub(crate) prices: Option<Prices>,
+    /// Usage and cost of the models that refused before.
+    pub(crate) refused: Option<(Usage, Option<Usd>)>,
 }
 
 impl AuxiliaryAnswer {
-    /// Returns the usage of the call: as reported, else estimated for a request of this size.
-    pub(in crate::run) fn usage(&self, prompt_tokens: u64) -> Usage {
-        let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
-        self.completion.usage.unwrap_or_else(estimate)
-    }
-
-    /// Returns the same with its cost, if the prices of the model that answered are known.
+    /// Returns the usage of the call and of refusals before it, and the cost if all prices are known. Usage that was not
+    /// reported is estimated for a request of this size.
     pub(in crate::run) fn used(&self, prompt_tokens: u64) -> (Usage, Option<Usd>) {
-        let usage = self.usage(prompt_tokens);
-        (usage, self.prices.map(|prices| prices.cost(&usage)))
+        let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
+        let usage = self.completion.usage.unwrap_or_else(estimate);
+        add_used(self.refused, (usage, self.prices.map(|prices| prices.cost(&usage))))
     }
+}
+
+/// Adds usage and its cost to earlier usage. The cost is known if each is.
+pub(in crate::run) fn add_used(
+    earlier: Option<(Usage, Option<Usd>)>,
+    (usage, cost): (Usage, Option<Usd>),
+) -> (Usage, Option<Usd>) {
+    let Some((earlier, earlier_cost)) = earlier else { return (usage, cost) };
+    let cost = earlier_cost.zip(cost).map(|(mut sum, cost)| {
+        sum += cost;
+        sum
+    });
+    (earlier.plus(usage), cost)
 }
 
 /// The result of a reflection on messages that a summary is about to replace.
@@ -305,19 +316,12 @@ impl RecallResult {
     /// Adds the usage of an answered model call.
     pub(in crate::run) fn add_call(&mut self, answer: &AuxiliaryAnswer) {
         self.model_calls += 1;
-        self.add_usage(answer.usage(self.pending_prompt_tokens), answer.prices);
+        self.add_usage(answer.used(self.pending_prompt_tokens));
         self.pending_prompt_tokens = 0;
     }
 
-    pub(in crate::run) fn add_usage(&mut self, used: Usage, prices: Option<Prices>) {
-        let cost = prices.map(|prices| prices.cost(&used));
-        self.cost = match self.usage {
-            Some(_) => self.cost.zip(cost).map(|(mut sum, cost)| {
-                sum += cost;
-                sum
-            }),
-            None => cost,
-        };
-        self.usage = Some(self.usage.unwrap_or_default().plus(used));
+    pub(in crate::run) fn add_usage(&mut self, used: (Usage, Option<Usd>)) {
+        let (usage, cost) = add_used(self.usage.map(|usage| (usage, self.cost)), used);
+        (self.usage, self.cost) = (Some(usage), cost);
     }
 }

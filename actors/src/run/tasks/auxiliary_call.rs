@@ -86,21 +86,24 @@ impl ModelCaller {
             of_run: None,
         };
         let mut current = candidates.cooling(None).and_then(|reason| candidates.next(None, reason));
-        let mut error_of_first = None;
+        let (mut error_of_first, mut refused) = (None, None);
         loop {
             let reasons = candidates.reasons_with_next(current);
             let outcome = self.ask(spec, auxiliary, (&request, current, &reasons), observer).await;
             let next = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));
+            let fallback = current.and_then(|index| auxiliary.fallbacks.entries.get(index));
+            let prices = fallback.map_or(auxiliary.prices, |fallback| fallback.model.prices);
             let Some((next, failed)) = next else {
-                let fallback = current.and_then(|index| auxiliary.fallbacks.entries.get(index));
-                let prices = fallback.map_or(auxiliary.prices, |fallback| fallback.model.prices);
                 return match outcome {
-                    Ok(completion) => Ok(AuxiliaryAnswer { completion, prices }),
+                    Ok(completion) => Ok(AuxiliaryAnswer { completion, prices, refused }),
                     Err(error) => Err(error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error)),
                 };
             };
             candidates.cool_down(current, failed.reason);
+            if let Ok(completion) = outcome {
+                refused = Some(AuxiliaryAnswer { completion, prices, refused }.used(prompt_tokens));
+            }
             error_of_first = error_of_first.or(failed.error);
             observer.reservation.take().into_iter().for_each(Reservation::settle);
             current = Some(next);

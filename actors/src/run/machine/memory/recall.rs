@@ -53,7 +53,9 @@ impl Transition<'_, '_> {
             // A call that was cut off still costs tokens.
             recalled.model_calls += 1;
             let prompt_tokens = recalled.pending_prompt_tokens;
-            recalled.add_usage(Usage::estimate(prompt_tokens, 0), self.state.spec.auxiliary_models.utility.prices);
+            let usage = Usage::estimate(prompt_tokens, 0);
+            let prices = self.state.spec.auxiliary_models.utility.prices;
+            recalled.add_usage((usage, prices.map(|prices| prices.cost(&usage))));
         }
         let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, cost, error, .. } = recalled;
         // If no model call was made and nothing failed, there is nothing to record.
