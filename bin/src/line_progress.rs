@@ -1,6 +1,7 @@
 //! Progress as plain lines, one per notable event, for pipes and logs.
 //!
-//! Pure, apart from the names and errors it remembers. Elsewhere: where the lines are printed.
+//! Pure, apart from the names and errors it remembers. Elsewhere: what a call did (`soong_tui::transcript`), where the
+//! lines are printed.
 
 use std::collections::HashMap;
 
@@ -9,14 +10,19 @@ use soong::protocol::{
     HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent,
     Timestamp, ToolEvent, TraceId,
 };
-use soong_tui::{format, text};
+use soong_tui::{
+    format, text,
+    transcript::{Step, Transcript},
+};
 
 /// Maximum width of untrusted text in a line, in columns.
 const COLUMNS: usize = 100;
 
 /// Formats events as progress lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LineProgress {
+    /// Steps of the run, without those of its children.
+    transcript: Transcript,
     started_at: Option<Timestamp>,
     /// Names of child runs: agent type and number.
     children: HashMap<RunId, String>,
@@ -25,13 +31,21 @@ pub(crate) struct LineProgress {
 }
 
 impl LineProgress {
-    /// Returns the line for an event, or `None` if the event is not notable.
-    pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
+    /// Creates the lines of a run.
+    pub(crate) fn of(run: RunId) -> Self {
+        let transcript = Transcript::new(run);
+        Self { transcript, started_at: None, children: HashMap::new(), retries: HashMap::new() }
+    }
+
+    /// Returns the lines for an event: none if it is not notable.
+    pub(crate) fn lines(&mut self, record: &EventRecord) -> Vec<String> {
         let begun = *self.started_at.get_or_insert(record.ts);
         let seconds = record.ts.millis_since(begun) / 100;
         let name = self.name(record);
-        let said = self.describe(record)?;
-        Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
+        // Calls without a result have an event of their own.
+        let steps = self.transcript.apply(record).into_iter().filter(Step::has_result);
+        let said = steps.map(|step| short(&step.summary())).chain(self.describe(record));
+        said.map(|said| format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10)).collect()
     }
 
     /// Returns the name of a child run.
@@ -280,7 +294,7 @@ mod tests {
 
     #[test]
     fn notable_events_are_printed_as_one_sanitized_line() {
-        let mut plain = LineProgress::default();
+        let mut plain = LineProgress::of(RunId::new("r"));
         let started = |agent: &str| RunEvent::LoopStarted {
             mode: Default::default(),
             agent_type: agent.into(),
@@ -314,7 +328,7 @@ mod tests {
             (record("c", 1_600, done()), None),
             (record("r", 12_345, done()), Some("   12.3 s  run: completed after 0.0 s")),
         ] {
-            assert_eq!(plain.line(&event).as_deref(), want);
+            assert_eq!(plain.lines(&event), Vec::from_iter(want), "{event:?}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Progress {
     /// Live display that is redrawn in place.
     Live(Box<LiveDisplay>),
     /// One line per notable event, on standard error.
-    Plain(LineProgress),
+    Plain(Box<LineProgress>),
     /// Every event as JSON, on standard output.
     Json,
     /// No display: the reader of the output is gone.
@@ -38,7 +38,7 @@ impl Progress {
             return Self::Json;
         }
         if !context.terminal.can_redraw {
-            return Self::Plain(LineProgress::default());
+            return Self::Plain(Box::new(LineProgress::of(run.run_id.clone())));
         }
         Self::Live(Box::new(LiveDisplay::open(context, shown, run, kind, task)))
     }
@@ -50,9 +50,7 @@ impl Progress {
             (Self::Json, StreamItem::Delta(delta)) => print::json_line(&**delta),
             (Self::Json, StreamItem::Lost(lost)) => print::json_line(&**lost),
             (Self::Plain(plain), StreamItem::Event(record)) => {
-                if let Some(line) = plain.line(record) {
-                    print::error_line(&line);
-                }
+                plain.lines(record).iter().for_each(|line| print::error_line(line));
                 Ok(())
             }
             (Self::Live(picture), item) => {

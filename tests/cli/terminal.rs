@@ -58,6 +58,47 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
 }
 
 #[test]
+fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    std::fs::write(world.project().join("src/app.py"), "def f():\n    return 1\n").unwrap();
+    let seat = sit(&world, &service, &["run", "--permission-mode", "all", "Fix it"]);
+    let mut asked = service.next();
+    asked.text("I **look** first.");
+    asked.call("read", &json!({ "path": "src/app.py" }));
+    asked.call("read", &json!({ "path": "./src/app.py" }));
+    asked.end();
+    let mut asked = service.next();
+    let edit = json!({ "path": "src/app.py", "edits": [{ "old": "return 1", "new": "return 2" }] });
+    asked.call("edit", &edit);
+    asked.call("bash", &json!({ "command": "for i in 1 2 3 4 5; do echo line $i; done" }));
+    asked.call("bash", &json!({ "command": "exit 3" }));
+    asked.end();
+    let _open = service.next();
+    seat.wait_for_text("✗ bash exit 3  exit 3, ");
+    seat.type_keys("\u{3}");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(130), "{rows:#?}");
+    let from = rows.iter().position(|row| row == "I look first.").unwrap_or_else(|| panic!("{rows:#?}"));
+    let shown: Vec<&str> = rows[from..].iter().map(|row| row.split(", 0.").next().unwrap()).take(12).collect();
+    let expected = [
+        "I look first.",
+        "",
+        "● read 2 files",
+        "● edit src/app.py +1 -1",
+        "  |     1     1   def f():",
+        "  |     2       -     return 1",
+        "  |           2 +     return 2",
+        "● bash for i in 1 2 3 4 5; do echo line $i; done  exit 0",
+        "  (2 lines before)",
+        "  line 3",
+        "  line 4",
+        "  line 5",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn path_of_an_image_in_chat_is_attached() {
     let world = TestHome::new();
     let service = ManualModelService::new();

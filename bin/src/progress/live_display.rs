@@ -1,4 +1,4 @@
-//! The live display of a run: the streamed text, the runs below it, and their usage.
+//! The live display of a run: what its tools did, the streamed text, and below them the runs and their usage.
 //!
 //! Elsewhere: drawing (`soong_tui::screen`).
 
@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, ToolEvent, api::Accepted},
+    protocol::{Delta, Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, Timestamp, ToolEvent, api::Accepted},
 };
 use soong_client::Client;
 use soong_tui::{
-    markdown::{PageFormat, streamed::Streamed},
+    format,
+    markdown::{self, PageFormat, streamed::Streamed},
     screen::{self, Screen, run_table::RunTable},
     styled_line::StyledLine,
     terminal::{Paint, Terminal, TextStyle},
     text,
+    transcript::{Step, Transcript},
 };
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
@@ -32,6 +34,13 @@ const TREE_INTERVAL_FACTOR: u32 = 10;
 /// Maximum number of lines of streamed text passed to the screen, which decides how many it shows.
 const MAX_TAIL_LINES: usize = 40;
 
+/// Maximum number of lines of streamed reasoning that are shown.
+const MAX_REASONING_LINES: usize = 3;
+/// Duration from which reasoning is named after it has ended, in milliseconds.
+const MIN_REASONING_MS: u64 = 1_000;
+/// Maximum size of the streamed reasoning that is kept, in bytes.
+const MAX_REASONING_BYTES: usize = 2_000;
+
 /// Maximum width in columns of the task of a child run that asks something.
 const ASKER_COLUMNS: usize = 40;
 
@@ -43,6 +52,10 @@ pub(crate) struct LiveDisplay {
     next_tree_request: Instant,
     tree_request: Option<oneshot::Receiver<(ActorView, Duration)>>,
     answer: StreamedAnswer,
+    transcript: Transcript,
+    reasoning: Reasoning,
+    /// Whether steps of the transcript were printed last. A blank line separates them from text.
+    is_after_steps: bool,
     /// Hints on keys and the session, in parts.
     hint: Vec<String>,
 }
@@ -64,11 +77,15 @@ impl LiveDisplay {
             answer: StreamedAnswer {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
+                unprinted: None,
                 prints_stream: shown == RunDisplay::Chat && context.terminal.has_stdout,
                 is_complete: true,
                 page: PageFormat::of(context.terminal),
                 terminal: *context.terminal,
             },
+            transcript: Transcript::new(run.run_id.clone()),
+            reasoning: Reasoning::default(),
+            is_after_steps: false,
             hint,
         }
     }
@@ -111,8 +128,13 @@ impl LiveDisplay {
     pub(super) fn apply(&mut self, item: &StreamItem) {
         match item {
             StreamItem::Event(record) => {
-                let finished = self.answer.finish(record);
-                self.screen.print_above(&finished);
+                if self.answer.ends_call(record) {
+                    self.end_reasoning(record.ts);
+                }
+                let text = self.answer.finish(record);
+                self.print_text(text);
+                let steps = self.transcript.apply(record);
+                self.print_steps(&steps);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
                     let warning = StyledLine::of(TextStyle::Yellow, "warning: ")
                         .and(TextStyle::Plain, line_progress::mcp_warning(error));
@@ -120,12 +142,40 @@ impl LiveDisplay {
                 }
                 self.board.apply(record);
             }
-            StreamItem::Delta(delta) if delta.run_id == self.answer.root => {
-                if let Delta::Text { text } = &delta.delta {
+            StreamItem::Delta(delta) if delta.run_id == self.answer.root => match &delta.delta {
+                Delta::Text { text } => {
+                    self.end_reasoning(delta.ts);
                     self.answer.streamed.push(text);
                 }
-            }
+                Delta::Reasoning { text } => self.reasoning.push(text, delta.ts),
+                Delta::ToolProgress { .. } => {}
+            },
             StreamItem::Delta(_) | StreamItem::Lost(_) => {}
+        }
+    }
+
+    fn print_text(&mut self, mut lines: Vec<StyledLine>) {
+        if lines.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.is_after_steps) {
+            lines.insert(0, StyledLine::default());
+        }
+        self.screen.print_above(&lines);
+    }
+
+    fn print_steps(&mut self, steps: &[Step]) {
+        let PageFormat { width, unicode } = PageFormat::of(&self.answer.terminal);
+        let lines: Vec<StyledLine> = steps.iter().flat_map(|step| step.lines(width, unicode)).collect();
+        self.is_after_steps |= !lines.is_empty();
+        self.screen.print_above(&lines);
+    }
+
+    /// Replaces the reasoning that is shown by a line with its duration.
+    fn end_reasoning(&mut self, at: Timestamp) {
+        if let Some(line) = self.reasoning.end(at) {
+            self.is_after_steps = true;
+            self.screen.print_above(&[line]);
         }
     }
 
@@ -160,9 +210,12 @@ impl LiveDisplay {
         self.answer.page = PageFormat::of(&self.answer.terminal);
         if self.answer.prints_stream {
             let settled = self.answer.streamed.settled(&self.answer.page);
-            self.screen.print_above(&settled);
+            self.print_text(settled);
         }
-        let tail = self.answer.streamed.tail(&self.answer.page, MAX_TAIL_LINES);
+        let tail = match self.reasoning.tail(&self.answer.page) {
+            tail if tail.is_empty() => self.answer.streamed.tail(&self.answer.page, MAX_TAIL_LINES),
+            tail => tail,
+        };
         let mut foot = self.board.totals(screen::now()).summary_parts();
         foot.extend(self.hint.iter().cloned());
         self.screen.set_footer(foot);
@@ -171,6 +224,8 @@ impl LiveDisplay {
 
     /// Leaves the last frame on the screen; in a conversation, only the text.
     pub(super) fn finish(&mut self) {
+        let steps = self.transcript.flush();
+        self.print_steps(&steps);
         self.screen.set_footer(Vec::new());
         if self.answer.prints_stream {
             self.board = RunTable::default();
@@ -186,6 +241,8 @@ impl LiveDisplay {
 struct StreamedAnswer {
     root: RunId,
     streamed: Streamed,
+    /// Text of the last message, if it is not printed. It is not the answer if tool calls follow.
+    unprinted: Option<String>,
     /// Whether the text is printed as it arrives. Otherwise only its tail is part of the display.
     prints_stream: bool,
     /// Whether the complete answer was printed.
@@ -195,9 +252,27 @@ struct StreamedAnswer {
 }
 
 impl StreamedAnswer {
+    /// Returns whether an event ends a model call of the watched run.
+    fn ends_call(&self, record: &EventRecord) -> bool {
+        let is_end = matches!(
+            &record.event,
+            Event::Message(MessageEvent::Added { role: Role::Assistant, .. })
+                | Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. })
+        );
+        is_end && record.run_id.as_ref() == Some(&self.root)
+    }
+
     /// Replaces the streamed text by the complete message, or drops that of a failed call. Returns the lines that remain to
     /// be printed.
     fn finish(&mut self, record: &EventRecord) -> Vec<StyledLine> {
+        if let Event::Tool(ToolEvent::Started { .. }) = &record.event
+            && record.run_id.as_ref() == Some(&self.root)
+            && let Some(text) = self.unprinted.take()
+        {
+            let mut lines = markdown::render(&text, &self.page);
+            lines.push(StyledLine::default());
+            return lines;
+        }
         if let Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. }) = &record.event {
             return self.discard(record);
         }
@@ -209,6 +284,8 @@ impl StreamedAnswer {
         }
         let mut streamed = std::mem::take(&mut self.streamed);
         if !self.prints_stream {
+            let text = content.as_ref().map(|content| content.as_str().to_owned());
+            self.unprinted = text.filter(|text| !text.trim().is_empty());
             return Vec::new();
         }
         let mut lines = match content {
@@ -233,5 +310,39 @@ impl StreamedAnswer {
         }
         let note = "The text above is discarded: its model call failed.";
         vec![StyledLine::default(), StyledLine::of(TextStyle::Dim, note), StyledLine::default()]
+    }
+}
+
+/// Reasoning of the watched run that is being streamed.
+#[derive(Default)]
+struct Reasoning {
+    since: Option<Timestamp>,
+    /// Its end.
+    text: String,
+}
+
+impl Reasoning {
+    fn push(&mut self, text: &str, at: Timestamp) {
+        self.since.get_or_insert(at);
+        self.text.push_str(text);
+        if self.text.len() > 2 * MAX_REASONING_BYTES {
+            let end = self.text.floor_char_boundary(self.text.len() - MAX_REASONING_BYTES);
+            self.text.drain(..end);
+        }
+    }
+
+    /// Returns the last lines.
+    fn tail(&self, page: &PageFormat) -> Vec<StyledLine> {
+        let lines = self.text.lines().flat_map(|line| text::wrap(&text::safe_line(line), page.width));
+        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+        let hidden = lines.len().saturating_sub(MAX_REASONING_LINES);
+        lines[hidden..].iter().map(|line| StyledLine::of(TextStyle::Dim, line)).collect()
+    }
+
+    /// Ends the reasoning. Returns the line that stays of it, if it was not short.
+    fn end(&mut self, at: Timestamp) -> Option<StyledLine> {
+        let millis = at.millis_since(std::mem::take(self).since?);
+        let line = || StyledLine::of(TextStyle::Dim, format!("thought for {}", format::duration(millis)));
+        (millis >= MIN_REASONING_MS).then(line)
     }
 }

@@ -1,5 +1,5 @@
 //! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of a session, the
-//! monitor, and the state of keyboard and screen, which is restored at the end.
+//! transcript of a run, the monitor, and the state of keyboard and screen, which is restored at the end.
 //!
 //! Elsewhere: what is printed and asked (the binary), and the source of the records (`soong-client`).
 
@@ -14,4 +14,5 @@ pub mod screen;
 pub mod styled_line;
 pub mod terminal;
 pub mod text;
+pub mod transcript;
 pub mod tty;

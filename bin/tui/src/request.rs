@@ -7,6 +7,7 @@ mod rows;
 use serde::Serialize;
 use soong_protocol::{Permission, Question, RunId, SessionId, Timestamp};
 
+pub(crate) use self::rows::diff_rows;
 pub use self::rows::{DEFAULT_COLUMNS, Row, TARGET_CHARS, permission_rows, question_rows, with_margin, wrap_rows};
 use crate::text;
 

@@ -2,8 +2,10 @@
 
 mod diff;
 
-use crate::{terminal::TextStyle, text};
 use soong_protocol::{ChainLink, Permission, Question};
+
+pub(crate) use self::diff::diff_rows;
+use crate::{terminal::TextStyle, text};
 
 /// Maximum length in characters of a task in the chain of requesting agents.
 const TASK_CHARS: usize = 80;
@@ -63,7 +65,7 @@ pub fn permission_rows(asked: &Permission) -> Vec<Row> {
     let (tool, target) =
         (text::safe_line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
-    let as_diff = asked.diff.as_deref().and_then(diff::diff_rows);
+    let as_diff = asked.diff.as_deref().and_then(diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
         said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
     }

@@ -14,7 +14,7 @@ const NUMBERS_COLUMNS: usize = 2 * NUMBER_COLUMNS + 1;
 const TEXT_COLUMN: usize = NUMBERS_COLUMNS + 3;
 
 /// Returns the rows of a unified diff, or `None` if the text is not one.
-pub(super) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
+pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     // Numbers of the next line in the old file and in the new file.
     let (mut old, mut new) = (0, 0);

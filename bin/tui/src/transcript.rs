@@ -1,0 +1,151 @@
+//! Transcript of a run: what its tools did, one step per call, with a diff or the end of an output below it.
+//!
+//! Pure. A step is complete when its call has ended and its result is known. Consecutive calls of a tool that only reads
+//! are one step, which is complete when something else happens. Calls of sub-agents are not steps: the step of the call
+//! that started them sums them up.
+//!
+//! Elsewhere: the content of a step (`step.rs`), where the lines are printed (the binary).
+
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use soong_protocol::{
+    Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent, ToolEvent, Usd,
+};
+
+pub use self::step::Step;
+use self::step::{Call, Outcome};
+
+/// Tools that read. Their consecutive calls are one step.
+const READING_TOOLS: [&str; 6] = ["read", "list_files", "glob", "grep", "read_artifact", "list_artifacts"];
+/// Tools whose effect the display of the runs shows.
+const HIDDEN_TOOLS: [&str; 1] = ["goal"];
+
+/// Collects the steps of one run.
+#[derive(Debug)]
+pub struct Transcript {
+    run: RunId,
+    /// Calls that have started and have no result yet, by id.
+    calls: HashMap<String, Call>,
+    /// Calls that started the sub-agents, by the run of the sub-agent.
+    parents: HashMap<RunId, String>,
+    /// Consecutive calls of one reading tool.
+    reading: Vec<Step>,
+}
+
+/// Sub-agents that a call started.
+#[derive(Debug, Clone, Default)]
+struct Children {
+    /// Types, in the order of their first start.
+    types: Vec<String>,
+    count: usize,
+    failed: usize,
+    tokens: u64,
+    /// Sum of the known costs.
+    cost: Usd,
+}
+
+impl Transcript {
+    /// Creates the transcript of this run.
+    pub fn new(run: RunId) -> Self {
+        Self { run, calls: HashMap::new(), parents: HashMap::new(), reading: Vec::new() }
+    }
+
+    /// Applies an event. Returns the steps that it completes.
+    pub fn apply(&mut self, record: &EventRecord) -> Vec<Step> {
+        if record.run_id.as_ref() != Some(&self.run) {
+            return Vec::new();
+        }
+        match &record.event {
+            Event::Tool(event) => {
+                self.apply_tool(event);
+                Vec::new()
+            }
+            Event::SubAgent(event) => {
+                self.apply_sub_agent(event);
+                Vec::new()
+            }
+            Event::Message(MessageEvent::Added { role: Role::Tool, tool_call_id: Some(id), content, .. }) => {
+                let Some(call) = self.calls.remove(id) else { return Vec::new() };
+                self.parents.retain(|_, call| call != id);
+                match call.step(content.as_ref().map(soong_protocol::MessageContent::as_str)) {
+                    Some(step) => self.add(step),
+                    None => Vec::new(),
+                }
+            }
+            Event::Model(ModelEvent::Started { .. })
+            | Event::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }) => {
+                self.flush()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the step that may still get further calls.
+    pub fn flush(&mut self) -> Vec<Step> {
+        let reading = std::mem::take(&mut self.reading);
+        Step::merged(reading).into_iter().collect()
+    }
+
+    /// Adds a complete step. Returns the steps that are complete now.
+    fn add(&mut self, step: Step) -> Vec<Step> {
+        let is_reading = READING_TOOLS.contains(&step.tool.as_str()) && step.has_result();
+        let continues = self.reading.last().is_some_and(|last| last.tool == step.tool);
+        let mut steps = if is_reading && continues { Vec::new() } else { self.flush() };
+        if is_reading {
+            self.reading.push(step);
+        } else {
+            steps.push(step);
+        }
+        steps
+    }
+
+    fn apply_tool(&mut self, event: &ToolEvent) {
+        let (id, outcome) = match event {
+            ToolEvent::Started { tool_call_id, name, arguments_preview } => {
+                if !HIDDEN_TOOLS.contains(&name.as_str()) {
+                    self.calls.insert(tool_call_id.clone(), Call::new(name, arguments_preview));
+                }
+                return;
+            }
+            ToolEvent::Completed { tool_call_id, duration_ms, .. } => (tool_call_id, Outcome::Done(*duration_ms)),
+            ToolEvent::Failed { tool_call_id, error, .. } => (tool_call_id, Outcome::Failed(error.message.clone())),
+            ToolEvent::Denied { tool_call_id, reason, by, .. } => {
+                let how = match by.as_deref() {
+                    Some("rule") => "denied by a rule".to_owned(),
+                    None | Some("hook" | "callback") => format!("denied: {reason}"),
+                    Some(origin) => format!("denied by {origin}"),
+                };
+                (tool_call_id, Outcome::Denied(how))
+            }
+            ToolEvent::McpServerFailed { .. } => return,
+        };
+        if let Some(call) = self.calls.get_mut(id) {
+            call.outcome = Some(outcome);
+        }
+    }
+
+    fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
+        match event {
+            SubAgentEvent::Started { run_id, agent_type, tool_call_id: Some(id), .. } => {
+                let Some(call) = self.calls.get_mut(id) else { return };
+                self.parents.insert(run_id.clone(), id.clone());
+                call.children.count += 1;
+                if !call.children.types.contains(agent_type) {
+                    call.children.types.push(agent_type.clone());
+                }
+            }
+            SubAgentEvent::Completed { run_id, status, stats, .. } => {
+                let Some(call) = self.parents.remove(run_id).and_then(|id| self.calls.get_mut(&id)) else { return };
+                let children = &mut call.children;
+                children.failed += usize::from(*status != RunStatus::Completed);
+                children.tokens += stats.tree.total_tokens;
+                children.cost += stats.tree.cost.unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Content of a step: the call in one line, and rows below it.
+
+use serde_json::Value;
+use soong_protocol::Usd;
+
+use super::Children;
+use crate::{
+    format,
+    request::{Row, diff_rows},
+    screen::totals::format_usd,
+    styled_line::StyledLine,
+    terminal::TextStyle,
+    text,
+};
+
+/// Maximum number of rows of a diff.
+const MAX_DIFF_ROWS: usize = 40;
+/// Number of lines of the end of a command's output.
+const OUTPUT_LINES: usize = 3;
+/// Duration from which a step names it, in milliseconds. Steps of commands always do.
+const MIN_DURATION_MS: u64 = 1_000;
+/// Arguments that name what a call is about, the most telling first.
+const TELLING_ARGUMENTS: [&str; 8] = ["path", "command", "pattern", "url", "query", "name", "question", "task"];
+/// Tools whose result begins with the path of a file and what was done to it.
+const FILE_TOOLS: [&str; 2] = ["edit", "write"];
+/// Spaces before the rows below a step.
+const INDENT: &str = "  ";
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its duration in milliseconds.
+    Done(u64),
+    /// The error's message.
+    Failed(String),
+    /// Who or what denied it.
+    Denied(String),
+}
+
+/// A call that has no result yet.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    tool: String,
+    /// Arguments as JSON, which may be cut.
+    arguments: String,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) children: Children,
+}
+
+/// Result of one call, or of several calls that read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Name of the tool.
+    pub(super) tool: String,
+    has_result: bool,
+    style: TextStyle,
+    /// Subject of the call.
+    target: String,
+    /// Number of calls, or of sub-agents.
+    count: usize,
+    /// Numbers of added and removed lines.
+    changed_lines: Option<(usize, usize)>,
+    /// Result, duration or error.
+    detail: String,
+    rows: Vec<Row>,
+}
+
+impl Step {
+    /// Returns whether the calls were executed and have a result. The command of such a call may have failed.
+    pub fn has_result(&self) -> bool {
+        self.has_result
+    }
+
+    /// Returns the step as a line of plain text, without the rows below it.
+    pub fn summary(&self) -> String {
+        let mut line = self.subject(false, usize::MAX);
+        if !self.detail.is_empty() {
+            line.push(TextStyle::Plain, &format!(": {}", text::safe_line(&self.detail)));
+        }
+        line.pieces().map(|(_, text)| text).collect()
+    }
+
+    /// Returns the lines of the step, at most `width` columns wide.
+    pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
+        let (mark, ellipsis) = match (self.style, unicode) {
+            (TextStyle::Red, true) => ("✗ ", "…"),
+            (TextStyle::Yellow, true) => ("⊘ ", "…"),
+            (_, true) => ("● ", "…"),
+            (TextStyle::Red, false) => ("x ", "..."),
+            (TextStyle::Yellow, false) => ("- ", "..."),
+            (_, false) => ("* ", "..."),
+        };
+        let detail = match self.detail.as_str() {
+            "" => String::new(),
+            detail => format!("  {}", text::safe_line(detail)),
+        };
+        // The detail says how the call ended, so the subject is cut first. A detail may be as long as an error message.
+        let room = width.saturating_sub(text::width(mark) + text::width(&detail)).max(width / 2);
+        let mut head = StyledLine::of(self.style, mark);
+        head.append(&self.subject(unicode, room));
+        head.push(TextStyle::Dim, &detail);
+        let rows = self.rows.iter().map(|row| StyledLine::of(TextStyle::Plain, INDENT).and(row.style, &row.text));
+        std::iter::once(head).chain(rows).map(|line| line.cut(width, ellipsis)).collect()
+    }
+
+    /// Returns the tool, what the call is about, and the numbers of changed lines, at most `width` columns wide.
+    fn subject(&self, unicode: bool, width: usize) -> StyledLine {
+        let (times, ellipsis) = if unicode { ("×", "…") } else { ("x", "...") };
+        let mut line = StyledLine::of(TextStyle::Bold, text::safe_line(&self.tool));
+        if !self.target.is_empty() {
+            line.push(TextStyle::Plain, &format!(" {}", text::escaped_line(&self.target)));
+        }
+        let mut end = StyledLine::default();
+        if self.count > 1 {
+            end.push(TextStyle::Plain, &format!(" {times}{}", self.count));
+        }
+        if let Some((added, removed)) = self.changed_lines {
+            end.push(TextStyle::Green, &format!(" +{added}"));
+            end.push(TextStyle::Red, &format!(" -{removed}"));
+        }
+        let mut line = line.cut(width.saturating_sub(end.width()), ellipsis);
+        line.append(&end);
+        line
+    }
+
+    /// Merges steps of one reading tool.
+    pub(super) fn merged(mut steps: Vec<Self>) -> Option<Self> {
+        let count = steps.len();
+        let last = steps.pop()?;
+        if count == 1 {
+            return Some(last);
+        }
+        let (target, count) = if last.tool == "read" { (format!("{count} files"), 1) } else { (String::new(), count) };
+        Some(Self { target, count, detail: String::new(), ..last })
+    }
+}
+
+impl Call {
+    pub(super) fn new(tool: &str, arguments: &str) -> Self {
+        let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
+        Self { tool, arguments, outcome: None, children: Children::default() }
+    }
+
+    /// Returns the step of the call with this result. `None` if its outcome was not reported.
+    pub(super) fn step(self, result: Option<&str>) -> Option<Step> {
+        let target = telling_argument(&self.arguments);
+        let empty = Step {
+            tool: self.tool,
+            has_result: matches!(self.outcome, Some(Outcome::Done(_))),
+            style: TextStyle::Green,
+            target,
+            count: 1,
+            changed_lines: None,
+            detail: String::new(),
+            rows: Vec::new(),
+        };
+        Some(match self.outcome? {
+            Outcome::Failed(message) => Step { style: TextStyle::Red, detail: message, ..empty },
+            Outcome::Denied(how) => Step { style: TextStyle::Yellow, detail: how, ..empty },
+            Outcome::Done(duration_ms) if self.children.count > 0 => {
+                let (types, detail) = (self.children.types.join(", "), self.children.describe(duration_ms));
+                Step { target: types, count: self.children.count, detail, ..empty }
+            }
+            Outcome::Done(duration_ms) => empty.with_result(result.unwrap_or_default(), duration_ms),
+        })
+    }
+}
+
+impl Step {
+    /// Adds what the result of a successful call says.
+    fn with_result(self, result: &str, duration_ms: u64) -> Self {
+        let duration = format::duration(duration_ms);
+        if self.tool == "bash"
+            && let Some((output, end)) = command_end(result)
+        {
+            let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+            let hidden = lines.len().saturating_sub(OUTPUT_LINES);
+            let mut rows: Vec<Row> =
+                lines[hidden..].iter().map(|line| dim_row(text::safe_line_keep_spaces(line))).collect();
+            if hidden > 0 {
+                rows.insert(0, dim_row(format!("({} before)", format::plural(hidden, "line", "lines"))));
+            }
+            let style = if end == "exit 0" { self.style } else { TextStyle::Red };
+            return Self { style, detail: format!("{end}, {duration}"), rows, ..self };
+        }
+        let (first, rest) = result.split_once('\n').unwrap_or((result, ""));
+        if FILE_TOOLS.contains(&self.tool.as_str())
+            && let Some((path, change)) = file_change(first)
+        {
+            let changed_lines = changed_lines(change);
+            let detail = if changed_lines.is_some() { String::new() } else { change.to_owned() };
+            let mut rows = diff_rows(rest).unwrap_or_default();
+            let hidden = rows.len().saturating_sub(MAX_DIFF_ROWS);
+            rows.truncate(MAX_DIFF_ROWS);
+            if hidden > 0 {
+                rows.push(dim_row(format!("({} more)", format::plural(hidden, "line", "lines"))));
+            }
+            return Self { target: path.to_owned(), changed_lines, detail, rows, ..self };
+        }
+        let size = (self.tool == "webfetch").then(|| format::bytes(result.len() as u64));
+        let duration = (duration_ms >= MIN_DURATION_MS).then_some(duration);
+        let detail: Vec<String> = size.into_iter().chain(duration).collect();
+        Self { detail: detail.join(", "), ..self }
+    }
+}
+
+impl Children {
+    /// Returns the sums of the sub-agents.
+    fn describe(&self, duration_ms: u64) -> String {
+        let failed = (self.failed > 0).then(|| format!("{} failed", self.failed));
+        let tokens = format!("{} tokens", format::count(self.tokens));
+        let cost = (self.cost > Usd::default()).then(|| format_usd(self.cost));
+        let parts = failed.into_iter().chain([format::duration(duration_ms), tokens]).chain(cost);
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn dim_row(text: String) -> Row {
+    Row { style: TextStyle::Dim, text }
+}
+
+/// Returns the argument that says most about a call, of JSON that may be cut.
+fn telling_argument(arguments: &str) -> String {
+    // The end of a cut text is inside a string, or else nothing can be read.
+    let completed = || format!("{}…\"}}", arguments.trim_end_matches('…').trim_end_matches('\\'));
+    let read = serde_json::from_str(arguments).or_else(|_| serde_json::from_str(&completed()));
+    let Ok(Value::Object(fields)) = read else { return String::new() };
+    let named = TELLING_ARGUMENTS.iter().find_map(|name| fields.get(*name));
+    match named.or_else(|| fields.values().find(|value| value.is_string())) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(several)) => format::plural(several.len(), "item", "items"),
+        _ => String::new(),
+    }
+}
+
+/// Divides the result of a command into its output and how it ended.
+fn command_end(result: &str) -> Option<(&str, String)> {
+    let start = result.rfind("\n[exit status ").map(|at| at + 1).or_else(|| result.starts_with('[').then_some(0));
+    let start = start.or_else(|| result.rfind("\n[killed ").map(|at| at + 1))?;
+    let end = result[start + 1..].split(']').next()?;
+    let end = end.strip_prefix("exit status ").map_or_else(|| end.to_owned(), |status| format!("exit {status}"));
+    Some((&result[..start], end))
+}
+
+/// Divides the first line of the result of a file tool into the path and what was done.
+fn file_change(line: &str) -> Option<(&str, &str)> {
+    let (path, change) = line.strip_prefix('`')?.split_once("` ")?;
+    let change = ["edited: ", "written: ", "replaced: "].iter().find_map(|verb| change.strip_prefix(verb))?;
+    Some((path, change))
+}
+
+/// Reads `3 lines added, 1 removed`.
+fn changed_lines(change: &str) -> Option<(usize, usize)> {
+    let (added, removed) = change.split_once(" lines added, ")?;
+    Some((added.parse().ok()?, removed.strip_suffix(" removed")?.parse().ok()?))
+}
