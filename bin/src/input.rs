@@ -55,11 +55,6 @@ impl Editor {
     }
 }
 
-/// Returns whether the terminal cannot move its cursor.
-fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
-}
-
 impl Input {
     /// Opens standard input.
     pub(crate) fn open() -> Result<Self, Failure> {
@@ -68,7 +63,7 @@ impl Input {
 
     /// Opens the terminal, even if standard output is redirected.
     pub(crate) fn of_person() -> Result<Self, Failure> {
-        if is_dumb() {
+        if keyboard::is_dumb() {
             return Ok(Self::Terminal { editor: Some(Editor::Plain), _echo_off: None });
         }
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
@@ -157,9 +152,7 @@ impl Drop for LineRead {
     fn drop(&mut self) {
         if let Some(read) = self.0.take() {
             let mode = keyboard::suspend_prompt();
-            // Turns off bracketed paste and starts a new line.
-            let marks = if is_dumb() { "" } else { "\u{1b}[?2004l" };
-            let _ = writeln!(terminal(), "{marks}");
+            let _ = writeln!(terminal());
             *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
         }
     }

@@ -91,7 +91,11 @@ pub(crate) async fn prompt_user(
             show_question(question, asker);
             None
         }
-        UserRequest::Permission(asked) => Some(PermissionPrompt::new(asked, asker, paint, prompt_size())),
+        UserRequest::Permission(asked) => {
+            let session = client.session(asked.session_id.as_str()).await.ok();
+            let project = session.map(|found| found.session.project_dir);
+            Some(PermissionPrompt::new(asked, (asker, project.as_deref()), paint, prompt_size()))
+        }
     };
     let mut input = Input::of_person()?;
     loop {
@@ -105,7 +109,9 @@ pub(crate) async fn prompt_user(
             () = interrupt.first() => return Ok(PromptOutcome::Cancel),
         };
         let answer = match said {
-            InputLine::Line(line) if line.trim().is_empty() => continue,
+            InputLine::Line(line) if line.trim().is_empty() && !shown.as_ref().is_some_and(|shown| shown.asks_why) => {
+                continue;
+            }
             InputLine::Line(line) => line,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
@@ -174,14 +180,22 @@ struct PermissionPrompt {
     /// Rows per page.
     page_rows: usize,
     can_be_granted: bool,
+    /// Whether the next line is the reason for a denial.
+    asks_why: bool,
 }
 
 impl PermissionPrompt {
-    fn new(asked: &Permission, asker: Option<&str>, paint: Paint, (columns, page): (usize, usize)) -> Self {
-        let mut rows = permission_rows(asked);
-        if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
-            first.text.push_str(&format!(" ({})", text::escaped_line(asker)));
-        }
+    /// `asker`: description of the child run that asks. `project`: folder of the session.
+    fn new(
+        asked: &Permission,
+        (asker, project): (Option<&str>, Option<&str>),
+        paint: Paint,
+        (columns, page): (usize, usize),
+    ) -> Self {
+        let mut rows = permission_rows(asked, project);
+        let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
+        let agent = agent.map(|agent| format!("{}, ", text::escaped_line(agent))).unwrap_or_default();
+        rows.insert(1, Row::plain(format!("by {agent}session {}", asked.session_id)));
         let rows = wrap_rows(rows, columns);
         let mut shown = Self {
             rows,
@@ -189,6 +203,7 @@ impl PermissionPrompt {
             shown_rows: 0,
             page_rows: page,
             can_be_granted: asked.demand.is_grantable_for_session(),
+            asks_why: false,
         };
         shown.show_next_page();
         shown
@@ -210,23 +225,34 @@ impl PermissionPrompt {
 
     fn prompt(&self) -> &'static str {
         match (self.is_fully_shown(), self.can_be_granted) {
-            (false, _) => "allow? v(iew the rest), n(o): ",
-            (true, true) => "allow? y(es), a(lways in this session), n(o): ",
-            (true, false) => "allow? y(es), n(o): ",
+            _ if self.asks_why => "reason: ",
+            (false, _) => "allow? v(iew the rest), n(o), e(xplain why not): ",
+            (true, true) => "allow? y(es), a(lways in this session), n(o), e(xplain why not): ",
+            (true, false) => "allow? y(es), n(o), e(xplain why not): ",
         }
     }
 
-    /// Handles a typed line: `v` shows the next page, and a note explains why another line is not accepted. Returns the
-    /// decision if the line is an accepted one.
+    /// Handles a typed line: `v` shows the next page, `e` asks for the reason of a denial, and a note explains why another
+    /// line is not accepted. Returns the decision if the line is an accepted one.
     fn handle_line(&mut self, line: &str) -> Option<(Decision, Option<String>)> {
-        if line.trim().eq_ignore_ascii_case("v") {
-            self.show_next_page();
-            return None;
+        if self.asks_why {
+            return Some((Decision::Deny, Some(line.trim().to_owned()).filter(|reason| !reason.is_empty())));
+        }
+        match line.trim() {
+            "v" | "V" => {
+                self.show_next_page();
+                return None;
+            }
+            "e" | "E" => {
+                self.asks_why = true;
+                return None;
+            }
+            _ => {}
         }
         let given = read_decision(line);
         let objection = match &given {
             Some((decision, _)) => self.objection(*decision),
-            None => Some("y allows the call once, a for the session, n denies it (n REASON adds a reason)"),
+            None => Some("y allows the call once, a for the session, n denies it, e denies it and asks why"),
         };
         if let Some(why) = objection {
             print::error_line(&format!("note: {why}"));
@@ -255,7 +281,7 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
     let decision = match word.to_ascii_lowercase().as_str() {
         "y" | "yes" => Decision::AllowOnce,
         "a" | "always" => Decision::AllowForSession,
-        "n" | "no" => Decision::Deny,
+        "n" | "no" | "e" => Decision::Deny,
         _ => return None,
     };
     // Only a denial may have further words: "yes, but ..." is not plain consent.
@@ -291,6 +317,7 @@ mod tests {
             ("n", Some((Deny, None))),
             ("no, never", None),
             ("n not on a Sunday", Some((Deny, Some("not on a Sunday".to_owned())))),
+            ("e not on a Sunday", Some((Deny, Some("not on a Sunday".to_owned())))),
             ("yes but only once", None),
             ("ok", None),
             ("", None),
@@ -318,8 +345,9 @@ mod tests {
                 task: forged.clone(),
             };
             call.chain = vec![link.clone(), link];
-            let shown = PermissionPrompt::new(&call, Some(&forged), PLAIN, (columns, 30));
-            let starts = ["bash requests", "| ", "|> ", "requested by ", "bash: ", "for the session", "(", "it runs"];
+            let shown = PermissionPrompt::new(&call, (Some(&forged), Some("/p")), PLAIN, (columns, 30));
+            let starts =
+                ["bash requests", "by ", "| ", "|> ", "requested by ", "bash: ", "for the session", "(", "it runs"];
             for row in &shown.rows {
                 assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
                 let is_marked = starts.iter().any(|start| row.text.starts_with(start));
@@ -332,21 +360,26 @@ mod tests {
     #[test]
     fn page_fits_the_terminal_height() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
-        let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 6));
+        let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 6));
         assert_eq!((shown.shown_rows, shown.is_fully_shown()), (6, false));
     }
 
     #[test]
     fn long_call_can_be_allowed_only_after_its_end_was_shown() {
-        let mut shown =
-            PermissionPrompt::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
+        let mut shown = PermissionPrompt::new(
+            &asked(serde_json::json!({ "command": "x".repeat(4_500) })),
+            (None, None),
+            PLAIN,
+            (78, 30),
+        );
         assert!(!shown.is_fully_shown() && shown.prompt().contains("v(iew"));
         assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
         for _ in 0..2 {
             shown.show_next_page();
         }
         assert!(shown.is_fully_shown() && shown.objection(Decision::AllowOnce).is_none());
-        let short = PermissionPrompt::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN, (78, 30));
+        let short =
+            PermissionPrompt::new(&asked(serde_json::json!({ "command": "make" })), (None, None), PLAIN, (78, 30));
         assert!(short.is_fully_shown() && short.objection(Decision::AllowOnce).is_none());
     }
 
@@ -354,8 +387,8 @@ mod tests {
     fn session_grant_is_not_offered_for_single_call_scope() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
-        let shown = PermissionPrompt::new(&call, None, PLAIN, (78, 30));
+        let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 30));
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
-        assert!(permission_rows(&call).iter().all(|row| !row.text.starts_with("for the session")));
+        assert!(permission_rows(&call, None).iter().all(|row| !row.text.starts_with("for the session")));
     }
 }

@@ -65,12 +65,14 @@ fn allow_option_grants_permission_within_its_scope() {
 
 #[test]
 fn terminal_user_is_asked_in_place() {
-    for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true), ("n rather not\r", false)] {
+    let denials = [("n rather not\r", false), ("e rather not\r", false), ("e\rrather not\r", false)];
+    for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true)].into_iter().chain(denials) {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
         let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
         writes(&service, "note.md");
-        seat.wait_for_text("note.md");
+        seat.wait_for_text("? write requests permission: note.md");
+        seat.wait_for_text("by default, session ");
         seat.wait_for_text("allow?");
         seat.type_keys(typed);
         let next = service.next();
@@ -80,6 +82,23 @@ fn terminal_user_is_asked_in_place() {
         assert_eq!(code, Some(0), "{rows:?}");
         assert_eq!(world.project().join("note.md").exists(), is_made);
         assert!(rows.iter().any(|row| row.contains("made by an agent")), "the arguments are shown: {rows:#?}");
+    }
+}
+
+#[test]
+fn terminal_is_as_before_after_a_request_ended_in_any_way() {
+    for (keys, code) in [("y\r", 0), ("\u{3}", 130), ("\u{3}\u{3}", 130), ("\u{4}", 6)] {
+        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let address = [("OPENAI_BASE_URL", service.address.as_str())];
+        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
+        writes(&service, "note.md");
+        seat.wait_for_text("allow?");
+        seat.type_keys(keys);
+        if code == 0 {
+            service.next().answer("Done.");
+        }
+        let (ended, rows) = seat.wait_for_exit();
+        assert_eq!(ended, Some(code), "{rows:#?}");
     }
 }
 

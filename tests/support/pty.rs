@@ -212,7 +212,9 @@ impl TestTerminal {
             assert!(!left.is_zero(), "it does not end; there is:\n{}", rows(&state).join("\n"));
             state = self.shown.changed.wait_timeout(state, left).unwrap().0;
         }
-        assert!(!state.emulator.screen().hide_cursor(), "the cursor stays hidden");
+        let screen = state.emulator.screen();
+        let is_restored = !screen.hide_cursor() && !screen.bracketed_paste() && !screen.alternate_screen();
+        assert!(is_restored, "the terminal is not as before; there is:\n{}", rows(&state).join("\n"));
         let all = all_rows(&mut state);
         drop(state);
         let status = self.child.wait().unwrap();

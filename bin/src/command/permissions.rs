@@ -42,7 +42,7 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
-    for row in wrap_rows(permission_rows(asked), prompts::list_columns()) {
+    for row in wrap_rows(permission_rows(asked, None), prompts::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.style, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {

@@ -114,8 +114,9 @@ impl LiveDisplay {
     /// Suspends the display, for example for a prompt. Its last frame stays on the screen.
     pub(super) fn pause(&mut self) {
         self.screen.set_footer(Vec::new());
-        // In a conversation only the text stays.
-        let stays = if self.answer.prints_stream { &RunTable::default() } else { &self.board };
+        // The runs stay if there are sub-agents. In a conversation only the text does.
+        let has_children = self.board.entries.len() > 1;
+        let stays = if self.answer.prints_stream || !has_children { &RunTable::default() } else { &self.board };
         self.screen.draw(stays, &[]);
         self.screen.pause();
     }

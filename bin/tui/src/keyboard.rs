@@ -3,7 +3,7 @@
 //! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
 
 use std::{
-    io::stdin,
+    io::{IsTerminal, Write, stderr, stdin, stdout},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -53,7 +53,27 @@ pub fn is_foreground() -> bool {
 
 /// Restores the terminal mode, before the process ends or is stopped.
 pub fn restore_mode() {
+    if PROMPT_ACTIVE.load(Ordering::Acquire) {
+        set_bracketed_paste(false);
+    }
     restore(&echo_state().0);
+}
+
+/// Sets whether the terminal marks pasted text. The editor of a prompt requests it while it reads a line.
+fn set_bracketed_paste(is_on: bool) {
+    if is_dumb() {
+        return;
+    }
+    let code = if is_on { "\u{1b}[?2004h" } else { "\u{1b}[?2004l" };
+    let (mut out, mut err) = (stdout(), stderr());
+    let terminal: &mut dyn Write = if out.is_terminal() { &mut out } else { &mut err };
+    // An error means that the terminal is gone.
+    let _ = terminal.write_all(code.as_bytes()).and_then(|()| terminal.flush());
+}
+
+/// Returns whether the terminal cannot move its cursor, by `TERM`.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 /// Whether a prompt is reading a line. Its editor sets a separate terminal mode.
@@ -85,10 +105,10 @@ pub async fn prompt_mode() -> Option<Termios> {
 
 /// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of the editor.
 pub fn suspend_prompt() -> Option<Termios> {
-    set_prompt_active(false);
     let mode = termios::tcgetattr(stdin()).ok();
     // Start from the original mode: with the editor's mode, Ctrl-C sends no signal.
     restore_mode();
+    set_prompt_active(false);
     reapply_echo_off();
     mode
 }
@@ -99,6 +119,7 @@ pub fn resume_prompt(mode: &Termios) {
     reapply_echo_off();
     if is_foreground() {
         let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
+        set_bracketed_paste(true);
     }
 }
 

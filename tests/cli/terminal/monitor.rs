@@ -118,7 +118,7 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     seat.wait_for_text("1 needs input");
     seat.type_keys("a");
     seat.wait_for_text("write requests permission: ");
-    seat.type_keys("nnot today\r");
+    seat.type_keys("enot today\r");
     seat.wait_for_text("refused");
     let asked = service.next();
     assert!(asked.last_message().contains("not today"), "{}", asked.last_message());

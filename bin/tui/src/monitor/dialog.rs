@@ -98,6 +98,7 @@ impl Dialog {
                 }
                 match row_move(key) {
                     Some(RowMove::PageDown) if typed.is_none() => scroll(from, *from + 5),
+                    _ if key.code == KeyCode::Char('v') && typed.is_none() => scroll(from, *from + 5),
                     Some(RowMove::PageUp) if typed.is_none() => scroll(from, from.saturating_sub(5)),
                     _ => answer(key, asks, at, *is_read, typed),
                 }
@@ -158,14 +159,19 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
     let to = |at: usize| DialogResult::ShowRequest(asks.get(at).unwrap_or(ask).id().to_owned());
     match (key.code, ask) {
         // A request can be allowed only after its last line has been visible.
-        (KeyCode::Char('y' | 's'), UserRequest::Permission(_)) if !is_read => {}
+        (KeyCode::Char('y' | 'a' | 's'), UserRequest::Permission(_)) if !is_read => {}
         (KeyCode::Char('y'), UserRequest::Permission(asked)) => return decide(Decision::AllowOnce, asked),
-        (KeyCode::Char('s'), UserRequest::Permission(asked)) if asked.demand.is_grantable_for_session() => {
-            return decide(Decision::AllowForSession, asked);
+        // `s` was the key of earlier versions.
+        (KeyCode::Char('a' | 's'), UserRequest::Permission(asked)) => {
+            if asked.demand.is_grantable_for_session() {
+                return decide(Decision::AllowForSession, asked);
+            }
         }
-        (KeyCode::Char('n'), UserRequest::Permission(_)) | (KeyCode::Enter, UserRequest::Question(_)) => {
+        (KeyCode::Char('n'), UserRequest::Permission(asked)) => return decide(Decision::Deny, asked),
+        (KeyCode::Char('e'), UserRequest::Permission(_)) | (KeyCode::Enter, UserRequest::Question(_)) => {
             *typed = Some(Prompt::default());
         }
+        (KeyCode::Char('l'), _) => return DialogResult::Close,
         _ => match action(key) {
             Some(KeyAction::Navigate(Navigation::Move(RowMove::Up))) => return to(at.saturating_sub(1)),
             Some(KeyAction::Navigate(Navigation::Move(RowMove::Down))) => return to(at + 1),

@@ -83,7 +83,7 @@ fn ask(
 ) -> Vec<StyledLine> {
     let shown = match ask {
         UserRequest::Question(question) => question_rows(question),
-        UserRequest::Permission(asked) => permission_rows(asked),
+        UserRequest::Permission(asked) => permission_rows(asked, None),
     };
     let said: Vec<StyledLine> =
         wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.style, row.text)).collect();
@@ -96,7 +96,7 @@ fn ask(
     lines.push(match count > room {
         true => StyledLine::of(
             TextStyle::Yellow,
-            format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room),
+            format!("(lines {} to {} of {count}: v, PgUp, PgDn)", *from + 1, *from + room),
         ),
         false => StyledLine::default(),
     });
@@ -104,14 +104,20 @@ fn ask(
     let is_once_only = matches!(ask, UserRequest::Permission(asked) if !asked.demand.is_grantable_for_session());
     let keys = match (ask, typed) {
         (UserRequest::Question(_), Some(_)) => vec![("Enter", "send answer"), ("Esc", "back")],
-        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "deny with this reason (optional)"), ("Esc", "back")],
+        (UserRequest::Permission(_), Some(_)) => vec![("Enter", "deny with this reason"), ("Esc", "back")],
         (UserRequest::Question(_), None) => vec![("Enter", "answer")],
-        (UserRequest::Permission(_), None) if !*is_read => vec![("PgDn", "read all"), ("n", "deny")],
-        (UserRequest::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "deny")],
-        (UserRequest::Permission(_), None) => vec![("y", "allow once"), ("s", "allow for session"), ("n", "deny")],
+        (UserRequest::Permission(_), None) if !*is_read => {
+            vec![("v", "read on"), ("n", "deny"), ("e", "deny with reason")]
+        }
+        (UserRequest::Permission(_), None) if is_once_only => {
+            vec![("y", "allow once"), ("n", "deny"), ("e", "deny with reason")]
+        }
+        (UserRequest::Permission(_), None) => {
+            vec![("y", "allow once"), ("a", "allow for session"), ("n", "deny"), ("e", "deny with reason")]
+        }
     };
-    let others = has_others.then_some(("Up Down", "other requests"));
-    let more = if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "decide later")]).collect() };
+    let others = has_others.then_some(("Up Down", "others"));
+    let more = if typed.is_some() { Vec::new() } else { others.into_iter().chain([("l", "later")]).collect() };
     let mut line = StyledLine::default();
     for (key, what) in [keys, more].concat() {
         if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {

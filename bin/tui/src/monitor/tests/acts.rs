@@ -97,13 +97,22 @@ fn pending_requests_are_read_on_change_and_answered() {
     assert_eq!(deeds(answered), [Command::Answer { id: QuestionId::new("q1"), text: "main".to_owned() }]);
     assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "nothing is asked any more");
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
-    evening.types("an");
+    evening.types("ae");
     evening.types("too slow");
     assert_eq!(deeds(evening.key(KeyCode::Enter)), [decide(Decision::Deny, Some("too slow"))]);
     evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
     evening.types("a");
     evening.screen(100, 24);
-    assert_eq!(deeds(evening.types("s")), [decide(Decision::AllowForSession, None)]);
+    assert_eq!(deeds(evening.types("a")), [decide(Decision::AllowForSession, None)]);
+    for (keys, expected) in
+        [("s", vec![decide(Decision::AllowForSession, None)]), ("n", vec![decide(Decision::Deny, None)]), ("l", vec![])]
+    {
+        evening.hears(MonitorInput::PendingRequests(Ok(vec![permission()])));
+        evening.types("a");
+        evening.screen(100, 24);
+        assert_eq!(deeds(evening.types(keys)), expected, "{keys}");
+        assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "{keys}");
+    }
 }
 
 #[test]
@@ -116,11 +125,11 @@ fn long_request_can_be_allowed_only_after_its_end_was_shown() {
     evening.hears(MonitorInput::PendingRequests(Ok(vec![long])));
     evening.types("a");
     let screen = evening.screen(60, 15);
-    assert!(screen.contains("PgDn read all") && !screen.contains("allow once"), "{screen}");
+    assert!(screen.contains("v read on") && !screen.contains("allow once"), "{screen}");
     assert_eq!(deeds(evening.types("ys")), []);
     let mut screen = String::new();
     for _ in 0..20 {
-        evening.key(KeyCode::PageDown);
+        evening.types("v");
         screen = evening.screen(60, 15);
     }
     assert!(screen.contains("rm -r docs") && screen.contains("allow once"), "{screen}");
