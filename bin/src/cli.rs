@@ -32,7 +32,7 @@ pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
 use soong_tui::terminal::Color;
-pub(crate) use suggestion::with_suggestion;
+pub(crate) use suggestion::{nearest_of, with_suggestion};
 pub(crate) use values::duration;
 use values::{number_parser, short_duration};
 

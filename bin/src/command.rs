@@ -33,6 +33,7 @@ mod traces;
 mod tree;
 mod usage;
 
+use clap::Parser;
 use soong::{Environment, protocol::Decision};
 use soong_client::Remote;
 use soong_server::server::token;
@@ -110,6 +111,18 @@ fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<E
         RecordCommand::Traces(options) => block_on_current_thread(traces::traces(context.for_reading()?, &options)),
         RecordCommand::Usage(options) => block_on_current_thread(usage::usage(context.for_reading()?, &options)),
     }
+}
+
+/// Runs a command that shows something, given by its words, within another command.
+async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Failure> {
+    let words = std::iter::once("soong").chain(words.iter().map(String::as_str));
+    let command = Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string(), ""))?.command;
+    tokio::task::block_in_place(|| match command {
+        Command::Records(command) => run_record_command(context, command),
+        Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
+        Command::Catalog(command) => run_catalog_command(context, &command),
+        _ => Err(Failure::usage("this command cannot be used here", "Use it in another terminal.")),
+    })
 }
 
 fn run_catalog_command(context: &Context<'_>, command: &CatalogCommand) -> Result<Exit, Failure> {

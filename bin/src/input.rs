@@ -1,4 +1,8 @@
 //! User input in conversations: lines with editing and history on a terminal, plain lines from a pipe.
+//!
+//! Elsewhere: keys and completion (`line_editor.rs`).
+
+mod line_editor;
 
 use std::{
     io::{BufRead, IsTerminal, Read as _, Write, stderr, stdin, stdout},
@@ -6,10 +10,12 @@ use std::{
 };
 
 use rustix::termios::Termios;
-use rustyline::{Behavior, Config, DefaultEditor, error::ReadlineError};
+use rustyline::{Behavior, error::ReadlineError};
 use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::line_editor::Completions;
+use self::line_editor::{LineEditor, ReadLine};
 use crate::exit::{Exit, Failure};
 
 /// Result of reading a line.
@@ -17,6 +23,8 @@ use crate::exit::{Exit, Failure};
 pub(crate) enum InputLine {
     /// A line; several lines if they were pasted together.
     Line(String),
+    /// Shift-Tab was pressed in a chat, after this text.
+    ShiftTab(String),
     /// The line was discarded (Ctrl-C).
     Discarded,
     /// The input has ended (Ctrl-D, or the end of the pipe).
@@ -35,40 +43,46 @@ pub(crate) enum Input {
 /// Line reader of a terminal.
 pub(crate) enum Editor {
     /// With editing and history.
-    Rich(Box<DefaultEditor>),
+    Rich(Box<LineEditor>),
     /// Line editing by the terminal driver, for a terminal that cannot move its cursor (`TERM=dumb`).
     Plain,
 }
 
 impl Editor {
-    fn read(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+    fn read(&mut self, prompt: &str, text: &str) -> Result<ReadLine, ReadlineError> {
         if let Self::Rich(editor) = self {
-            return editor.readline(prompt);
+            return editor.read(prompt, text);
         }
         let mut terminal = terminal();
         write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
         match read_line() {
-            Ok(InputLine::Line(line)) => Ok(line),
-            Ok(InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
+            Ok(InputLine::Line(line)) => Ok(ReadLine::Line(line)),
+            Ok(InputLine::ShiftTab(_) | InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
             Err(failure) => Err(std::io::Error::other(failure.what).into()),
         }
     }
 }
 
 impl Input {
-    /// Opens standard input.
-    pub(crate) fn open() -> Result<Self, Failure> {
-        if stdin().is_terminal() && stdout().is_terminal() { Self::of_person() } else { Ok(Self::Pipe) }
+    /// Opens standard input for a chat.
+    pub(crate) fn of_chat(completions: Completions) -> Result<Self, Failure> {
+        match stdin().is_terminal() && stdout().is_terminal() {
+            true => Self::of_terminal(Some(completions)),
+            false => Ok(Self::Pipe),
+        }
     }
 
-    /// Opens the terminal, even if standard output is redirected.
+    /// Opens the terminal for a prompt, even if standard output is redirected.
     pub(crate) fn of_person() -> Result<Self, Failure> {
+        Self::of_terminal(None)
+    }
+
+    fn of_terminal(completions: Option<Completions>) -> Result<Self, Failure> {
         if keyboard::is_dumb() {
             return Ok(Self::Terminal { editor: Some(Editor::Plain), _echo_off: None });
         }
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
-        let config = Config::builder().auto_add_history(true).behavior(behavior).build();
-        let editor = DefaultEditor::with_config(config).map_err(|error| unreadable(&error))?;
+        let editor = LineEditor::open(behavior, completions).map_err(|error| unreadable(&error))?;
         Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _echo_off: Some(EchoOff::begin()) })
     }
 
@@ -77,8 +91,9 @@ impl Input {
         matches!(self, Self::Terminal { .. })
     }
 
-    /// Waits for the next line. If the future is dropped, a partly typed line is kept for the next call.
-    pub(crate) async fn next(&mut self, prompt: &str) -> Result<InputLine, Failure> {
+    /// Waits for the next line, which begins with `text`. If the future is dropped, a partly typed line is kept for the
+    /// next call.
+    pub(crate) async fn next(&mut self, prompt: &str, text: &str) -> Result<InputLine, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
@@ -86,13 +101,14 @@ impl Input {
                     Some(reading) => reading,
                     None => {
                         let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
-                        LineRead::start(editor, prompt)
+                        LineRead::start(editor, prompt, text)
                     }
                 };
                 let (editor, said) = reading.line().await?;
                 slot.get_or_insert(editor);
                 match said {
-                    Ok(line) => Ok(InputLine::Line(line)),
+                    Ok(ReadLine::Line(line)) => Ok(InputLine::Line(line)),
+                    Ok(ReadLine::ShiftTab(text)) => Ok(InputLine::ShiftTab(text)),
                     Err(ReadlineError::Interrupted) => Ok(InputLine::Discarded),
                     Err(ReadlineError::Eof) => Ok(InputLine::Closed),
                     Err(error) => Err(unreadable(&error)),
@@ -102,7 +118,7 @@ impl Input {
     }
 }
 
-type ReadResult = (Editor, Result<String, ReadlineError>);
+type ReadResult = (Editor, Result<ReadLine, ReadlineError>);
 
 /// A line that is being read on a terminal, by a thread that cannot be cancelled.
 struct LineRead(Option<JoinHandle<ReadResult>>);
@@ -111,11 +127,11 @@ struct LineRead(Option<JoinHandle<ReadResult>>);
 static ABANDONED_READ: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
 
 impl LineRead {
-    fn start(mut editor: Editor, prompt: &str) -> Self {
-        let prompt = prompt.to_owned();
+    fn start(mut editor: Editor, prompt: &str, text: &str) -> Self {
+        let (prompt, text) = (prompt.to_owned(), text.to_owned());
         Self(Some(tokio::task::spawn_blocking(move || {
             keyboard::set_prompt_active(true);
-            let said = editor.read(&prompt);
+            let said = editor.read(&prompt, &text);
             keyboard::set_prompt_active(false);
             (editor, said)
         })))

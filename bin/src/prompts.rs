@@ -100,7 +100,7 @@ pub(crate) async fn prompt_user(
     let mut input = Input::of_person()?;
     loop {
         let said = tokio::select! {
-            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
+            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt), "") => said?,
             decided = wait_until_decided(client, ask) => {
                 decided?;
                 print::error_line("note: the request was decided elsewhere");
@@ -112,7 +112,7 @@ pub(crate) async fn prompt_user(
             InputLine::Line(line) if line.trim().is_empty() && !shown.as_ref().is_some_and(|shown| shown.asks_why) => {
                 continue;
             }
-            InputLine::Line(line) => line,
+            InputLine::Line(line) | InputLine::ShiftTab(line) => line,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
                 print::error_line("note: the request stays open");

@@ -131,6 +131,47 @@ fn path_of_an_image_in_chat_is_attached() {
 }
 
 #[test]
+fn chat_edits_lines_changes_the_mode_and_includes_files_and_commands() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    std::fs::write(world.project().join("notes.txt"), "Water the beans.\n").unwrap();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("/he\t\r");
+    seat.wait_for_text("Alt-Enter, Ctrl-J start a new line");
+    seat.type_keys("Read this");
+    seat.wait_for_text("› Read this");
+    // Shift-Tab keeps what was typed.
+    seat.type_keys("\u{1b}[Z");
+    seat.wait_for_text("edits › Read this");
+    seat.type_keys("\u{1b}[Z");
+    seat.wait_for_text("plan › Read this");
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("use /quit or Ctrl-D to quit");
+    seat.type_keys("!echo out; echo err >&2; exit 3\r");
+    seat.wait_for_text("(exit status: 3)");
+    seat.type_keys("Read @not\t\nand\u{1b}\rsay\r");
+    let asked = service.next();
+    let message = asked.last_message();
+    assert!(message.starts_with("Read @notes.txt \nand\nsay\n\nI ran `echo out; echo err >&2; exit 3`"), "{message}");
+    for part in ["which exited with 3", "out\n", "err\n", "`notes.txt`:\n```\nWater the beans.\n```"] {
+        assert!(message.contains(part), "{part:?} is missing in {message}");
+    }
+    asked.answer("I read it.");
+    seat.wait_for_text("I read it.");
+    seat.wait_for_text("completed: ");
+    seat.type_keys("/status\r");
+    seat.wait_for_text("agent     default in mode normal");
+    seat.type_keys("/resume nothing\r");
+    seat.wait_for_text("session_not_found");
+    seat.type_keys("/effort huge\r/staus\r");
+    seat.wait_for_text("use /effort none");
+    seat.wait_for_text("did you mean /status?");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
 fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();
@@ -283,6 +324,8 @@ fn piped_chat_is_plain_and_ends_at_the_first_failure() {
         .expect_code(2)
         .expect_stderr(&["nobody"]);
     world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").expect_code(0);
+    let piped = world.run_with_input(&["chat", "--model", "offline"], b"!touch made @notes.txt\n").expect_code(0);
+    assert!(!world.project().join("made").exists(), "a pipe runs no command: {}", piped.out);
     world.run_with_input(&["chat"], b"x\n").expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
 }
 
@@ -298,6 +341,7 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     seat.wait_until_stopped();
     seat.wait_until_restored();
     seat.signal(Signal::CONT);
+    seat.wait_until_edited();
     seat.type_keys("question\r");
     let asked = service.next();
     assert_eq!(asked.last_message(), "Half a question");

@@ -19,7 +19,7 @@ use pty_process::{
 
 use rustix::{
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
-    termios::LocalModes,
+    termios::{InputModes, LocalModes, Termios},
 };
 
 use super::process::{TIMEOUT, TestHome};
@@ -170,17 +170,30 @@ impl TestTerminal {
     /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the cursor.
     #[track_caller]
     pub(crate) fn wait_until_restored(&self) {
-        let deadline = Instant::now() + TIMEOUT;
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        self.wait_for_modes(|modes, is_cursor_hidden| {
+            modes.local_modes.contains(usual) && modes.input_modes.contains(InputModes::ICRNL) && !is_cursor_hidden
+        });
+    }
+
+    /// Waits until an editor has set its modes. Keys that are typed before are translated: Enter becomes a line feed.
+    #[track_caller]
+    pub(crate) fn wait_until_edited(&self) {
+        self.wait_for_modes(|modes, _| !modes.local_modes.contains(LocalModes::ISIG));
+    }
+
+    #[track_caller]
+    fn wait_for_modes(&self, are_set: impl Fn(&Termios, bool) -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
         // A change of the terminal modes causes no notification, so they are polled.
         let mut state = self.shown.state.lock().unwrap();
         loop {
-            let modes = rustix::termios::tcgetattr(&*self.pty).unwrap().local_modes;
-            if modes.contains(usual) && !state.emulator.screen().hide_cursor() {
+            let modes = rustix::termios::tcgetattr(&*self.pty).unwrap();
+            if are_set(&modes, state.emulator.screen().hide_cursor()) {
                 return;
             }
             let there = rows(&state).join("\n");
-            assert!(Instant::now() < deadline, "the terminal is not given back: {modes:?}; there is:\n{there}");
+            assert!(Instant::now() < deadline, "the terminal has other modes: {modes:?}; there is:\n{there}");
             state = self.shown.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
         }
     }

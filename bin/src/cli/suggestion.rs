@@ -25,8 +25,13 @@ pub(crate) fn with_suggestion(mut error: Error) -> Error {
 fn nearest(name: &str) -> Option<String> {
     let command = Cli::command();
     let names = command.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
+    nearest_of(name, names).map(str::to_owned)
+}
+
+/// Returns the name that a misspelled one is likely to mean.
+pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
-    (near.0 <= MAX_DISTANCE && near.0 < name.chars().count()).then(|| near.1.to_owned())
+    (near.0 <= MAX_DISTANCE && near.0 < name.chars().count()).then_some(near.1)
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 //! Elsewhere: parsing what users type (`chat/chat_input.rs`).
 
 mod chat_input;
+mod mentions;
+mod shell;
+
+use std::path::PathBuf;
 
 use soong::{
     ErrorCode,
@@ -14,12 +18,16 @@ use soong::{
 use soong_client::{Client, Discovery};
 use soong_tui::{terminal::TextStyle, text};
 
-use self::chat_input::{ChatInput, HELP};
+use self::{
+    chat_input::{COMMANDS, ChatInput, SESSION, Setting, help},
+    mentions::Mentions,
+};
 use super::{
     attach::Attachments,
     host::builder,
     pasted_files::pasted_files,
     run::{attach, last_model, project, reset},
+    run_query,
     runtime_session::{RuntimeSession, fetch_last_session},
     sessions::{describe_head, refused},
 };
@@ -27,7 +35,7 @@ use crate::{
     cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    input::{Input, InputLine},
+    input::{Completions, Input, InputLine},
     print, prompts, report,
 };
 
@@ -51,7 +59,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
         settings.check_model(model.as_deref(), &context.environment)?;
         about_model = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
     }
-    let input = Input::open()?;
+    let input = Input::of_chat(Completions { commands: &COMMANDS, project: project.clone() })?;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let session_id = match options.session {
         None if options.resume => {
@@ -76,7 +84,15 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
             reset(&mut next, &options.reset);
             let limits = settings.config.artifacts.clone();
             let configured_mode = settings.config.permissions.mode;
-            let mut talk = Conversation { context, input, about_model, next_request: next, configured_mode, limits };
+            let mut talk = Conversation {
+                context,
+                input,
+                about_model,
+                next_request: next,
+                configured_mode,
+                limits,
+                command_outputs: Vec::new(),
+            };
             let talked = talk.run(&mut place).await;
             talk.print_resume_hint().and(talked)
         }
@@ -96,6 +112,8 @@ struct Conversation<'a> {
     /// Permission mode of the configuration.
     configured_mode: PermissionMode,
     limits: ArtifactsConfig,
+    /// Outputs of the user's commands, for the next message.
+    command_outputs: Vec<String>,
 }
 
 impl Conversation<'_> {
@@ -114,13 +132,19 @@ impl Conversation<'_> {
         }
         // Whether the last answer is a plan that can be executed.
         let mut has_plan = false;
+        let mut typed = String::new();
         loop {
             place.reset_interrupt();
-            let prompt = self.prompt();
+            let (prompt, text) = (self.prompt(), std::mem::take(&mut typed));
             let said = tokio::select! {
-                said = self.input.next(&prompt) => said?,
+                said = self.input.next(&prompt, &text) => said?,
                 () = place.wait_for_end_signal() => return Ok(Exit::Interrupted),
             };
+            if let InputLine::ShiftTab(text) = said {
+                self.next_request.permission_mode = Some(next_mode(self.permission_mode()));
+                typed = text;
+                continue;
+            }
             let request = self.parse(said, has_plan);
             let done = match request {
                 ChatInput::Message(text) => self.run_message(place, Some(text)).await,
@@ -132,6 +156,9 @@ impl Conversation<'_> {
                     print::line(&format!("permissions: {}", self.permission_mode().as_str()))?;
                     continue;
                 }
+                ChatInput::Query(words) => self.query(words).await.map(|()| false),
+                ChatInput::Resume(session) => self.resume(place.client(), &session).await.map(|()| false),
+                ChatInput::Shell(command) => self.run_shell(&command).await.map(|()| false),
                 other => {
                     has_plan &= !matches!(other, ChatInput::New);
                     apply(&mut self.next_request, other)?;
@@ -158,10 +185,17 @@ impl Conversation<'_> {
         match said {
             InputLine::Line(line) => {
                 let execution = EXECUTIONS.iter().find(|(key, _)| has_plan && line.trim() == *key);
-                let Some((_, mode)) = execution else { return ChatInput::of(&line) };
+                let Some((_, mode)) = execution else {
+                    return match ChatInput::of(&line) {
+                        // Text from a pipe may not be the user's own, so it runs no command.
+                        ChatInput::Shell(_) if !self.input.is_terminal() => ChatInput::Message(line),
+                        input => input,
+                    };
+                };
                 self.next_request.permission_mode = Some(*mode);
                 ChatInput::Message(EXECUTE.to_owned())
             }
+            InputLine::ShiftTab(_) => ChatInput::Blank,
             InputLine::Discarded => ChatInput::Invalid("use /quit or Ctrl-D to quit".to_owned()),
             InputLine::Closed => ChatInput::Quit,
         }
@@ -184,11 +218,22 @@ impl Conversation<'_> {
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
     /// user has cancelled is no failure: its output already says so. Returns whether the run has completed.
     async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<bool, Failure> {
-        let files = match &prompt {
+        let mut files = match &prompt {
             Some(text) if self.input.is_terminal() => pasted_files(text, self.context.environment.home().as_deref()),
             _ => Vec::new(),
         };
+        let mentions = match (&prompt, &self.next_request.project_dir) {
+            (Some(text), Some(project)) if self.input.is_terminal() && self.context.remote.is_none() => {
+                Mentions::of(text, project)
+            }
+            _ => Mentions::default(),
+        };
+        files.extend(mentions.media);
         let attached = Attachments::check(files, &self.limits)?;
+        let prompt = prompt.map(|text| {
+            let outputs = std::mem::take(&mut self.command_outputs);
+            [vec![text], outputs, mentions.texts].concat().join("\n\n")
+        });
         let plain = StartBody { prompt, ..self.next_request.clone() };
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
@@ -216,6 +261,34 @@ impl Conversation<'_> {
             Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => Ok(false),
             ended => ended.map(|_| true),
         }
+    }
+
+    /// Prints what a command of `soong` prints.
+    async fn query(&self, words: Vec<String>) -> Result<(), Failure> {
+        let mut resolved = Vec::with_capacity(words.len());
+        for word in words {
+            resolved.push(match (&self.next_request.session_id, word.as_str()) {
+                (Some(session), SESSION) => session.clone(),
+                (None, SESSION) => return print::line("no messages yet"),
+                _ => word,
+            });
+        }
+        run_query(self.context, &resolved).await.map(drop)
+    }
+
+    /// Continues another session.
+    async fn resume(&mut self, client: &Client, session: &str) -> Result<(), Failure> {
+        let found = client.session(session).await?.session;
+        print::line(&format!("continuing session {}", found.session_id))?;
+        self.next_request.session_id = Some(found.session_id.to_string());
+        Ok(())
+    }
+
+    /// Runs a command of the user; the next message includes its output.
+    async fn run_shell(&mut self, command: &str) -> Result<(), Failure> {
+        let folder = self.next_request.project_dir.clone().unwrap_or_else(|| PathBuf::from("."));
+        self.command_outputs.push(shell::run(command, &folder).await?);
+        Ok(())
     }
 
     /// Moves the conversation to another message of the session (`/rewind`) or to a copy of the session (`/fork`).
@@ -251,6 +324,15 @@ impl Conversation<'_> {
     }
 }
 
+/// Returns the permission mode that follows when the user presses Shift-Tab. `all` must be named.
+const fn next_mode(mode: PermissionMode) -> PermissionMode {
+    match mode {
+        PermissionMode::Ask => PermissionMode::Edits,
+        PermissionMode::Edits => PermissionMode::Plan,
+        PermissionMode::Plan | PermissionMode::All => PermissionMode::Ask,
+    }
+}
+
 /// Returns whether a run was rejected because its model does not take what was attached.
 fn is_unsupported(failure: &Failure) -> bool {
     failure.what.ends_with(&format!("({})", ErrorCode::UnsupportedCapability))
@@ -259,21 +341,22 @@ fn is_unsupported(failure: &Failure) -> bool {
 /// Applies a command that only changes the next request or prints text. Other input is ignored.
 fn apply(next: &mut StartBody, request: ChatInput) -> Result<(), Failure> {
     match request {
-        ChatInput::Help => {
-            for line in HELP.lines() {
-                print::line(line)?;
-            }
-            Ok(())
+        ChatInput::Help => help().iter().try_for_each(|line| print::line(line)),
+        ChatInput::Clear => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H"),
+        ChatInput::Set(Setting::Effort(effort)) => {
+            let params = next.llm_params.get_or_insert(None).get_or_insert_default();
+            params.insert("effort".to_owned(), effort.as_str().into());
+            print::line(&format!("effort set to {}", effort.as_str()))
         }
         ChatInput::New => {
             next.session_id = None;
             print::line("your next message starts a new session")
         }
-        ChatInput::Mode(mode) => {
+        ChatInput::Set(Setting::Mode(mode)) => {
             next.mode = Some(Some(mode));
             print::line(&format!("mode set to {}", mode.as_str()))
         }
-        ChatInput::Model(model) => {
+        ChatInput::Set(Setting::Model(model)) => {
             print::line(&format!("model set to {}", text::safe_line(&model)))?;
             next.model = Some(Some(model));
             Ok(())
@@ -285,6 +368,9 @@ fn apply(next: &mut StartBody, request: ChatInput) -> Result<(), Failure> {
         | ChatInput::Rewind(_)
         | ChatInput::Fork(_)
         | ChatInput::Permissions(_)
+        | ChatInput::Query(_)
+        | ChatInput::Resume(_)
+        | ChatInput::Shell(_)
         | ChatInput::Quit => Ok(()),
     }
 }

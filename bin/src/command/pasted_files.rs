@@ -30,7 +30,7 @@ pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
 
 /// Splits a line at spaces that are neither quoted nor escaped. A quote starts only at the beginning of a word, and only
 /// if it ends: an apostrophe is text.
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut rest = line;

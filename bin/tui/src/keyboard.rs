@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use rustix::termios::{self, InputModes, LocalModes, OptionalActions, Termios};
 
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
@@ -139,6 +139,8 @@ fn turn_off_echo(original: &mut Option<Termios>) {
     let Ok(mode) = termios::tcgetattr(stdin()) else { return };
     let mut changed = mode.clone();
     changed.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+    // Otherwise an editor would read Enter, typed before its prompt, as Ctrl-J.
+    changed.input_modes.remove(InputModes::ICRNL);
     original.get_or_insert(mode);
     let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &changed);
 }

@@ -2,21 +2,72 @@
 //!
 //! Elsewhere: their execution (`chat.rs`).
 
-use soong::protocol::{PermissionMode, RunMode};
+use soong::protocol::{Effort, PermissionMode, RunMode};
 use soong_tui::text;
 
-pub(super) const HELP: &str = "\
-/help             show this list
-/new              start a new session
-/permissions MODE plan (refuse changes), ask, edits (allow writes in the project) or all
-/mode MODE        normal (one agent) or orchestrator (plans and delegates to sub-agents)
-/model NAME       a model profile, a model of the default profile, or offline
-/retry            resume where the last run stopped, without a new message
-/rewind N         continue from message N; `soong traces messages SESSION` shows the numbers
-/fork [N]         continue in a copy of the session, or of its part up to message N
-/quit, Ctrl-D     quit
-Ctrl-C            cancel the run; press again to exit immediately
-";
+use crate::cli::nearest_of;
+
+/// Commands: name, arguments and description.
+pub(super) const COMMANDS: [(&str, &str, &str); 21] = [
+    ("help", "", "show this list"),
+    ("new", "", "start a new session"),
+    ("resume", "SESSION", "continue another session"),
+    (
+        "permissions",
+        "MODE",
+        "plan (refuse changes), ask, edits (allow writes in the project) or all; Shift-Tab changes it",
+    ),
+    ("mode", "MODE", "normal (one agent) or orchestrator (plans and delegates to sub-agents)"),
+    ("model", "NAME", "a model profile, a model of the default profile, or offline"),
+    ("effort", "LEVEL", "effort of the reasoning: none, minimal, low, medium, high, xhigh or max"),
+    ("retry", "", "resume where the last run stopped, without a new message"),
+    ("rewind", "N", "continue from message N; /messages shows the numbers"),
+    ("fork", "[N]", "continue in a copy of the session, or of its part up to message N"),
+    ("status", "", "show tokens, cost and goals of the session"),
+    ("messages", "", "show the messages of the session with their numbers"),
+    ("artifacts", "", "list the artifacts of the session"),
+    ("export", "DIR", "export the session to files"),
+    ("sessions", "", "list the sessions"),
+    ("agents", "", "show the running agents"),
+    ("tools", "", "list the tools"),
+    ("models", "", "list the models"),
+    ("mcp", "", "list the MCP servers"),
+    ("clear", "", "clear the screen"),
+    ("quit", "", "quit, as Ctrl-D does"),
+];
+
+/// Commands that print what a command of `soong` prints.
+const QUERIES: [(&str, &[&str]); 11] = [
+    ("status", &["traces", "show", SESSION]),
+    ("cost", &["traces", "show", SESSION]),
+    ("goals", &["traces", "show", SESSION]),
+    ("messages", &["traces", "messages", SESSION]),
+    ("artifacts", &["artifacts", "list", "--session", SESSION]),
+    ("export", &["traces", "export", SESSION]),
+    ("sessions", &["sessions", "list"]),
+    ("agents", &["tree"]),
+    ("tools", &["tools", "list"]),
+    ("models", &["models", "list"]),
+    ("mcp", &["mcp", "list"]),
+];
+
+/// Replaced by the session of the chat in [`QUERIES`].
+pub(super) const SESSION: &str = "SESSION";
+
+/// Returns the lines of `/help`.
+pub(super) fn help() -> Vec<String> {
+    let command = |(name, arguments, about): &(&str, &str, &str)| {
+        format!("{:<18}{about}", format!("/{name} {arguments}").trim_end())
+    };
+    let keys = [
+        ("!COMMAND", "run a command yourself; your next message includes its output"),
+        ("@FILE", "include a file of the project; Tab completes names and commands"),
+        ("Alt-Enter, Ctrl-J", "start a new line"),
+        ("Ctrl-C", "cancel the run; press again to exit immediately"),
+    ];
+    let keys = keys.iter().map(|(key, about)| format!("{key:<18}{about}"));
+    COMMANDS.iter().map(command).chain(keys).collect()
+}
 
 /// Parsed line of input.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,10 +76,17 @@ pub(super) enum ChatInput {
     Retry,
     Help,
     New,
-    Mode(RunMode),
+    /// Change a setting of the next runs.
+    Set(Setting),
     /// `None`: print the permission mode.
     Permissions(Option<PermissionMode>),
-    Model(String),
+    /// Continue another session.
+    Resume(String),
+    /// Print what a command of `soong` prints. [`SESSION`] is replaced by the session.
+    Query(Vec<String>),
+    /// Run a command of the user.
+    Shell(String),
+    Clear,
     /// Continue the session from the message with this number.
     Rewind(u64),
     /// Continue in a copy of the session, up to the message with this number. `None`: up to the end.
@@ -40,9 +98,40 @@ pub(super) enum ChatInput {
     Invalid(String),
 }
 
+/// A setting of the next runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Mode(RunMode),
+    Model(String),
+    Effort(Effort),
+}
+
+impl Setting {
+    /// Parses the value of `/mode`, `/model` or `/effort`. The error is a message for the user.
+    fn of(name: &str, value: &str) -> Result<Self, String> {
+        match (name, value) {
+            ("mode", "normal") => Ok(Self::Mode(RunMode::Normal)),
+            ("mode", "orchestrator") => Ok(Self::Mode(RunMode::Orchestrator)),
+            ("mode", _) => Err("use /mode normal or /mode orchestrator".to_owned()),
+            ("model", "") => Err("give a name: /model NAME; /models lists all".to_owned()),
+            ("model", model) => Ok(Self::Model(model.to_owned())),
+            (_, level) => match Effort::ALL.into_iter().find(|known| known.as_str() == level) {
+                Some(effort) => Ok(Self::Effort(effort)),
+                None => Err("use /effort none, minimal, low, medium, high, xhigh or max".to_owned()),
+            },
+        }
+    }
+}
+
 impl ChatInput {
     pub(super) fn of(line: &str) -> Self {
         let line = line.trim();
+        if let Some(command) = line.strip_prefix('!').map(str::trim) {
+            return match command {
+                "" => Self::Invalid("give a command: !ls".to_owned()),
+                command => Self::Shell(command.to_owned()),
+            };
+        }
         let Some(command) = line.strip_prefix('/') else {
             return if line.is_empty() { Self::Blank } else { Self::Message(line.to_owned()) };
         };
@@ -58,11 +147,11 @@ impl ChatInput {
                 Some(mode) => Self::Permissions(Some(mode)),
                 None => Self::Invalid("use /permissions plan, ask, edits or all".to_owned()),
             },
-            ("mode", "normal") => Self::Mode(RunMode::Normal),
-            ("mode", "orchestrator") => Self::Mode(RunMode::Orchestrator),
-            ("mode", _) => Self::Invalid("use /mode normal or /mode orchestrator".to_owned()),
-            ("model", "") => Self::Invalid("give a name: /model NAME; `soong models list` shows all".to_owned()),
-            ("model", name) => Self::Model(name.to_owned()),
+            ("mode" | "model" | "effort", value) => Setting::of(name, value).map_or_else(Self::Invalid, Self::Set),
+            ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
+            ("resume", session) => Self::Resume(session.to_owned()),
+            ("clear", "") => Self::Clear,
+            ("export", "") => Self::Invalid("give a folder: /export DIR".to_owned()),
             ("fork", "") => Self::Fork(None),
             ("rewind" | "fork", _) => match (number, name) {
                 (Ok(number), "rewind") => Self::Rewind(number),
@@ -71,9 +160,21 @@ impl ChatInput {
                     "give the number of a message: /{name} N; `soong traces messages SESSION` shows them"
                 )),
             },
+            (_, rest) if let Some((_, query)) = QUERIES.iter().find(|(known, _)| *known == name) => {
+                let arguments = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
+                Self::Query(query.iter().map(|word| (*word).to_owned()).chain(arguments).collect())
+            }
             // A first word with another slash, such as a path, is not a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
-            _ => Self::Invalid(format!("unknown command /{}; /help lists all commands", text::safe_line(command))),
+            _ => {
+                let nearest = nearest_of(name, COMMANDS.iter().map(|(name, ..)| *name));
+                let nearest = nearest.map(|near| format!(", did you mean /{near}?"));
+                let name = text::safe_line(command);
+                Self::Invalid(format!(
+                    "unknown command /{name}{}; /help lists all commands",
+                    nearest.unwrap_or_default()
+                ))
+            }
         }
     }
 }
@@ -81,6 +182,19 @@ impl ChatInput {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_listed_command_is_known() {
+        for (name, arguments, about) in COMMANDS {
+            let line = match arguments {
+                "MODE" | "LEVEL" | "[N]" => continue,
+                "N" => format!("/{name} 1"),
+                "" => format!("/{name}"),
+                _ => format!("/{name} x"),
+            };
+            assert!(!matches!(ChatInput::of(&line), ChatInput::Invalid(_) | ChatInput::Message(_)), "{line}: {about}");
+        }
+    }
 
     #[test]
     fn lines_are_parsed_as_messages_or_commands() {
@@ -94,14 +208,21 @@ mod tests {
             ("/quit", ChatInput::Quit),
             ("/new", ChatInput::New),
             ("/retry", ChatInput::Retry),
-            ("/mode orchestrator", ChatInput::Mode(RunMode::Orchestrator)),
-            ("/mode   normal ", ChatInput::Mode(RunMode::Normal)),
+            ("/mode orchestrator", ChatInput::Set(Setting::Mode(RunMode::Orchestrator))),
+            ("/mode   normal ", ChatInput::Set(Setting::Mode(RunMode::Normal))),
             ("/rewind 5", ChatInput::Rewind(5)),
             ("/permissions", ChatInput::Permissions(None)),
             ("/permissions plan", ChatInput::Permissions(Some(PermissionMode::Plan))),
             ("/fork", ChatInput::Fork(None)),
             ("/fork 5 ", ChatInput::Fork(Some(5))),
-            ("/model gpt-4.1", ChatInput::Model("gpt-4.1".to_owned())),
+            ("/model gpt-4.1", ChatInput::Set(Setting::Model("gpt-4.1".to_owned()))),
+            ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
+            ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
+            ("/clear", ChatInput::Clear),
+            ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
+            ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
+            ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),
+            ("/export out", ChatInput::Query(["traces", "export", SESSION, "out"].map(str::to_owned).to_vec())),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
             assert_eq!(ChatInput::of(line), want, "{line:?}");
@@ -115,6 +236,10 @@ mod tests {
             "/rewind x",
             "/fork -1",
             "/dance",
+            "/effort",
+            "/resume",
+            "/export",
+            "!",
             "/",
             "/quit now",
         ] {
