@@ -116,8 +116,17 @@ fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<E
 /// Runs a command that shows something, given by its words, within another command.
 async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Failure> {
     let words = std::iter::once("soong").chain(words.iter().map(String::as_str));
-    let command = Cli::try_parse_from(words).map_err(|error| Failure::usage(error.to_string(), ""))?.command;
+    let usage = |error: clap::Error| {
+        let error = error.to_string();
+        let what = error.lines().next().unwrap_or_default();
+        Failure::usage(what.strip_prefix("error: ").unwrap_or(what), "/help lists the commands.")
+    };
+    let command = Cli::try_parse_from(words).map_err(usage)?.command;
     tokio::task::block_in_place(|| match command {
+        Command::Catalog(_) if context.remote.is_some() => {
+            let what = "this would show the configuration of this machine, not that of the server";
+            Err(Failure::usage(what, "Use it without --url."))
+        }
         Command::Records(command) => run_record_command(context, command),
         Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
         Command::Catalog(command) => run_catalog_command(context, &command),

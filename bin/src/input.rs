@@ -15,7 +15,7 @@ use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::line_editor::Completions;
-use self::line_editor::{LineEditor, ReadLine};
+use self::line_editor::{LineEditor, ReadLine, Replacement, erase};
 use crate::exit::{Exit, Failure};
 
 /// Result of reading a line.
@@ -91,20 +91,28 @@ impl Input {
         matches!(self, Self::Terminal { .. })
     }
 
-    /// Waits for the next line, which begins with `text`. If the future is dropped, a partly typed line is kept for the
-    /// next call.
+    /// Waits for the next line, which begins with `text`. If the future is dropped, a partly typed line is discarded.
     pub(crate) async fn next(&mut self, prompt: &str, text: &str) -> Result<InputLine, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
-                let mut reading = match LineRead::resume(prompt) {
-                    Some(reading) => reading,
+                let (editor, said) = match LineRead::resume(prompt) {
+                    Some(mut abandoned) => {
+                        let (editor, said) = abandoned.line().await?;
+                        match abandoned.replacement.take_key() {
+                            Some(key) => {
+                                erase(prompt, "");
+                                // The same editor reads on, because it may have received further keys.
+                                LineRead::start(editor, prompt, &format!("{text}{key}")).line().await?
+                            }
+                            None => (editor, said),
+                        }
+                    }
                     None => {
                         let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
-                        LineRead::start(editor, prompt, text)
+                        LineRead::start(editor, prompt, text).line().await?
                     }
                 };
-                let (editor, said) = reading.line().await?;
                 slot.get_or_insert(editor);
                 match said {
                     Ok(ReadLine::Line(line)) => Ok(InputLine::Line(line)),
@@ -121,43 +129,52 @@ impl Input {
 type ReadResult = (Editor, Result<ReadLine, ReadlineError>);
 
 /// A line that is being read on a terminal, by a thread that cannot be cancelled.
-struct LineRead(Option<JoinHandle<ReadResult>>);
+struct LineRead {
+    read: Option<JoinHandle<ReadResult>>,
+    replacement: Replacement,
+}
 
 /// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
-static ABANDONED_READ: Mutex<Option<(JoinHandle<ReadResult>, Option<Termios>)>> = Mutex::new(None);
+static ABANDONED_READ: Mutex<Option<(LineRead, Option<Termios>)>> = Mutex::new(None);
 
 impl LineRead {
     fn start(mut editor: Editor, prompt: &str, text: &str) -> Self {
         let (prompt, text) = (prompt.to_owned(), text.to_owned());
-        Self(Some(tokio::task::spawn_blocking(move || {
+        let replacement = match &editor {
+            Editor::Rich(editor) => editor.replacement().clone(),
+            Editor::Plain => Replacement::default(),
+        };
+        let read = Some(tokio::task::spawn_blocking(move || {
             keyboard::set_prompt_active(true);
             let said = editor.read(&prompt, &text);
             keyboard::set_prompt_active(false);
             (editor, said)
-        })))
+        }));
+        Self { read, replacement }
     }
 
-    /// Resumes an abandoned read. Returns `None` if there is none, or if its line is complete: that line was meant
-    /// for the previous prompt.
+    /// Returns an abandoned read, which the next key ends, below a new prompt. Returns `None` if there is none, or if its
+    /// line is complete: that line was meant for the previous prompt.
     fn resume(prompt: &str) -> Option<Self> {
-        let (read, mode) = ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        if read.is_finished() {
+        let (abandoned, mode) = ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if abandoned.read.as_ref().is_none_or(JoinHandle::is_finished) {
             return None;
         }
+        abandoned.replacement.request();
         if let Some(mode) = mode {
             keyboard::resume_prompt(&mode);
         }
         keyboard::set_prompt_active(true);
         let _ = write!(terminal(), "{prompt}").and_then(|()| terminal().flush());
-        Some(Self(Some(read)))
+        Some(abandoned)
     }
 
     async fn line(&mut self) -> Result<ReadResult, Failure> {
-        match &mut self.0 {
+        match &mut self.read {
             Some(read) => {
-                let read = read.await.map_err(read_failure);
-                self.0 = None;
-                read
+                let line = read.await.map_err(read_failure);
+                self.read = None;
+                line
             }
             None => std::future::pending().await,
         }
@@ -166,10 +183,11 @@ impl LineRead {
 
 impl Drop for LineRead {
     fn drop(&mut self) {
-        if let Some(read) = self.0.take() {
+        if let Some(read) = self.read.take() {
             let mode = keyboard::suspend_prompt();
             let _ = writeln!(terminal());
-            *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
+            let abandoned = Self { read: Some(read), replacement: self.replacement.clone() };
+            *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((abandoned, mode));
         }
     }
 }

@@ -17,6 +17,7 @@ use soong::{
 };
 use soong_client::Client;
 use soong_tui::{
+    keyboard,
     request::{DEFAULT_COLUMNS, Row, UserRequest, permission_rows, with_margin, wrap_rows},
     terminal::Paint,
     text,
@@ -98,6 +99,8 @@ pub(crate) async fn prompt_user(
         }
     };
     let mut input = Input::of_person()?;
+    // A key that was pressed before the request could be read is no answer to it.
+    keyboard::discard_typed();
     loop {
         let said = tokio::select! {
             said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt), "") => said?,
@@ -112,7 +115,8 @@ pub(crate) async fn prompt_user(
             InputLine::Line(line) if line.trim().is_empty() && !shown.as_ref().is_some_and(|shown| shown.asks_why) => {
                 continue;
             }
-            InputLine::Line(line) | InputLine::ShiftTab(line) => line,
+            InputLine::Line(line) => line,
+            InputLine::ShiftTab(_) => continue,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
                 print::error_line("note: the request stays open");

@@ -237,6 +237,8 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     let seat = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
     asks(&service);
     seat.wait_for_text("answer:");
+    seat.type_keys("gre");
+    seat.wait_for_text("answer: gre");
     let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
     world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).expect_code(0);
     let mut next = service.next();

@@ -131,7 +131,7 @@ fn path_of_an_image_in_chat_is_attached() {
 }
 
 #[test]
-fn chat_edits_lines_changes_the_mode_and_includes_files_and_commands() {
+fn chat_edits_lines_and_includes_files_and_commands() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::write(world.project().join("notes.txt"), "Water the beans.\n").unwrap();
@@ -166,7 +166,7 @@ fn chat_edits_lines_changes_the_mode_and_includes_files_and_commands() {
     seat.wait_for_text("session_not_found");
     seat.type_keys("/effort huge\r/staus\r");
     seat.wait_for_text("use /effort none");
-    seat.wait_for_text("did you mean /status?");
+    seat.wait_for_text("Did you mean /status?");
     seat.type_keys("\u{4}");
     assert_eq!(seat.wait_for_exit().0, Some(0));
 }

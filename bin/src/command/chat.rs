@@ -39,6 +39,9 @@ use crate::{
     print, prompts, report,
 };
 
+/// Maximum number of outputs of the user's commands that a message includes.
+const MAX_COMMAND_OUTPUTS: usize = 8;
+
 /// Message that starts the execution of a plan.
 const EXECUTE: &str = "Execute the plan.";
 /// Printed below a plan.
@@ -59,7 +62,10 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
         settings.check_model(model.as_deref(), &context.environment)?;
         about_model = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
     }
-    let input = Input::of_chat(Completions { commands: &COMMANDS, project: project.clone() })?;
+    let input = Input::of_chat(Completions {
+        commands: &COMMANDS,
+        project: project.clone().filter(|_| context.remote.is_none()),
+    })?;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let session_id = match options.session {
         None if options.resume => {
@@ -112,7 +118,7 @@ struct Conversation<'a> {
     /// Permission mode of the configuration.
     configured_mode: PermissionMode,
     limits: ArtifactsConfig,
-    /// Outputs of the user's commands, for the next message.
+    /// Outputs of the user's last commands, for the next message.
     command_outputs: Vec<String>,
 }
 
@@ -146,6 +152,7 @@ impl Conversation<'_> {
                 continue;
             }
             let request = self.parse(said, has_plan);
+            let keeps_plan = matches!(request, ChatInput::Query(_) | ChatInput::Shell(_));
             let done = match request {
                 ChatInput::Message(text) => self.run_message(place, Some(text)).await,
                 ChatInput::Retry => self.run_message(place, None).await,
@@ -158,18 +165,19 @@ impl Conversation<'_> {
                 }
                 ChatInput::Query(words) => self.query(words).await.map(|()| false),
                 ChatInput::Resume(session) => self.resume(place.client(), &session).await.map(|()| false),
-                ChatInput::Shell(command) => self.run_shell(&command).await.map(|()| false),
+                ChatInput::Shell(command) => self.run_shell(place, &command).await.map(|()| false),
                 other => {
                     has_plan &= !matches!(other, ChatInput::New);
                     apply(&mut self.next_request, other)?;
                     continue;
                 }
             };
-            has_plan = false;
+            let had_plan = std::mem::take(&mut has_plan);
             match done {
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
                 Err(failure) if !is_person || failure.is_output_closed() => return Err(failure),
                 Err(failure) => drop(print::failure(&failure, self.context.terminal)),
+                Ok(_) if keeps_plan => has_plan = had_plan,
                 Ok(is_answered) => {
                     has_plan = is_answered && is_person && self.permission_mode() == PermissionMode::Plan;
                     if has_plan {
@@ -230,10 +238,8 @@ impl Conversation<'_> {
         };
         files.extend(mentions.media);
         let attached = Attachments::check(files, &self.limits)?;
-        let prompt = prompt.map(|text| {
-            let outputs = std::mem::take(&mut self.command_outputs);
-            [vec![text], outputs, mentions.texts].concat().join("\n\n")
-        });
+        let prompt =
+            prompt.map(|text| [vec![text], self.command_outputs.clone(), mentions.texts].concat().join("\n\n"));
         let plain = StartBody { prompt, ..self.next_request.clone() };
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
@@ -250,6 +256,7 @@ impl Conversation<'_> {
             done => done?,
         };
         self.next_request.session_id = Some(done.session.to_string());
+        self.command_outputs.clear();
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);
             let advice = report::allow_advice(&done.denied);
@@ -279,15 +286,25 @@ impl Conversation<'_> {
     /// Continues another session.
     async fn resume(&mut self, client: &Client, session: &str) -> Result<(), Failure> {
         let found = client.session(session).await?.session;
-        print::line(&format!("continuing session {}", found.session_id))?;
+        print::line(&format!("continuing session {}", text::safe_line(found.session_id.as_str())))?;
+        if self.context.remote.is_none() {
+            self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
+        }
         self.next_request.session_id = Some(found.session_id.to_string());
         Ok(())
     }
 
     /// Runs a command of the user; the next message includes its output.
-    async fn run_shell(&mut self, command: &str) -> Result<(), Failure> {
-        let folder = self.next_request.project_dir.clone().unwrap_or_else(|| PathBuf::from("."));
-        self.command_outputs.push(shell::run(command, &folder).await?);
+    async fn run_shell(&mut self, place: &RuntimeSession<'_>, command: &str) -> Result<(), Failure> {
+        let Some(folder) = self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) else {
+            let what = "commands are not run in a chat with a server";
+            return Err(Failure::usage(what, "Run the command in another terminal."));
+        };
+        let output = shell::run(command, folder, place.interrupted()).await?;
+        if self.command_outputs.len() == MAX_COMMAND_OUTPUTS {
+            self.command_outputs.remove(0);
+        }
+        self.command_outputs.push(output);
         Ok(())
     }
 

@@ -216,6 +216,11 @@ impl<'a> RuntimeSession<'a> {
         self.interrupt.wait_for_end().await;
     }
 
+    /// Waits for a Ctrl-C.
+    pub(super) async fn interrupted(&self) {
+        self.interrupt.first().await;
+    }
+
     /// Resets the interrupt after a Ctrl-C that was meant for a run that has ended.
     pub(super) fn reset_interrupt(&self) {
         self.interrupt.reset();

@@ -6,7 +6,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -38,11 +38,67 @@ pub(crate) struct Completions {
     pub(crate) project: Option<PathBuf>,
 }
 
+/// Ends the reading of a line whose prompt is gone: the next key ends it, and is kept for the prompt that has replaced it.
+/// The text that was typed before is discarded, because it was meant for the other prompt.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Replacement(Arc<Mutex<ReplacementState>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+enum ReplacementState {
+    #[default]
+    Idle,
+    Requested,
+    /// Ended by this key; `None` if the key is not a character.
+    Ended(Option<char>),
+}
+
+impl Replacement {
+    fn state(&self) -> MutexGuard<'_, ReplacementState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the next key end the line.
+    pub(super) fn request(&self) {
+        *self.state() = ReplacementState::Requested;
+    }
+
+    /// Returns the text of the key that has ended the line. `None` if the line ended otherwise.
+    pub(super) fn take_key(&self) -> Option<String> {
+        match std::mem::take(&mut *self.state()) {
+            ReplacementState::Ended(key) => Some(key.map(String::from).unwrap_or_default()),
+            ReplacementState::Idle | ReplacementState::Requested => None,
+        }
+    }
+}
+
+impl ConditionalEventHandler for Replacement {
+    fn handle(&self, event: &Event, _: RepeatCount, _: bool, _: &EventContext<'_>) -> Option<Cmd> {
+        let mut state = self.state();
+        if !matches!(*state, ReplacementState::Requested) {
+            return None;
+        }
+        let key = event.get(0).copied();
+        // These keys mean the same at each prompt.
+        let ending = [(KeyEvent::ctrl('C'), Cmd::Interrupt), (KeyEvent::ctrl('D'), Cmd::EndOfFile)];
+        if let Some((_, command)) = ending.into_iter().find(|(ending, _)| Some(*ending) == key) {
+            *state = ReplacementState::Idle;
+            return Some(command);
+        }
+        *state = ReplacementState::Ended(match key {
+            Some(KeyEvent(KeyCode::Char(key), Modifiers::NONE)) => Some(key),
+            _ => None,
+        });
+        // Not an error, after which the editor would lose the keys that it has received already.
+        Some(Cmd::AcceptLine)
+    }
+}
+
 /// Editor with history, and with completion in a chat.
 pub(crate) struct LineEditor {
     editor: Editor<LineHelper, DefaultHistory>,
     /// Whether Shift-Tab ended the last line.
     shift_tab: Arc<AtomicBool>,
+    replacement: Replacement,
 }
 
 /// A line that was read.
@@ -67,8 +123,14 @@ impl LineEditor {
             let key = KeyEvent(KeyCode::BackTab, Modifiers::NONE);
             editor.bind_sequence(key, EventHandler::Conditional(handler));
         }
+        let replacement = Replacement::default();
+        editor.bind_sequence(Event::Any, EventHandler::Conditional(Box::new(replacement.clone())));
         editor.set_helper(Some(LineHelper { completions }));
-        Ok(Self { editor, shift_tab })
+        Ok(Self { editor, shift_tab, replacement })
+    }
+
+    pub(super) fn replacement(&self) -> &Replacement {
+        &self.replacement
     }
 
     /// Reads a line, beginning with this text.
@@ -78,13 +140,15 @@ impl LineEditor {
             erase(prompt, &line);
             return Ok(ReadLine::ShiftTab(line));
         }
-        self.editor.add_history_entry(&line)?;
+        if !matches!(*self.replacement.state(), ReplacementState::Ended(_)) {
+            self.editor.add_history_entry(&line)?;
+        }
         Ok(ReadLine::Line(line))
     }
 }
 
 /// Erases a line that was ended, so that it can be edited further.
-fn erase(prompt: &str, line: &str) {
+pub(super) fn erase(prompt: &str, line: &str) {
     let columns = crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns).max(1));
     let rows: usize = format!("{prompt}{line}").split('\n').map(|row| 1 + text::width(row) / columns).sum();
     let mut terminal = super::terminal();
@@ -112,7 +176,8 @@ impl Completer for LineHelper {
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>), ReadlineError> {
         let Some(completions) = &self.completions else { return Ok((at, Vec::new())) };
         let typed = &line[..at];
-        let start = typed.rfind(char::is_whitespace).map_or(0, |space| space + 1);
+        let space = typed.char_indices().rfind(|(_, c)| c.is_whitespace());
+        let start = space.map_or(0, |(at, c)| at + c.len_utf8());
         let word = &typed[start..];
         let pairs = match (word.strip_prefix('/'), word.strip_prefix('@'), &completions.project) {
             (Some(name), ..) if start == 0 => commands(completions.commands, name),
@@ -133,22 +198,25 @@ fn commands(known: &[(&str, &str, &str)], name: &str) -> Vec<Pair> {
     found.map(pair).collect()
 }
 
-/// Returns the files of a project whose path contains a text, without ignored and hidden ones; first those whose path or
-/// name begins with it.
+/// Returns the files of a project whose path begins with a text, without ignored and hidden ones. If there are none, returns
+/// the first file whose name begins with it, or else whose path contains it. Names with spaces are not offered.
 fn files(project: &Path, part: &str) -> Vec<Pair> {
     let walk = WalkBuilder::new(project).require_git(false).sort_by_file_path(Ord::cmp).build();
     let files = walk.filter_map(Result::ok).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let paths = files.take(MAX_SEARCHED_FILES).filter_map(|entry| {
         let path = entry.path().strip_prefix(project).ok()?.to_str()?.to_owned();
-        // A name that the shell would quote cannot be typed as a word.
-        (path.contains(part) && !path.contains(char::is_whitespace)).then_some(path)
+        // The editor writes a name as it is, so one that affects the terminal is not offered.
+        let is_offered = !path.contains(char::is_whitespace) && text::safe_line(&path) == path;
+        (is_offered && path.contains(part)).then_some(path)
     });
-    let begins =
-        |path: &String| path.starts_with(part) || path.rsplit('/').next().is_some_and(|name| name.starts_with(part));
-    let (mut found, others): (Vec<String>, Vec<String>) = paths.partition(begins);
-    found.extend(others);
+    let (mut found, others): (Vec<String>, Vec<String>) = paths.partition(|path| path.starts_with(part));
+    if found.is_empty() {
+        // Only one: the common beginning of several would replace what was typed.
+        let is_named = |path: &&String| path.rsplit('/').next().is_some_and(|name| name.starts_with(part));
+        found.extend(others.iter().find(is_named).or(others.first()).cloned());
+    }
     found.truncate(MAX_OFFERED_FILES);
-    found.into_iter().map(|path| Pair { display: text::safe_line(&path), replacement: format!("@{path} ") }).collect()
+    found.into_iter().map(|path| Pair { display: path.clone(), replacement: format!("@{path} ") }).collect()
 }
 
 impl Hinter for LineHelper {
@@ -175,7 +243,7 @@ mod tests {
     fn commands_and_files_are_completed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("src")).unwrap();
-        for name in ["src/app.py", "src/map.py", "app.log", "a b.txt", ".gitignore"] {
+        for name in ["src/app.py", "src/map.py", "app.log", "a b.txt", "esc\u{1b}[2J.txt", ".gitignore"] {
             std::fs::write(dir.path().join(name), if name == ".gitignore" { "*.log\n" } else { "" }).unwrap();
         }
         let commands = &[("mode", "MODE", "about"), ("model", "NAME", "about"), ("quit", "", "about")];
@@ -184,7 +252,10 @@ mod tests {
             ("/mo", 0, vec!["/mode ", "/model "]),
             ("/q", 0, vec!["/quit"]),
             ("say /q", 4, vec![]),
-            ("look at @ap", 8, vec!["@src/app.py ", "@src/map.py "]),
+            ("look at @ap", 8, vec!["@src/app.py "]),
+            ("look\u{3000}@src/", 7, vec!["@src/app.py ", "@src/map.py "]),
+            ("@p.py", 0, vec!["@src/app.py "]),
+            ("@esc", 0, vec![]),
             ("@src/m", 0, vec!["@src/map.py "]),
             ("@b.t", 0, vec![]),
             ("word", 0, vec![]),

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::termios::{self, InputModes, LocalModes, OptionalActions, Termios};
+use rustix::termios::{self, InputModes, LocalModes, OptionalActions, QueueSelector, Termios};
 
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
@@ -74,6 +74,12 @@ fn set_bracketed_paste(is_on: bool) {
 /// Returns whether the terminal cannot move its cursor, by `TERM`.
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// Discards the keys that were pressed and not read yet.
+pub fn discard_typed() {
+    // An error means that there is no terminal.
+    let _ = termios::tcflush(stdin(), QueueSelector::IFlush);
 }
 
 /// Whether a prompt is reading a line. Its editor sets a separate terminal mode.

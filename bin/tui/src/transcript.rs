@@ -117,6 +117,7 @@ impl Transcript {
                 let how = match by.as_deref() {
                     Some("rule") => "denied by a rule".to_owned(),
                     None | Some("hook" | "callback") => format!("denied: {reason}"),
+                    Some("terminal") => "denied at the terminal".to_owned(),
                     Some(origin) => format!("denied by {origin}"),
                 };
                 (tool_call_id, Outcome::Denied(how))

@@ -98,23 +98,26 @@ struct StreamOptions {
 
 struct Messages<'a> {
     call: Call<'a>,
-    /// Whether the model caches at breakpoints, and then the places of the last two messages before an answer.
+    /// Places of the last two messages before an answer; `None` if the model does not cache at breakpoints.
     ///
     /// Breakpoints are at the same places as with the Responses API: at the end of the system prompt and of what sibling
     /// runs send too, before context, and at the end of the last two turns of the user.
     breakpoints: Option<[Option<usize>; 2]>,
 }
 
-impl Serialize for Messages<'_> {
+impl<'a> Serialize for Messages<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let request = self.call.request;
-        let blocks = request.system.iter().filter(|block| !block.is_empty());
-        if self.breakpoints.is_some() {
-            let content = Content::Parts(blocks.map(|block| Part::text(&**block)).collect()).with_breakpoint();
-            list.serialize_element(&InputMessage { role: "system", content })?;
-        } else if blocks.count() > 0 {
-            list.serialize_element(&System { role: "system", content: Blocks(request) })?;
+        let blocks: Vec<Part<'a>> =
+            request.system.iter().filter(|block| !block.is_empty()).map(|block| Part::text(&**block)).collect();
+        match (blocks.is_empty(), self.breakpoints) {
+            (true, _) => {}
+            (false, Some(_)) => {
+                let content = Content::Parts(blocks).with_breakpoint();
+                list.serialize_element(&InputMessage { role: "system", content })?;
+            }
+            (false, None) => list.serialize_element(&System { role: "system", content: Blocks(request) })?,
         }
         let returned = ReturnedData::of(self.call);
         let mut tool_files = Vec::new();

@@ -290,7 +290,7 @@ async fn context_of_the_run_joins_the_message_before_it() {
 }
 
 #[tokio::test]
-async fn prompt_of_newer_models_has_breakpoints_that_later_requests_read() {
+async fn newer_models_get_breakpoints_that_later_requests_read() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
     let cache = CacheHints { shared_messages: 1, ..CacheHints::default() };
     let model = Some("gpt-5.6-mini".to_owned());
@@ -302,8 +302,11 @@ async fn prompt_of_newer_models_has_breakpoints_that_later_requests_read() {
     request.messages.push(Arc::new(message(Role::User, "more")));
     request.context_update = None;
     ask(&provider(&server), &request).await.unwrap();
-    ask(&provider(&server), &ModelRequest { model: Some("gpt-5.4".into()), ..request }).await.unwrap();
-    let [first, second, older] = &server.requests()[..] else { panic!("three requests") };
+    for older in ["gpt-5.4", "gpt-35-turbo"] {
+        ask(&provider(&server), &ModelRequest { model: Some(older.into()), ..request.clone() }).await.unwrap();
+    }
+    ask(&provider(&server), &ModelRequest { system: Vec::new(), ..request }).await.unwrap();
+    let [first, second, older @ .., no_system] = &server.requests()[..] else { panic!("five requests") };
     let parts = |body: &Value, is_marked: bool| -> Vec<String> {
         let parts = body["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array());
         let breakpoint = json!({"mode": "explicit"});
@@ -314,7 +317,8 @@ async fn prompt_of_newer_models_has_breakpoints_that_later_requests_read() {
     assert_eq!(parts(&first.body, true), ["use tools", "hello", "task", "Goals: 1"]);
     assert_eq!(parts(&second.body, true), ["use tools", "hello", "task", "A", "more"]);
     assert_eq!(parts(&second.body, false)[..5], parts(&first.body, false), "what was sent does not change");
-    assert!(!older.body.to_string().contains("prompt_cache_breakpoint"), "{}", older.body);
+    assert!(older.iter().all(|older| !older.body.to_string().contains("prompt_cache_breakpoint")), "{older:?}");
+    assert_eq!(no_system.body["messages"][0]["role"], "user");
 }
 
 #[tokio::test]

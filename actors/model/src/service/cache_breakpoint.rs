@@ -22,6 +22,7 @@ impl Call<'_> {
         let (major, minor) =
             version.map(|version| version.split_once('.').unwrap_or((version, "0"))).unwrap_or_default();
         let version = major.parse::<u32>().ok().zip(minor.parse::<u32>().ok());
-        !self.adaptation.no_cache_control && version.is_some_and(|version| version >= (5, 6))
+        // `gpt-35-turbo` is another service's name of version 3.5.
+        !self.adaptation.no_cache_control && version.is_some_and(|version| ((5, 6)..(35, 0)).contains(&version))
     }
 }

@@ -156,9 +156,7 @@ impl ChatInput {
             ("rewind" | "fork", _) => match (number, name) {
                 (Ok(number), "rewind") => Self::Rewind(number),
                 (Ok(number), _) => Self::Fork(Some(number)),
-                (Err(_), _) => Self::Invalid(format!(
-                    "give the number of a message: /{name} N; `soong traces messages SESSION` shows them"
-                )),
+                (Err(_), _) => Self::Invalid(format!("give the number of a message: /{name} N; /messages shows them")),
             },
             (_, rest) if let Some((_, query)) = QUERIES.iter().find(|(known, _)| *known == name) => {
                 let arguments = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
@@ -168,7 +166,7 @@ impl ChatInput {
             _ if name.contains('/') => Self::Message(line.to_owned()),
             _ => {
                 let nearest = nearest_of(name, COMMANDS.iter().map(|(name, ..)| *name));
-                let nearest = nearest.map(|near| format!(", did you mean /{near}?"));
+                let nearest = nearest.map(|near| format!(". Did you mean /{near}?"));
                 let name = text::safe_line(command);
                 Self::Invalid(format!(
                     "unknown command /{name}{}; /help lists all commands",

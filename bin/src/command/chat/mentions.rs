@@ -2,14 +2,17 @@
 //!
 //! Elsewhere: paths of images and documents without `@` (`pasted_files.rs`), completion of names (`input`).
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use soong::protocol::InputKind;
 
 use crate::{command::pasted_files::words, file};
 
 /// Maximum size of the part of a text that a message includes, in bytes.
-const MAX_TEXT_BYTES: usize = 16 * 1024;
+const MAX_TEXT_BYTES: u64 = 16 * 1024;
 
 /// Content of the files that a message mentions.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,8 +37,8 @@ impl Mentions {
             let is_media = file::content_type(&path).is_some_and(|known| InputKind::of_content_type(known).is_some());
             if is_media {
                 found.media.push(path.clone());
-            } else if let Ok(bytes) = std::fs::read(&path) {
-                found.texts.push(included(name, &bytes));
+            } else if let Ok((beginning, size)) = beginning(&path) {
+                found.texts.push(included(name, &beginning, size));
             }
             seen.push(path);
         }
@@ -43,17 +46,30 @@ impl Mentions {
     }
 }
 
+/// Reads the beginning of a file, and its size.
+fn beginning(path: &Path) -> std::io::Result<(Vec<u8>, u64)> {
+    let file = std::fs::File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut beginning = Vec::new();
+    file.take(MAX_TEXT_BYTES).read_to_end(&mut beginning)?;
+    Ok((beginning, size))
+}
+
 /// Returns the text of a file for a message: its beginning if it is long.
-fn included(name: &str, bytes: &[u8]) -> String {
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return format!("`{name}` has {} bytes and is not text.", bytes.len());
+fn included(name: &str, beginning: &[u8], size: u64) -> String {
+    let text = match std::str::from_utf8(beginning) {
+        Ok(text) => text,
+        // The last character may be cut.
+        Err(error) if error.error_len().is_none() && (beginning.len() as u64) < size => {
+            std::str::from_utf8(&beginning[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return format!("`{name}` has {size} bytes and is not text."),
     };
-    let end = text.floor_char_boundary(MAX_TEXT_BYTES.min(text.len()));
-    let rest = match end < text.len() {
-        true => format!("\n[the first {end} of {} bytes; `read` shows the rest]", text.len()),
+    let rest = match (text.len() as u64) < size {
+        true => format!("\n[the first {} of {size} bytes; `read` shows the rest]", text.len()),
         false => String::new(),
     };
-    format!("`{name}`:\n```\n{}{rest}\n```", text[..end].trim_end_matches('\n'))
+    format!("`{name}`:\n```\n{}{rest}\n```", text.trim_end_matches('\n'))
 }
 
 #[cfg(test)]
@@ -68,7 +84,7 @@ mod tests {
             dir.path().join("project").canonicalize().unwrap()
         });
         std::fs::write(project.join("a.txt"), "one\ntwo\n").unwrap();
-        std::fs::write(project.join("long.txt"), "é".repeat(MAX_TEXT_BYTES)).unwrap();
+        std::fs::write(project.join("long.txt"), "é".repeat(16 * 1024)).unwrap();
         std::fs::write(project.join("b.bin"), [0xff, 0xfe, 0]).unwrap();
         std::fs::write(project.join("c.png"), "x").unwrap();
         std::fs::write(dir.path().join("outside.txt"), "secret").unwrap();

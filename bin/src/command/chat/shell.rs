@@ -7,11 +7,15 @@ use std::{
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::Command,
+    task::JoinSet,
+    time::timeout,
 };
 
 use crate::{
@@ -22,50 +26,87 @@ use crate::{
 /// Maximum size of the output that is kept, in bytes.
 const MAX_KEPT_BYTES: usize = 32 * 1024;
 
-/// Runs a command line in a folder. Returns a text about it for the next message.
-pub(super) async fn run(command: &str, folder: &Path) -> Result<String, Failure> {
+/// Time after an interrupt in which a command may end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time after the end of a command in which its output is still read. Processes in the background may keep it open.
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Beginning of an output, and its last byte.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    last: Option<u8>,
+}
+
+/// Runs a command line in a folder, until it ends or is interrupted. Returns a text about it for the next message.
+pub(super) async fn run(
+    command: &str,
+    folder: &Path,
+    interrupted: impl Future<Output = ()>,
+) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
         let what = format!("the command could not be run: {error}");
         Failure::new(Exit::Failed, what, "Check that `sh` is installed and the project folder exists.")
     };
+    // A process group of its own, so that an interrupt ends everything that the command has started.
     let mut child = Command::new("sh")
         .args(["-c", command])
         .current_dir(folder)
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)?;
-    let kept = Arc::new(Mutex::new(Vec::new()));
-    let copies = [
-        child.stdout.take().map(|output| tokio::spawn(copy(output, std::io::stdout(), Arc::clone(&kept)))),
-        child.stderr.take().map(|output| tokio::spawn(copy(output, std::io::stderr(), Arc::clone(&kept)))),
-    ];
-    let status = child.wait().await.map_err(failed)?;
-    for copy in copies.into_iter().flatten() {
-        // A task that panicked has printed nothing more.
-        let _ = copy.await;
-    }
+    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let kept = Arc::new(Mutex::new(Kept::default()));
+    let mut copies = JoinSet::new();
+    copies.extend(child.stdout.take().map(|output| copy(output, std::io::stdout(), Arc::clone(&kept))));
+    copies.extend(child.stderr.take().map(|output| copy(output, std::io::stderr(), Arc::clone(&kept))));
+    let ended = tokio::select! {
+        status = child.wait() => Some(status),
+        () = interrupted => None,
+    };
+    let status = match ended {
+        Some(status) => status,
+        None => {
+            let signal = |signal| group.map(|group| kill_process_group(group, signal));
+            signal(Signal::INT);
+            let ended = timeout(GRACE, child.wait()).await;
+            signal(Signal::KILL);
+            match ended {
+                Ok(status) => status,
+                Err(_) => child.wait().await,
+            }
+        }
+    };
+    let status = status.map_err(failed)?;
+    // The tasks that are left end when the set is dropped.
+    let _ = timeout(READ_TIMEOUT, async { while copies.join_next().await.is_some() {} }).await;
     let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    let output = String::from_utf8_lossy(&kept[..kept.len().min(MAX_KEPT_BYTES)]);
-    let cut = if kept.len() > MAX_KEPT_BYTES { "\n[the rest is left out]" } else { "" };
+    if kept.last.is_some_and(|last| last != b'\n') {
+        print::line("")?;
+    }
     if !status.success() {
         print::error_line(&format!("({status})"));
     }
     let how = status.code().map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited with {code}"));
+    let output = String::from_utf8_lossy(&kept.bytes[..kept.bytes.len().min(MAX_KEPT_BYTES)]);
+    let cut = if kept.bytes.len() > MAX_KEPT_BYTES { "\n[the rest is left out]" } else { "" };
     Ok(format!("I ran `{command}`, which {how} and printed:\n```\n{}{cut}\n```", output.trim_end()))
 }
 
 /// Copies the output of a command to the terminal, and keeps its beginning.
-async fn copy(mut output: impl AsyncRead + Unpin, mut terminal: impl Write, kept: Arc<Mutex<Vec<u8>>>) {
+async fn copy(mut output: impl AsyncRead + Unpin, mut terminal: impl Write, kept: Arc<Mutex<Kept>>) {
     let mut piece = [0; 8 * 1024];
     while let Ok(count @ 1..) = output.read(&mut piece).await {
         // The output is kept even if nobody reads the terminal.
         let _ = terminal.write_all(&piece[..count]).and_then(|()| terminal.flush());
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() <= MAX_KEPT_BYTES {
-            kept.extend_from_slice(&piece[..count]);
+        kept.last = piece[..count].last().copied();
+        if kept.bytes.len() <= MAX_KEPT_BYTES {
+            kept.bytes.extend_from_slice(&piece[..count]);
         }
     }
 }

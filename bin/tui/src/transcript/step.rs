@@ -1,5 +1,7 @@
 //! Content of a step: the call in one line, and rows below it.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use soong_protocol::Usd;
 
@@ -20,7 +22,7 @@ const OUTPUT_LINES: usize = 3;
 /// Duration from which a step names it, in milliseconds. Steps of commands always do.
 const MIN_DURATION_MS: u64 = 1_000;
 /// Arguments that name what a call is about, the most telling first.
-const TELLING_ARGUMENTS: [&str; 8] = ["path", "command", "pattern", "url", "query", "name", "question", "task"];
+const TELLING_ARGUMENTS: [&str; 8] = ["command", "pattern", "url", "query", "path", "name", "question", "task"];
 /// Tools whose result begins with the path of a file and what was done to it.
 const FILE_TOOLS: [&str; 2] = ["edit", "write"];
 /// Spaces before the rows below a step.
@@ -126,11 +128,16 @@ impl Step {
     /// Merges steps of one reading tool.
     pub(super) fn merged(mut steps: Vec<Self>) -> Option<Self> {
         let count = steps.len();
+        let targets: BTreeSet<String> = steps.iter().map(|step| step.target.clone()).collect();
         let last = steps.pop()?;
         if count == 1 {
             return Some(last);
         }
-        let (target, count) = if last.tool == "read" { (format!("{count} files"), 1) } else { (String::new(), count) };
+        let (target, count) = match targets.len() {
+            1 => (last.target.clone(), count),
+            files if last.tool == "read" => (format!("{files} files"), 1),
+            _ => (String::new(), count),
+        };
         Some(Self { target, count, detail: String::new(), ..last })
     }
 }
@@ -219,9 +226,9 @@ fn dim_row(text: String) -> Row {
     Row { style: TextStyle::Dim, text }
 }
 
-/// Returns the argument that says most about a call, of JSON that may be cut.
+/// Returns the argument that says most about a call. The JSON may be cut inside a string of its object; nothing is returned
+/// if it is cut elsewhere.
 fn telling_argument(arguments: &str) -> String {
-    // The end of a cut text is inside a string, or else nothing can be read.
     let completed = || format!("{}…\"}}", arguments.trim_end_matches('…').trim_end_matches('\\'));
     let read = serde_json::from_str(arguments).or_else(|_| serde_json::from_str(&completed()));
     let Ok(Value::Object(fields)) = read else { return String::new() };
@@ -235,8 +242,11 @@ fn telling_argument(arguments: &str) -> String {
 
 /// Divides the result of a command into its output and how it ended.
 fn command_end(result: &str) -> Option<(&str, String)> {
-    let start = result.rfind("\n[exit status ").map(|at| at + 1).or_else(|| result.starts_with('[').then_some(0));
-    let start = start.or_else(|| result.rfind("\n[killed ").map(|at| at + 1))?;
+    let starts = ["[exit status ", "[killed "];
+    let is_at_start = starts.iter().any(|start| result.starts_with(start)).then_some(0);
+    // The command may have printed the same before.
+    let last = starts.iter().filter_map(|start| result.rfind(&format!("\n{start}"))).max().map(|at| at + 1);
+    let start = last.or(is_at_start)?;
     let end = result[start + 1..].split(']').next()?;
     let end = end.strip_prefix("exit status ").map_or_else(|| end.to_owned(), |status| format!("exit {status}"));
     Some((&result[..start], end))
