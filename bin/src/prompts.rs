@@ -87,17 +87,7 @@ pub(crate) async fn prompt_user(
     interrupt: &Interrupt,
     paint: Paint,
 ) -> Result<PromptOutcome, Failure> {
-    let mut shown = match ask {
-        UserRequest::Question(question) => {
-            show_question(question, asker);
-            None
-        }
-        UserRequest::Permission(asked) => {
-            let session = client.session(asked.session_id.as_str()).await.ok();
-            let project = session.map(|found| found.session.project_dir);
-            Some(PermissionPrompt::new(asked, (asker, project.as_deref()), paint, prompt_size()))
-        }
-    };
+    let mut shown = show_request(client, ask, asker, paint).await;
     let mut input = Input::of_person()?;
     // A key that was pressed before the request could be read is no answer to it.
     keyboard::discard_typed();
@@ -139,6 +129,26 @@ pub(crate) async fn prompt_user(
             }
             Err(error) => Err(error.into()),
         };
+    }
+}
+
+/// Shows a request. Returns its state if it is a permission request, which may have several pages.
+async fn show_request(
+    client: &Client,
+    ask: &UserRequest,
+    asker: Option<&str>,
+    paint: Paint,
+) -> Option<PermissionPrompt> {
+    match ask {
+        UserRequest::Question(question) => {
+            show_question(question, asker);
+            None
+        }
+        UserRequest::Permission(asked) => {
+            let session = client.session(asked.session_id.as_str()).await.ok();
+            let project = session.map(|found| found.session.project_dir);
+            Some(PermissionPrompt::new(asked, (asker, project.as_deref()), paint, prompt_size()))
+        }
     }
 }
 

@@ -128,13 +128,7 @@ impl Conversation<'_> {
     async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let is_person = self.input.is_terminal();
         if is_person {
-            let about = match &self.next_request.session_id {
-                Some(session) => format!("continuing session {session}"),
-                None => "new session".to_owned(),
-            };
-            let model = self.about_model.as_deref().map(|model| format!(", {model}")).unwrap_or_default();
-            let mode = self.permission_mode().as_str();
-            self.print_dim(&format!("soong chat: {about}{model}, permissions {mode}; /help lists the commands"))?;
+            self.print_header()?;
         }
         // Whether the last answer is a plan that can be executed.
         let mut has_plan = false;
@@ -186,6 +180,17 @@ impl Conversation<'_> {
                 }
             }
         }
+    }
+
+    /// Prints the session, the model if a key selects it, and the permission mode.
+    fn print_header(&self) -> Result<(), Failure> {
+        let about = match &self.next_request.session_id {
+            Some(session) => format!("continuing session {session}"),
+            None => "new session".to_owned(),
+        };
+        let model = self.about_model.as_deref().map(|model| format!(", {model}")).unwrap_or_default();
+        let mode = self.permission_mode().as_str();
+        self.print_dim(&format!("soong chat: {about}{model}, permissions {mode}; /help lists the commands"))
     }
 
     /// Parses what the user typed. `has_plan`: whether the number of a way to execute the last plan is an answer.
