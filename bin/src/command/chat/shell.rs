@@ -33,7 +33,7 @@ const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Beginning of an output, and its last byte.
 #[derive(Default)]
-struct Kept {
+struct OutputBeginning {
     bytes: Vec<u8>,
     last: Option<u8>,
 }
@@ -60,10 +60,10 @@ pub(super) async fn run(
         .spawn()
         .map_err(failed)?;
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let kept = Arc::new(Mutex::new(Kept::default()));
+    let beginning = Arc::new(Mutex::new(OutputBeginning::default()));
     let mut copies = JoinSet::new();
-    copies.extend(child.stdout.take().map(|output| copy(output, std::io::stdout(), Arc::clone(&kept))));
-    copies.extend(child.stderr.take().map(|output| copy(output, std::io::stderr(), Arc::clone(&kept))));
+    copies.extend(child.stdout.take().map(|output| copy(output, std::io::stdout(), Arc::clone(&beginning))));
+    copies.extend(child.stderr.take().map(|output| copy(output, std::io::stderr(), Arc::clone(&beginning))));
     let ended = tokio::select! {
         status = child.wait() => Some(status),
         () = interrupted => None,
@@ -84,29 +84,29 @@ pub(super) async fn run(
     let status = status.map_err(failed)?;
     // The tasks that are left end when the set is dropped.
     let _ = timeout(READ_TIMEOUT, async { while copies.join_next().await.is_some() {} }).await;
-    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.last.is_some_and(|last| last != b'\n') {
+    let beginning = beginning.lock().unwrap_or_else(PoisonError::into_inner);
+    if beginning.last.is_some_and(|last| last != b'\n') {
         print::line("")?;
     }
     if !status.success() {
         print::error_line(&format!("({status})"));
     }
     let how = status.code().map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited with {code}"));
-    let output = String::from_utf8_lossy(&kept.bytes[..kept.bytes.len().min(MAX_KEPT_BYTES)]);
-    let cut = if kept.bytes.len() > MAX_KEPT_BYTES { "\n[the rest is left out]" } else { "" };
+    let output = String::from_utf8_lossy(&beginning.bytes[..beginning.bytes.len().min(MAX_KEPT_BYTES)]);
+    let cut = if beginning.bytes.len() > MAX_KEPT_BYTES { "\n[the rest is left out]" } else { "" };
     Ok(format!("I ran `{command}`, which {how} and printed:\n```\n{}{cut}\n```", output.trim_end()))
 }
 
 /// Copies the output of a command to the terminal, and keeps its beginning.
-async fn copy(mut output: impl AsyncRead + Unpin, mut terminal: impl Write, kept: Arc<Mutex<Kept>>) {
+async fn copy(mut output: impl AsyncRead + Unpin, mut terminal: impl Write, beginning: Arc<Mutex<OutputBeginning>>) {
     let mut piece = [0; 8 * 1024];
     while let Ok(count @ 1..) = output.read(&mut piece).await {
         // The output is kept even if nobody reads the terminal.
         let _ = terminal.write_all(&piece[..count]).and_then(|()| terminal.flush());
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.last = piece[..count].last().copied();
-        if kept.bytes.len() <= MAX_KEPT_BYTES {
-            kept.bytes.extend_from_slice(&piece[..count]);
+        let mut beginning = beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        beginning.last = piece[..count].last().copied();
+        if beginning.bytes.len() <= MAX_KEPT_BYTES {
+            beginning.bytes.extend_from_slice(&piece[..count]);
         }
     }
 }
