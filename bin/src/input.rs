@@ -14,7 +14,7 @@ use rustyline::{Behavior, error::ReadlineError};
 use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
-pub(crate) use self::line_editor::Completions;
+pub(crate) use self::line_editor::{Completion, Completions};
 use self::line_editor::{LineEditor, ReadLine, Replacement, erase};
 use crate::exit::{Exit, Failure};
 
@@ -33,8 +33,8 @@ pub(crate) enum InputLine {
 
 /// Source of lines.
 pub(crate) enum Input {
-    /// A terminal. The editor is `None` while a line is being read. Keys typed between prompts are kept for the next
-    /// prompt.
+    /// A terminal. The editor is `None` while a line is being read. Keys typed between the prompts of a chat are kept for
+    /// the next one.
     Terminal { editor: Option<Editor>, _echo_off: Option<EchoOff> },
     /// A pipe or a file.
     Pipe,

@@ -324,7 +324,7 @@ fn piped_chat_is_plain_and_ends_at_the_first_failure() {
         .expect_code(2)
         .expect_stderr(&["nobody"]);
     world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").expect_code(0);
-    let piped = world.run_with_input(&["chat", "--model", "offline"], b"!touch made @notes.txt\n").expect_code(0);
+    let piped = world.run_with_input(&["chat", "--model", "offline"], b"!touch made @notes.txt\n!\n").expect_code(0);
     assert!(!world.project().join("made").exists(), "a pipe runs no command: {}", piped.out);
     world.run_with_input(&["chat"], b"x\n").expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
 }

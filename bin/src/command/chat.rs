@@ -19,7 +19,7 @@ use soong_client::{Client, Discovery};
 use soong_tui::{terminal::TextStyle, text};
 
 use self::{
-    chat_input::{COMMANDS, ChatInput, SESSION, Setting, help},
+    chat_input::{ChatInput, SESSION, Setting, completions, help},
     mentions::Mentions,
 };
 use super::{
@@ -63,7 +63,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
         about_model = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
     }
     let input = Input::of_chat(Completions {
-        commands: &COMMANDS,
+        commands: completions(),
         project: project.clone().filter(|_| context.remote.is_none()),
     })?;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
@@ -301,6 +301,9 @@ impl Conversation<'_> {
 
     /// Runs a command of the user; the next message includes its output.
     async fn run_shell(&mut self, place: &RuntimeSession<'_>, command: &str) -> Result<(), Failure> {
+        if command.is_empty() {
+            return print::line("give a command: !ls");
+        }
         let Some(folder) = self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) else {
             let what = "commands are not run in a chat with a server";
             return Err(Failure::usage(what, "Run the command in another terminal."));

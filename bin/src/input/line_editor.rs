@@ -32,10 +32,17 @@ const MAX_OFFERED_FILES: usize = 30;
 /// Names that Tab completes in a chat.
 #[derive(Debug, Clone)]
 pub(crate) struct Completions {
-    /// Commands without `/`: name, arguments and description.
-    pub(crate) commands: &'static [(&'static str, &'static str, &'static str)],
+    /// Commands, which are completed at the beginning of a line.
+    pub(crate) commands: Vec<Completion>,
     /// Folder whose files are completed after `@`.
     pub(crate) project: Option<PathBuf>,
+}
+
+/// A text that completes what was typed, and the line that describes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Completion {
+    pub(crate) text: String,
+    pub(crate) description: String,
 }
 
 /// Ends the reading of a line whose prompt is gone: the next key ends it, and is kept for the prompt that has replaced it.
@@ -179,23 +186,19 @@ impl Completer for LineHelper {
         let space = typed.char_indices().rfind(|(_, c)| c.is_whitespace());
         let start = space.map_or(0, |(at, c)| at + c.len_utf8());
         let word = &typed[start..];
-        let pairs = match (word.strip_prefix('/'), word.strip_prefix('@'), &completions.project) {
-            (Some(name), ..) if start == 0 => commands(completions.commands, name),
-            (_, Some(name), Some(project)) => files(project, name),
+        let pairs = match (word.strip_prefix('@'), &completions.project) {
+            _ if start == 0 && word.starts_with('/') => commands(&completions.commands, word),
+            (Some(name), Some(project)) => files(project, name),
             _ => Vec::new(),
         };
         Ok((start, pairs))
     }
 }
 
-/// Returns the commands that begin with a name, each with its description.
-fn commands(known: &[(&str, &str, &str)], name: &str) -> Vec<Pair> {
-    let found = known.iter().filter(|(known, ..)| known.starts_with(name));
-    let pair = |(name, arguments, about): &(&str, &str, &str)| Pair {
-        display: format!("{:<18} {about}", format!("/{name} {arguments}").trim_end()),
-        replacement: if arguments.is_empty() { format!("/{name}") } else { format!("/{name} ") },
-    };
-    found.map(pair).collect()
+/// Returns the commands that begin with a word, each with its description.
+fn commands(known: &[Completion], word: &str) -> Vec<Pair> {
+    let found = known.iter().filter(|known| known.text.starts_with(word));
+    found.map(|known| Pair { display: known.description.clone(), replacement: known.text.clone() }).collect()
 }
 
 /// Returns the files of a project whose path begins with a text, without ignored and hidden ones. If there are none, returns
@@ -246,7 +249,8 @@ mod tests {
         for name in ["src/app.py", "src/map.py", "app.log", "a b.txt", "esc\u{1b}[2J.txt", ".gitignore"] {
             std::fs::write(dir.path().join(name), if name == ".gitignore" { "*.log\n" } else { "" }).unwrap();
         }
-        let commands = &[("mode", "MODE", "about"), ("model", "NAME", "about"), ("quit", "", "about")];
+        let command = |text: &str| Completion { text: text.to_owned(), description: "about".to_owned() };
+        let commands = ["/mode ", "/model ", "/quit"].map(command).to_vec();
         let helper = LineHelper { completions: Some(Completions { commands, project: Some(dir.path().to_owned()) }) };
         for (line, start, expected) in [
             ("/mo", 0, vec!["/mode ", "/model "]),

@@ -5,10 +5,10 @@
 use soong::protocol::{Effort, PermissionMode, RunMode};
 use soong_tui::text;
 
-use crate::cli::nearest_of;
+use crate::{cli::nearest_of, input::Completion};
 
 /// Commands: name, arguments and description.
-pub(super) const COMMANDS: [(&str, &str, &str); 21] = [
+const COMMANDS: [(&str, &str, &str); 21] = [
     ("help", "", "show this list"),
     ("new", "", "start a new session"),
     ("resume", "SESSION", "continue another session"),
@@ -54,19 +54,29 @@ const QUERIES: [(&str, &[&str]); 11] = [
 /// Replaced by the session of the chat in [`QUERIES`].
 pub(super) const SESSION: &str = "SESSION";
 
+/// Returns the commands for completion. One with arguments is completed up to them.
+pub(super) fn completions() -> Vec<Completion> {
+    let completion = |(name, arguments, about): &(&str, &str, &str)| {
+        let text = if arguments.is_empty() { format!("/{name}") } else { format!("/{name} ") };
+        Completion { text, description: help_line(&format!("/{name} {arguments}"), about) }
+    };
+    COMMANDS.iter().map(completion).collect()
+}
+
+fn help_line(input: &str, about: &str) -> String {
+    format!("{:<18}{about}", input.trim_end())
+}
+
 /// Returns the lines of `/help`.
 pub(super) fn help() -> Vec<String> {
-    let command = |(name, arguments, about): &(&str, &str, &str)| {
-        format!("{:<18}{about}", format!("/{name} {arguments}").trim_end())
-    };
     let keys = [
         ("!COMMAND", "run a command yourself; your next message includes its output"),
         ("@FILE", "include a file of the project; Tab completes names and commands"),
         ("Alt-Enter, Ctrl-J", "start a new line"),
         ("Ctrl-C", "cancel the run; press again to exit immediately"),
     ];
-    let keys = keys.iter().map(|(key, about)| format!("{key:<18}{about}"));
-    COMMANDS.iter().map(command).chain(keys).collect()
+    let keys = keys.iter().map(|(key, about)| help_line(key, about));
+    completions().into_iter().map(|command| command.description).chain(keys).collect()
 }
 
 /// Parsed line of input.
@@ -84,7 +94,7 @@ pub(super) enum ChatInput {
     Resume(String),
     /// Print what a command of `soong` prints. [`SESSION`] is replaced by the session.
     Query(Vec<String>),
-    /// Run a command of the user.
+    /// Run a command of the user, which may be empty.
     Shell(String),
     Clear,
     /// Continue the session from the message with this number.
@@ -127,10 +137,7 @@ impl ChatInput {
     pub(super) fn of(line: &str) -> Self {
         let line = line.trim();
         if let Some(command) = line.strip_prefix('!').map(str::trim) {
-            return match command {
-                "" => Self::Invalid("give a command: !ls".to_owned()),
-                command => Self::Shell(command.to_owned()),
-            };
+            return Self::Shell(command.to_owned());
         }
         let Some(command) = line.strip_prefix('/') else {
             return if line.is_empty() { Self::Blank } else { Self::Message(line.to_owned()) };
@@ -237,7 +244,6 @@ mod tests {
             "/effort",
             "/resume",
             "/export",
-            "!",
             "/",
             "/quit now",
         ] {

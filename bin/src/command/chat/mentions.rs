@@ -79,10 +79,8 @@ mod tests {
     #[test]
     fn files_of_the_project_are_included() {
         let dir = tempfile::tempdir().unwrap();
-        let project = dir.path().join("project").canonicalize().unwrap_or_else(|_| {
-            std::fs::create_dir(dir.path().join("project")).unwrap();
-            dir.path().join("project").canonicalize().unwrap()
-        });
+        std::fs::create_dir(dir.path().join("project")).unwrap();
+        let project = dir.path().join("project").canonicalize().unwrap();
         std::fs::write(project.join("a.txt"), "one\ntwo\n").unwrap();
         std::fs::write(project.join("long.txt"), "é".repeat(16 * 1024)).unwrap();
         std::fs::write(project.join("b.bin"), [0xff, 0xfe, 0]).unwrap();
