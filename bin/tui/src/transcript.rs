@@ -104,29 +104,33 @@ impl Transcript {
     }
 
     fn apply_tool(&mut self, event: &ToolEvent) {
-        let (id, outcome) = match event {
+        let (id, name, arguments, outcome) = match event {
             ToolEvent::Started { tool_call_id, name, arguments_preview } => {
-                if !HIDDEN_TOOLS.contains(&name.as_str()) {
-                    self.calls.insert(tool_call_id.clone(), Call::new(name, arguments_preview));
-                }
-                return;
+                (tool_call_id, name, arguments_preview.as_str(), None)
             }
-            ToolEvent::Completed { tool_call_id, duration_ms, .. } => (tool_call_id, Outcome::Done(*duration_ms)),
-            ToolEvent::Failed { tool_call_id, error, .. } => (tool_call_id, Outcome::Failed(error.message.clone())),
-            ToolEvent::Denied { tool_call_id, reason, by, .. } => {
+            ToolEvent::Completed { tool_call_id, name, duration_ms, .. } => {
+                (tool_call_id, name, "", Some(Outcome::Done(*duration_ms)))
+            }
+            ToolEvent::Failed { tool_call_id, name, error, .. } => {
+                (tool_call_id, name, "", Some(Outcome::Failed(error.message.clone())))
+            }
+            ToolEvent::Denied { tool_call_id, name, reason, by, .. } => {
                 let how = match by.as_deref() {
                     Some("rule") => "denied by a rule".to_owned(),
                     None | Some("hook" | "callback") => format!("denied: {reason}"),
                     Some("terminal") => "denied at the terminal".to_owned(),
                     Some(origin) => format!("denied by {origin}"),
                 };
-                (tool_call_id, Outcome::Denied(how))
+                (tool_call_id, name, "", Some(Outcome::Denied(how)))
             }
             ToolEvent::McpServerFailed { .. } => return,
         };
-        if let Some(call) = self.calls.get_mut(id) {
-            call.outcome = Some(outcome);
+        if HIDDEN_TOOLS.contains(&name.as_str()) {
+            return;
         }
+        // A call of a resumed run may have started before its events were followed.
+        let call = self.calls.entry(id.clone()).or_insert_with(|| Call::new(name, arguments));
+        call.outcome = outcome;
     }
 
     fn apply_sub_agent(&mut self, event: &SubAgentEvent) {

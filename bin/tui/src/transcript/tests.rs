@@ -117,6 +117,15 @@ fn consecutive_calls_that_read_are_one_step() {
 }
 
 #[test]
+fn call_that_started_before_the_display_is_a_step_too() {
+    let edited = "`a.txt` edited: 1 lines added, 0 removed\n@@ -1,1 +1,2 @@\n one\n+two\n";
+    let mut transcript = Transcript::new(RunId::new(RUN));
+    let events = [completed("c", "edit", 1), result("c", edited), completed("g", "goal", 1), result("g", "added")];
+    assert_eq!(lines(&mut transcript, &events)[0], "● edit a.txt +1 -0");
+    assert!(transcript.calls.is_empty());
+}
+
+#[test]
 fn failed_and_denied_calls_name_the_reason() {
     let error = ErrorInfo::new(ErrorCode::ToolNotAvailable, "`a.txt` does not exist");
     let (tool_call_id, name) = ("c".to_owned(), "read".to_owned());
