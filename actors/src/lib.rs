@@ -85,6 +85,7 @@ pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
+pub use project_instructions::git_branch;
 pub use run::RunOutcome;
 pub use runtime::{
     AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions, Questions,

@@ -20,6 +20,7 @@ use soong_text::{fence_around, strip_invisible};
 use soong_tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text};
 use tokio::sync::Mutex as AsyncMutex;
 
+pub use self::branch::git_branch;
 use crate::{
     front_matter::FrontMatter,
     home_file,
@@ -119,7 +120,7 @@ impl ProjectInstructions {
     pub(crate) fn read(roots: &PathPolicy, project: &Path) -> Self {
         let notes = NOTES.into_iter().find_map(|file| read_notes(roots, project, file));
         let skills = skill_files(roots, project).into_iter().filter_map(|file| read_skill(roots, project, &file).ok());
-        Self { notes, skills: skills.collect(), branch: branch::current(project) }
+        Self { notes, skills: skills.collect(), branch: git_branch(project) }
     }
 }
 

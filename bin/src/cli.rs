@@ -10,13 +10,18 @@ mod permissions;
 mod questions;
 mod run;
 mod sessions;
+mod shell;
 mod suggestion;
 mod tasks;
 mod traces;
 mod usage;
 mod values;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal, stdin, stdout},
+    path::PathBuf,
+};
 
 pub(crate) use artifacts::{Artifacts, SessionArg};
 pub(crate) use mcp::Mcp;
@@ -24,19 +29,20 @@ pub(crate) use memory::{Experiences, Skills};
 pub(crate) use models::Models;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
-pub(crate) use run::{Call, Chat, ConversationArgs, Demo, Run, Setting};
+pub(crate) use run::{Call, Chat, ConversationArgs, Demo, ProjectArgs, Run, Setting};
 pub(crate) use sessions::Sessions;
+pub(crate) use shell::{Completions, Man};
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
-use clap::{ArgAction, Args, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
 use soong_tui::terminal::Color;
 pub(crate) use suggestion::{nearest_of, with_suggestion};
 pub(crate) use values::duration;
 use values::{number_parser, short_duration};
 
-use crate::guide;
+use crate::{exit::Exit, guide};
 
 /// An actor-model multi-agent orchestrator: supervised, durable, observable agent runs.
 #[derive(Debug, Parser)]
@@ -45,21 +51,21 @@ use crate::guide;
     version,
     propagate_version = true,
     after_help = FIRST_STEPS,
-    after_long_help = LONG_HELP,
-    arg_required_else_help = true
+    after_long_help = LONG_HELP
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
+    /// Absent at a terminal: a chat.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 const FIRST_STEPS: &str = "\
 Examples:
   soong demo                                   explore this folder, without a key or a network
   soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
-  soong chat                                   chat with your model
+  soong                                        chat with your model
   soong traces list                            list what has run
 
 `soong --help` also explains environment variables, exit codes and the use of several terminals;
@@ -70,7 +76,7 @@ Examples:
   soong demo                                   explore this folder, without a key or a network
   soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
   soong run --mode orchestrator - < task.md    plan, delegate and evaluate the task in a file
-  soong chat                                   chat with your model
+  soong                                        chat with your model
   soong monitor                                watch active runs live, from any terminal
   soong tree                                   print them once, for logs and scripts
   soong traces list                            list what has run
@@ -278,10 +284,11 @@ pub(crate) enum CatalogCommand {
 }
 
 impl Cli {
-    /// Parses the command line of the process. On an error, prints it and exits. `soong help TOPIC` prints a page of
+    /// Parses the command line of the process. On an error, prints it and exits. Without a command, prints the help and
+    /// exits unless the user is at a terminal. `soong help TOPIC` prints a page of
     /// the guide, unless a command has that name.
     pub(crate) fn of_process() -> Self {
-        Self::try_parse().unwrap_or_else(|error| {
+        let cli = Self::try_parse().unwrap_or_else(|error| {
             let args: Vec<OsString> = std::env::args_os().skip(1).collect();
             match &args[..] {
                 [help, topic] if error.kind() == ErrorKind::InvalidSubcommand && help == "help" => {
@@ -292,7 +299,18 @@ impl Cli {
                 }
                 _ => with_suggestion(error).exit(),
             }
-        })
+        });
+        if cli.command.is_none() && !(stdin().is_terminal() && stdout().is_terminal()) {
+            eprint!("{}", Self::command().render_help());
+            std::process::exit(Exit::Usage as i32);
+        }
+        cli
+    }
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Chat(Chat::default())
     }
 }
 
@@ -391,34 +409,6 @@ pub(crate) struct Doctor {
     pub(crate) call: bool,
 }
 
-/// Options of `completions`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples, to install once:
-  bash   d=~/.local/share/bash-completion/completions
-         mkdir -p $d && soong completions bash > $d/soong
-         (requires the package bash-completion; without it, add
-         `source <(soong completions bash)` to ~/.bashrc)
-  zsh    d=~/.zfunc; mkdir -p $d && soong completions zsh > $d/_soong
-         (requires `fpath=(~/.zfunc $fpath); autoload -U compinit && compinit` in ~/.zshrc)
-  fish   d=~/.config/fish/completions; mkdir -p $d && soong completions fish > $d/soong.fish
-
-Then start a new shell.")]
-pub(crate) struct Completions {
-    /// Shell for which the script is printed
-    pub(crate) shell: clap_complete::Shell,
-}
-
-/// Options of `man`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  soong man ~/.local/share/man/man1")]
-pub(crate) struct Man {
-    /// Folder for the pages; created if it does not exist
-    pub(crate) dir: PathBuf,
-}
-
 /// Options of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
@@ -435,8 +425,6 @@ pub(crate) enum List {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -40,7 +40,7 @@ use soong_server::server::token;
 use soong_tui::terminal::Terminal;
 
 use crate::{
-    cli::{self, CatalogCommand, Cli, Command, RecordCommand, SetupCommand},
+    cli::{self, CatalogCommand, Cli, Command, Global, RecordCommand, SetupCommand},
     config,
     context::Context,
     exit::{Exit, Failure},
@@ -52,9 +52,10 @@ const TOKEN_VARIABLE: &str = "SOONG_TOKEN";
 /// Executes the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     let environment = Environment::from_process();
-    let remote = remote(&cli, &environment)?;
-    let context = Context { global: cli.global, environment, terminal, remote };
-    match cli.command {
+    let (global, command) = (cli.global, cli.command.unwrap_or_default());
+    let remote = remote(&global, &command, &environment)?;
+    let context = Context { global, environment, terminal, remote };
+    match command {
         Command::Demo(options) => block_on_multi_thread(demo::demo(&context, &options)),
         Command::Run(options) => block_on_multi_thread(run::run(&context, *options)),
         Command::Call(options) => block_on_multi_thread(call::call(&context, options)),
@@ -121,7 +122,7 @@ async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Fail
         let what = error.lines().next().unwrap_or_default();
         Failure::usage(what.strip_prefix("error: ").unwrap_or(what), "/help lists the commands.")
     };
-    let command = Cli::try_parse_from(words).map_err(usage)?.command;
+    let command = Cli::try_parse_from(words).map_err(usage)?.command.unwrap_or_default();
     tokio::task::block_in_place(|| match command {
         Command::Catalog(_) if context.remote.is_some() => {
             let what = "this would show the configuration of this machine, not that of the server";
@@ -147,14 +148,14 @@ fn run_catalog_command(context: &Context<'_>, command: &CatalogCommand) -> Resul
 }
 
 /// Returns the server of `--url`, if given, with its token. Fails if the command cannot use a server.
-fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failure> {
-    let Some(url) = &cli.global.url else { return Ok(None) };
-    if !cli.command.uses_owner() {
+fn remote(global: &Global, command: &Command, environment: &Environment) -> Result<Option<Remote>, Failure> {
+    let Some(url) = &global.url else { return Ok(None) };
+    if !command.uses_owner() {
         let what = "--url: this command uses the home on this machine, not a server";
         return Err(Failure::usage(what, "Omit --url, or run the command on the server's machine."));
     }
     let of_home =
-        || config::home(&cli.global, environment).ok().and_then(|home| token::read_home_token(&home).ok().flatten());
+        || config::home(global, environment).ok().and_then(|home| token::read_home_token(&home).ok().flatten());
     let token = environment.get(TOKEN_VARIABLE).map(str::to_owned).or_else(of_home).ok_or_else(|| {
         let what = format!("--url {url}: no token for this server");
         Failure::usage(

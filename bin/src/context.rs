@@ -1,9 +1,9 @@
 //! Context of a command: global options, environment, terminal, and the server given by `--url`.
 
 use serde::Serialize;
-use soong::Environment;
+use soong::{Environment, protocol::PermissionMode};
 use soong_client::{Address, Client, Discovery, Remote};
-use soong_tui::terminal::Terminal;
+use soong_tui::{terminal::Terminal, typed_messages::TypedMessages};
 
 use crate::{
     cli::Global,
@@ -25,14 +25,19 @@ pub(crate) struct Context<'a> {
 }
 
 /// Presentation of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunDisplay {
     /// Prints the answer at the end.
     Once,
     /// Shows the monitor first, then prints the answer.
     Monitored,
-    /// Streams the answer and prints little else.
-    Chat,
+    /// Streams the answer and prints little else. The user can type the next messages.
+    Chat {
+        /// Permission mode of the run.
+        mode: PermissionMode,
+        /// Messages that the user has typed before.
+        typed: TypedMessages,
+    },
 }
 
 impl Context<'_> {

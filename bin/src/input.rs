@@ -14,7 +14,7 @@ use rustyline::{Behavior, error::ReadlineError};
 use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
-pub(crate) use self::line_editor::{Completion, Completions};
+pub(crate) use self::line_editor::{ChatKey, Completion, Completions};
 use self::line_editor::{LineEditor, ReadLine, Replacement, erase};
 use crate::exit::{Exit, Failure};
 
@@ -23,8 +23,8 @@ use crate::exit::{Exit, Failure};
 pub(crate) enum InputLine {
     /// A line; several lines if they were pasted together.
     Line(String),
-    /// Shift-Tab was pressed in a chat, after this text.
-    ShiftTab(String),
+    /// A key of the chat was pressed after this text.
+    Key(ChatKey, String),
     /// The line was discarded (Ctrl-C).
     Discarded,
     /// The input has ended (Ctrl-D, or the end of the pipe).
@@ -57,7 +57,7 @@ impl Editor {
         write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
         match read_line() {
             Ok(InputLine::Line(line)) => Ok(ReadLine::Line(line)),
-            Ok(InputLine::ShiftTab(_) | InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
+            Ok(InputLine::Key(..) | InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
             Err(failure) => Err(std::io::Error::other(failure.what).into()),
         }
     }
@@ -116,7 +116,7 @@ impl Input {
                 slot.get_or_insert(editor);
                 match said {
                     Ok(ReadLine::Line(line)) => Ok(InputLine::Line(line)),
-                    Ok(ReadLine::ShiftTab(text)) => Ok(InputLine::ShiftTab(text)),
+                    Ok(ReadLine::Key(key, text)) => Ok(InputLine::Key(key, text)),
                     Err(ReadlineError::Interrupted) => Ok(InputLine::Discarded),
                     Err(ReadlineError::Eof) => Ok(InputLine::Closed),
                     Err(error) => Err(unreadable(&error)),

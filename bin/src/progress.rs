@@ -6,10 +6,14 @@ mod live_display;
 
 use soong::{
     StreamItem,
-    protocol::{RunId, api::Accepted},
+    protocol::{PermissionMode, RunId, api::Accepted},
 };
 use soong_client::Client;
-use soong_tui::{screen, terminal::Paint};
+use soong_tui::{
+    screen,
+    terminal::Paint,
+    typed_messages::{KeyRequest, TypedMessages},
+};
 
 use self::live_display::LiveDisplay;
 use crate::{
@@ -117,15 +121,37 @@ impl Progress {
 
     /// Resumes the display below the current screen content.
     pub(crate) fn resume(&mut self) {
-        if matches!(self, Self::Live(_)) {
+        if let Self::Live(picture) = self {
             screen::mark_suspended();
+            picture.resume();
         }
     }
 
-    /// Ends the display. Returns whether the complete answer has been printed.
-    pub(crate) fn finish(self) -> bool {
-        let Self::Live(mut picture) = self else { return false };
-        picture.finish();
-        picture.has_printed_answer()
+    /// Returns whether keys are read while the run is active.
+    pub(crate) fn reads_keys(&self) -> bool {
+        matches!(self, Self::Live(picture) if picture.reads_keys())
+    }
+
+    /// Returns the permission mode of the run, if the user can change it here.
+    pub(crate) fn permission_mode(&self) -> Option<PermissionMode> {
+        match self {
+            Self::Live(picture) => picture.permission_mode(),
+            _ => None,
+        }
+    }
+
+    /// Reads the keys since the last call. Returns what they request.
+    pub(crate) fn read_keys(&mut self) -> Vec<KeyRequest> {
+        match self {
+            Self::Live(picture) => picture.read_keys(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends the display. Returns whether the complete answer has been printed, and the messages that the user has typed.
+    pub(crate) fn finish(self) -> (bool, TypedMessages) {
+        let Self::Live(mut picture) = self else { return (false, TypedMessages::default()) };
+        let typed = picture.finish();
+        (picture.has_printed_answer(), typed)
     }
 }

@@ -106,7 +106,7 @@ pub(crate) async fn prompt_user(
                 continue;
             }
             InputLine::Line(line) => line,
-            InputLine::ShiftTab(_) => continue,
+            InputLine::Key(..) => continue,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
                 print::error_line("note: the request stays open");

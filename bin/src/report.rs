@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair, api::RunView};
+use soong::protocol::{ArtifactRef, ErrorCode, PermissionMode, RunStatus, SessionId, StatsPair, api::RunView};
 use soong_tui::{
     format,
     markdown::{self, PageFormat},
     request::{TARGET_CHARS, UserRequest},
     terminal::{Terminal, TextStyle},
     text,
+    typed_messages::TypedMessages,
 };
 
 use crate::{
@@ -42,6 +43,19 @@ pub(crate) struct FollowedRun {
     pub(crate) open_requests: Vec<UserRequest>,
     /// Tool calls of the run and its descendants that were denied.
     pub(crate) refused: Vec<DeniedCall>,
+    /// Input that the user typed while the run was active.
+    pub(crate) typed: TypedDuringRun,
+}
+
+/// Input that the user typed in a chat while a run was active.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TypedDuringRun {
+    /// Messages for the next runs.
+    pub(crate) messages: TypedMessages,
+    /// Permission mode at the end of the run, if it could be changed.
+    pub(crate) permission_mode: Option<PermissionMode>,
+    /// Whether Esc was pressed again after it had cancelled the run, to go back to a message.
+    pub(crate) goes_back: bool,
 }
 
 /// A denied tool call.

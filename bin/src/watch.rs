@@ -8,10 +8,10 @@ use std::{collections::HashSet, time::Duration};
 
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent, api::Accepted},
+    protocol::{Event, EventRecord, PermissionEvent, PermissionMode, RunId, SubAgentEvent, ToolEvent, api::Accepted},
 };
 use soong_client::{Client, EventStream};
-use soong_tui::request::UserRequest;
+use soong_tui::{attention, request::UserRequest, typed_messages::KeyRequest};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     interrupt::Interrupt,
     progress::Progress,
     prompts::{self, PromptOutcome},
-    report::{self, DeniedCall, FollowedRun},
+    report::{self, DeniedCall, FollowedRun, TypedDuringRun},
 };
 
 /// Interval between checks whether a run with open requests waits only for user input.
@@ -28,6 +28,11 @@ const REQUEST_POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_REFUSED: usize = 100;
 /// Interval between redraws of the live display.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between checks for keys. A typed character is shown after at most this time.
+const KEY_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Time without an answer of the user from which a notification is sent when the user is needed or a run of a chat ends.
+const NOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// Note that events are polled instead of streamed.
 pub(crate) const POLLING_NOTE: &str = "note: the event stream of the server is silent, as with a proxy that buffers responses; \
@@ -96,8 +101,12 @@ pub(crate) async fn watch(
     let (client, run_id) = (target.client, &target.run.run_id);
     let mut follower = Follower::new(target, progress);
     let followed = follower.follow(events).await;
-    let Follower { family, progress, .. } = follower;
-    let is_printed = progress.finish();
+    let Follower { family, progress, goes_back, requests, .. } = follower;
+    let permission_mode = progress.permission_mode();
+    if permission_mode.is_some() && requests.is_user_away() {
+        attention::notify("soong: the run has ended");
+    }
+    let (is_printed, messages) = progress.finish();
     let (interrupted, output_closed, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
@@ -115,6 +124,7 @@ pub(crate) async fn watch(
         answer_printed: is_printed,
         open_requests: asks,
         refused: family.refused,
+        typed: TypedDuringRun { messages, permission_mode, goes_back },
     })
 }
 
@@ -128,6 +138,8 @@ struct Follower<'a> {
     exit_at: Option<Instant>,
     /// Whether the reader of the output is gone.
     output_closed: bool,
+    /// Whether Esc was pressed again after it had cancelled the run.
+    goes_back: bool,
 }
 
 impl<'a> Follower<'a> {
@@ -139,6 +151,7 @@ impl<'a> Follower<'a> {
             progress,
             exit_at: None,
             output_closed: false,
+            goes_back: false,
         }
     }
 
@@ -146,6 +159,8 @@ impl<'a> Follower<'a> {
         let target = self.target;
         let mut frames = tokio::time::interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut key_checks = tokio::time::interval(KEY_INTERVAL);
+        key_checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut is_polled = false;
         loop {
             let outcome = tokio::select! {
@@ -157,6 +172,10 @@ impl<'a> Follower<'a> {
                 () = target.interrupt.first(), if self.exit_at.is_none() => self.handle_interrupt().await,
                 () = tokio::time::sleep_until(self.exit_at.unwrap_or_else(Instant::now)), if self.exit_at.is_some() => {
                     return Err(cancel_timed_out(target.end_timeout));
+                }
+                _ = key_checks.tick(), if self.progress.reads_keys() => {
+                    self.handle_keys();
+                    None
                 }
                 _ = frames.tick() => {
                     if events.is_polled() && !is_polled {
@@ -227,6 +246,20 @@ impl<'a> Follower<'a> {
         }
     }
 
+    fn handle_keys(&mut self) {
+        for request in self.progress.read_keys() {
+            match request {
+                KeyRequest::Cancel if self.exit_at.is_none() => self.cancel_by_user(),
+                KeyRequest::Cancel => self.goes_back = true,
+                KeyRequest::NextPermissionMode => {
+                    if let Some(mode) = self.progress.permission_mode() {
+                        set_permission_mode(self.target.client, self.target.run, next_permission_mode(mode));
+                    }
+                }
+            }
+        }
+    }
+
     fn cancel_by_user(&mut self) {
         self.progress.cancelling();
         cancel(self.target.client, self.target.run);
@@ -251,6 +284,8 @@ struct RequestPoll {
     expected: bool,
     next_at: Instant,
     can_ask: bool,
+    /// Time of the user's last answer, or of the start.
+    answered_at: Instant,
 }
 
 /// Result of a poll of the open requests.
@@ -265,7 +300,13 @@ enum PollOutcome {
 impl RequestPoll {
     fn new(progress: &Progress) -> Self {
         // A request of an earlier run of the session can block this run.
-        Self { expected: true, next_at: Instant::now(), can_ask: progress.can_ask() }
+        let now = Instant::now();
+        Self { expected: true, next_at: now, can_ask: progress.can_ask(), answered_at: now }
+    }
+
+    /// Returns whether the user has not answered for a while, and may be elsewhere.
+    fn is_user_away(&self) -> bool {
+        self.answered_at.elapsed() >= NOTIFY_AFTER
     }
 
     /// Polls at the next opportunity, because a run has made a request.
@@ -282,8 +323,12 @@ impl RequestPoll {
         self.expected = !open.requests.is_empty();
         if self.expected && self.can_ask {
             progress.pause();
+            if self.is_user_away() {
+                attention::notify("soong: an agent needs your answer");
+            }
             let asked = prompt_all(target, &open.requests, progress).await?;
             progress.resume();
+            self.answered_at = Instant::now();
             match asked {
                 PromptOutcome::Answered => {}
                 // Other runs continue as far as they can without the answer.
@@ -323,6 +368,25 @@ fn cancel(client: &Client, run: &Accepted) {
             tracing::debug!(%run, %error, "failed to cancel the run");
         }
     });
+}
+
+/// Sets the permission mode in the background. The change arrives as an event.
+fn set_permission_mode(client: &Client, run: &Accepted, mode: PermissionMode) {
+    let (client, session) = (client.clone(), run.session_id.clone());
+    tokio::spawn(async move {
+        if let Err(error) = client.set_permission_mode(session.as_str(), mode).await {
+            tracing::debug!(%session, %error, "failed to set the permission mode");
+        }
+    });
+}
+
+/// Returns the permission mode that follows when the user presses Shift-Tab. `all` must be named.
+pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode {
+    match mode {
+        PermissionMode::Ask => PermissionMode::Edits,
+        PermissionMode::Edits => PermissionMode::Plan,
+        PermissionMode::Plan | PermissionMode::All => PermissionMode::Ask,
+    }
 }
 
 fn ends(record: &EventRecord, run: &Accepted) -> bool {

@@ -1,5 +1,6 @@
 //! The live display of a run and the chat on a terminal, and the state of the screen afterwards.
 
+mod chat;
 mod monitor;
 
 use crate::process::TestHome;
@@ -147,7 +148,7 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     seat.type_keys("\u{1b}[Z");
     seat.wait_for_text("plan › Read this");
     seat.type_keys("\u{3}");
-    seat.wait_for_text("use /quit or Ctrl-D to quit");
+    seat.wait_for_text("press Ctrl-C again to quit, or use /quit or Ctrl-D");
     seat.type_keys("!echo out; echo err >&2; exit 3\r");
     seat.wait_for_text("(exit status: 3)");
     seat.type_keys("Read @not\t\nand\u{1b}\rsay\r");

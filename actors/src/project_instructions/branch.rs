@@ -15,8 +15,9 @@ const MAX_BYTES: u64 = 4_096;
 /// Maximum length of a branch name, in bytes.
 const MAX_NAME: usize = 80;
 
-/// Returns the branch of the repository that contains `project`. `None` if there is none, or no branch is checked out.
-pub(super) fn current(project: &Path) -> Option<String> {
+/// Returns the Git branch that is checked out in the repository that contains `project`. `None` if there is none. Git is
+/// not run.
+pub fn git_branch(project: &Path) -> Option<String> {
     let git = project.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists())?;
     let head = beginning(&git_dir(git)?.join("HEAD"))?;
     let name = head.trim_end().strip_prefix("ref: refs/heads/")?;
@@ -59,7 +60,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (project, git) = (folder.path().join("a/b"), folder.path().join(".git"));
         fs::create_dir_all(&project).unwrap();
-        assert_eq!(current(&project), None);
+        assert_eq!(git_branch(&project), None);
         fs::create_dir(&git).unwrap();
         for (head, want) in [
             ("ref: refs/heads/main\n", Some("main")),
@@ -72,10 +73,10 @@ mod tests {
             ("", None),
         ] {
             fs::write(git.join("HEAD"), head).unwrap();
-            assert_eq!(current(&project).as_deref(), want, "{head:?}");
+            assert_eq!(git_branch(&project).as_deref(), want, "{head:?}");
         }
         fs::write(git.join("HEAD"), format!("ref: refs/heads/{}", "x".repeat(81))).unwrap();
-        assert_eq!(current(&project), None);
+        assert_eq!(git_branch(&project), None);
     }
 
     #[test]
@@ -87,6 +88,6 @@ mod tests {
         let tree = folder.path().join("w");
         fs::create_dir(&tree).unwrap();
         fs::write(tree.join(".git"), "gitdir: ../main/.git/worktrees/w\n").unwrap();
-        assert_eq!(current(&tree).as_deref(), Some("side"));
+        assert_eq!(git_branch(&tree).as_deref(), Some("side"));
     }
 }

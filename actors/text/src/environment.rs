@@ -58,7 +58,7 @@ impl Environment {
     /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
     pub fn expand_home(&self, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
-            Some(rest) => self.get("HOME").map(|home| PathBuf::from(home).join(rest)),
+            Some(rest) => self.user_home().map(|home| home.join(rest)),
             None => Some(PathBuf::from(path)),
         }
     }
@@ -66,7 +66,12 @@ impl Environment {
     /// Returns the home of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
     pub fn home(&self) -> Option<PathBuf> {
         let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);
-        own.or_else(|| self.get("HOME").map(|home| PathBuf::from(home).join(".soong-agent")))
+        own.or_else(|| Some(self.user_home()?.join(".soong-agent")))
+    }
+
+    /// Returns the user's home folder: `HOME`.
+    pub fn user_home(&self) -> Option<PathBuf> {
+        self.get("HOME").map(PathBuf::from)
     }
 }
 

@@ -81,7 +81,7 @@ impl PathPolicy {
                 .map(resolved)
                 .collect(),
             home: tool_environment.home.clone(),
-            user_home: tool_environment.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
+            user_home: tool_environment.environment.user_home().and_then(|home| home.canonicalize().ok()),
             resolved_home: OnceLock::new(),
             sensitive_patterns: sensitive.collect(),
             sensitive_files: OnceLock::new(),

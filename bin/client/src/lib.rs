@@ -23,11 +23,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionMode, Question, RunId, SessionId, TraceId,
+    Decision, ErrorCode, ErrorInfo, Message, Permission, PermissionId, PermissionMode, Question, RunId, SessionId,
+    TraceId,
     api::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionModeBody,
-        PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody,
-        TraceView,
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, Messages,
+        PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage,
+        SessionView, StartBody, TraceView,
     },
     tree::ActorView,
 };
@@ -250,6 +251,12 @@ impl Client {
     /// Moves the head of a session's conversation to another message.
     pub async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
         self.post(&format!("/api/sessions/{}/head", path_segment(id)), &HeadBody { sequence }).await
+    }
+
+    /// Returns the messages of a trace that lead to its head. A session id means its main trace.
+    pub async fn messages(&self, trace: &str) -> Result<Vec<Message>, ErrorInfo> {
+        let found: Messages = self.get(&format!("/api/traces/{}/messages?mode=main_path", path_segment(trace))).await?;
+        Ok(found.messages)
     }
 
     /// Sets the permission mode of the active run of a session.

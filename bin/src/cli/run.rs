@@ -146,11 +146,12 @@ pub(crate) struct Call {
 }
 
 /// Options of `chat`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Each line starts a run in the same session. Its answer is streamed, with the active sub-agents below
-it. Ctrl-C cancels the run, Ctrl-D ends the chat, and /help lists the chat commands: /new, /mode,
-/permissions, /model, /retry, /rewind, /fork, /quit. In a pipe, each line is one message, and the
+it. You can type the next messages meanwhile. Esc or Ctrl-C cancels the run, Ctrl-D ends the chat, and
+/help lists the chat commands, such as /new, /permissions, /model, /undo and /quit. At a terminal,
+`soong` without a command is the same. In a pipe, each line is one message, and the
 chat ends with the first failed run. If another process owns the home, it executes the runs, as with
 `soong run`.
 
@@ -199,7 +200,7 @@ pub(crate) struct ConversationArgs {
 }
 
 /// Options of the project folder.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct ProjectArgs {
     /// Project folder (for a file, its folder); a continued session keeps its project [default: .]
     #[arg(long, value_name = "DIR")]
@@ -210,7 +211,7 @@ pub(crate) struct ProjectArgs {
 }
 
 /// Options of the agent that executes runs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct AgentArgs {
     /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
     #[arg(long, value_name = "P")]
@@ -247,7 +248,7 @@ pub(crate) struct PermissionArgs {
 }
 
 /// Option of the permission mode of a run.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct PermissionModeArg {
     /// Permission mode: plan (refuse changes), ask, edits (allow writes in the project) or all
     /// [default: permissions.mode]

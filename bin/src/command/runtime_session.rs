@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{
-        RunMode, Session, SessionId,
+        RunId, RunMode, Session, SessionId,
         api::{Accepted, StartBody},
     },
 };
@@ -24,7 +24,7 @@ use crate::{
     owner::{HomeConnection, Owner},
     print,
     progress::Progress,
-    report::{self, DeniedCall, StoredArtifact},
+    report::{self, DeniedCall, StoredArtifact, TypedDuringRun},
     slow_step::with_note,
     watch::{WatchTarget, watch},
 };
@@ -59,6 +59,10 @@ pub(super) struct RunReport {
     pub(super) output_closed: bool,
     /// Tool calls that were denied.
     pub(super) denied: Vec<DeniedCall>,
+    /// The answer, if there is one.
+    pub(super) answer: Option<String>,
+    /// Input that the user typed while the run was active.
+    pub(super) typed: TypedDuringRun,
     /// Exit code or failure of the process if this was its only run.
     pub(super) exit: Result<Exit, Failure>,
 }
@@ -266,6 +270,8 @@ impl<'a> RuntimeSession<'a> {
             stored,
             output_closed: watched.output_closed,
             denied: watched.refused,
+            answer: watched.run.output,
+            typed: watched.typed,
             exit,
         })
     }
@@ -283,13 +289,19 @@ impl<'a> RuntimeSession<'a> {
             }
         };
         drop(events);
-        let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
-        let title = server.unwrap_or_else(|| self.home.display().to_string());
-        let (whom, own) = (TreeSource::Connected(client.clone()), Some(run.run_id.clone()));
-        if let Err(failure) = monitor::show(whom, title, own, self.context.terminal, &self.interrupt).await {
+        if let Err(failure) = self.show_monitor(Some(run.run_id.clone())).await {
             print::error_line(&format!("note: {}", failure.what));
         }
         Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
+    }
+
+    /// Shows the monitor until the user closes it. `own`: the run that is selected first.
+    pub(super) async fn show_monitor(&self, own: Option<RunId>) -> Result<(), Failure> {
+        let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
+        let title = server.unwrap_or_else(|| self.home.display().to_string());
+        let source = TreeSource::Connected(self.client().clone());
+        monitor::check(self.context.terminal)?;
+        monitor::show(source, title, own, self.context.terminal, &self.interrupt).await
     }
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.

@@ -5,10 +5,7 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ignore::WalkBuilder;
@@ -103,8 +100,8 @@ impl ConditionalEventHandler for Replacement {
 /// Editor with history, and with completion in a chat.
 pub(crate) struct LineEditor {
     editor: Editor<LineHelper, DefaultHistory>,
-    /// Whether Shift-Tab ended the last line.
-    shift_tab: Arc<AtomicBool>,
+    /// The key that ended the last line, other than Enter.
+    end_key: Arc<Mutex<Option<ChatKey>>>,
     replacement: Replacement,
 }
 
@@ -112,8 +109,19 @@ pub(crate) struct LineEditor {
 #[derive(Debug)]
 pub(super) enum ReadLine {
     Line(String),
-    /// Shift-Tab was pressed after this text.
-    ShiftTab(String),
+    /// A key of the chat was pressed after this text.
+    Key(ChatKey, String),
+}
+
+/// A key that a chat handles itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChatKey {
+    /// Shift-Tab: the next permission mode.
+    NextPermissionMode,
+    /// Ctrl-G: edit the text in an editor.
+    OpenEditor,
+    /// Esc Esc: go back to a message.
+    GoBack,
 }
 
 impl LineEditor {
@@ -121,19 +129,25 @@ impl LineEditor {
     pub(super) fn open(behavior: Behavior, completions: Option<Completions>) -> Result<Self, ReadlineError> {
         let config = Config::builder().behavior(behavior).completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config)?;
-        let shift_tab = Arc::new(AtomicBool::new(false));
+        let end_key = Arc::new(Mutex::new(None));
         if completions.is_some() {
             for key in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::ctrl('J')] {
                 editor.bind_sequence(key, EventHandler::Simple(Cmd::Newline));
             }
-            let handler = Box::new(EndLine(Arc::clone(&shift_tab)));
-            let key = KeyEvent(KeyCode::BackTab, Modifiers::NONE);
-            editor.bind_sequence(key, EventHandler::Conditional(handler));
+            for (key, meaning) in [
+                (KeyEvent(KeyCode::BackTab, Modifiers::NONE), ChatKey::NextPermissionMode),
+                (KeyEvent::ctrl('G'), ChatKey::OpenEditor),
+                // The editor reads Esc Esc as this key, and a single Esc as the start of another one.
+                (KeyEvent(KeyCode::Esc, Modifiers::NONE), ChatKey::GoBack),
+            ] {
+                let handler = Box::new(EndLine { key: meaning, pressed: Arc::clone(&end_key) });
+                editor.bind_sequence(key, EventHandler::Conditional(handler));
+            }
         }
         let replacement = Replacement::default();
         editor.bind_sequence(Event::Any, EventHandler::Conditional(Box::new(replacement.clone())));
         editor.set_helper(Some(LineHelper { completions }));
-        Ok(Self { editor, shift_tab, replacement })
+        Ok(Self { editor, end_key, replacement })
     }
 
     pub(super) fn replacement(&self) -> &Replacement {
@@ -143,9 +157,9 @@ impl LineEditor {
     /// Reads a line, beginning with this text.
     pub(super) fn read(&mut self, prompt: &str, text: &str) -> Result<ReadLine, ReadlineError> {
         let line = self.editor.readline_with_initial(prompt, (text, ""))?;
-        if self.shift_tab.swap(false, Ordering::AcqRel) {
+        if let Some(key) = self.end_key.lock().unwrap_or_else(PoisonError::into_inner).take() {
             erase(prompt, &line);
-            return Ok(ReadLine::ShiftTab(line));
+            return Ok(ReadLine::Key(key, line));
         }
         if !matches!(*self.replacement.state(), ReplacementState::Ended(_)) {
             self.editor.add_history_entry(&line)?;
@@ -164,11 +178,14 @@ pub(super) fn erase(prompt: &str, line: &str) {
 }
 
 /// Ends the line, and records that this key did.
-struct EndLine(Arc<AtomicBool>);
+struct EndLine {
+    key: ChatKey,
+    pressed: Arc<Mutex<Option<ChatKey>>>,
+}
 
 impl ConditionalEventHandler for EndLine {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext<'_>) -> Option<Cmd> {
-        self.0.store(true, Ordering::Release);
+        *self.pressed.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.key);
         Some(Cmd::AcceptLine)
     }
 }

@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, Timestamp, ToolEvent, api::Accepted},
+    protocol::{
+        Delta, Event, EventRecord, MessageEvent, ModelEvent, PermissionEvent, PermissionMode, Role, RunId, Timestamp,
+        ToolEvent, api::Accepted,
+    },
 };
 use soong_client::Client;
 use soong_tui::{
     format,
+    keyboard::EventReader,
     markdown::{self, PageFormat, streamed::Streamed},
     screen::{self, Screen, run_table::RunTable},
     styled_line::StyledLine,
     terminal::{Paint, Terminal, TextStyle},
     text,
     transcript::{Step, Transcript},
+    typed_messages::{KeyRequest, TypedMessages},
 };
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
@@ -58,6 +63,17 @@ pub(crate) struct LiveDisplay {
     is_after_steps: bool,
     /// Hints on keys and the session, in parts.
     hint: Vec<String>,
+    /// Present in a chat, where the user can type the next messages.
+    typing: Option<Typing>,
+}
+
+/// Input of the user while the run is active.
+struct Typing {
+    /// Absent while a prompt reads the keys.
+    reader: Option<EventReader>,
+    messages: TypedMessages,
+    /// Permission mode of the run.
+    mode: PermissionMode,
 }
 
 impl LiveDisplay {
@@ -67,7 +83,11 @@ impl LiveDisplay {
             RunDisplay::Once | RunDisplay::Monitored => {
                 vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
             }
-            RunDisplay::Chat => vec!["Ctrl-C cancels".to_owned()],
+            RunDisplay::Chat { .. } => vec!["Esc or Ctrl-C cancels".to_owned(), "type to queue a message".to_owned()],
+        };
+        let typing = match shown {
+            RunDisplay::Chat { mode, typed: messages } => Some(Typing { reader: EventReader::start(), messages, mode }),
+            RunDisplay::Once | RunDisplay::Monitored => None,
         };
         Self {
             screen: Screen::open(*context.terminal),
@@ -78,7 +98,7 @@ impl LiveDisplay {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
                 unprinted: None,
-                prints_stream: shown == RunDisplay::Chat && context.terminal.has_stdout,
+                prints_stream: typing.is_some() && context.terminal.has_stdout,
                 is_complete: true,
                 page: PageFormat::of(context.terminal),
                 terminal: *context.terminal,
@@ -87,6 +107,7 @@ impl LiveDisplay {
             reasoning: Reasoning::default(),
             is_after_steps: false,
             hint,
+            typing,
         }
     }
 
@@ -111,8 +132,40 @@ impl LiveDisplay {
         Some(format!("{}: {}", entry.agent_type, text::cut(&entry.task, ASKER_COLUMNS, "...")))
     }
 
+    /// Returns whether keys are read.
+    pub(super) fn reads_keys(&self) -> bool {
+        self.typing.as_ref().is_some_and(|typing| typing.reader.is_some())
+    }
+
+    /// Reads the keys since the last call. Returns what they request besides a change of the typed messages.
+    pub(super) fn read_keys(&mut self) -> Vec<KeyRequest> {
+        let Some(Typing { reader: Some(reader), messages, .. }) = &mut self.typing else { return Vec::new() };
+        let events = reader.events();
+        let requests = events.iter().filter_map(|event| messages.apply(event)).collect();
+        if !events.is_empty() {
+            self.draw();
+        }
+        requests
+    }
+
+    /// Returns the permission mode of the run, if the user can change it here.
+    pub(super) fn permission_mode(&self) -> Option<PermissionMode> {
+        self.typing.as_ref().map(|typing| typing.mode)
+    }
+
+    /// Reads keys again after a pause.
+    pub(super) fn resume(&mut self) {
+        if let Some(typing) = &mut self.typing {
+            typing.reader = EventReader::start();
+        }
+    }
+
     /// Suspends the display, for example for a prompt. Its last frame stays on the screen.
     pub(super) fn pause(&mut self) {
+        if let Some(typing) = &mut self.typing {
+            typing.reader = None;
+        }
+        self.screen.set_typed(Vec::new());
         self.screen.set_footer(Vec::new());
         // The runs stay if there are sub-agents. In a conversation only the text does.
         let has_children = self.board.entries.len() > 1;
@@ -140,6 +193,12 @@ impl LiveDisplay {
                     let warning = StyledLine::of(TextStyle::Yellow, "warning: ")
                         .and(TextStyle::Plain, line_progress::mcp_warning(error));
                     self.screen.print_above(&[warning]);
+                }
+                if let (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(typing)) =
+                    (&record.event, &mut self.typing)
+                    && record.run_id.as_ref() == Some(&self.answer.root)
+                {
+                    typing.mode = *mode;
                 }
                 self.board.apply(record);
             }
@@ -218,13 +277,24 @@ impl LiveDisplay {
             tail => tail,
         };
         let mut foot = self.board.totals(screen::now()).summary_parts();
+        foot.extend(self.permission_mode().map(|mode| format!("permissions {}", mode.as_str())));
         foot.extend(self.hint.iter().cloned());
         self.screen.set_footer(foot);
+        if let Some(typing) = &self.typing {
+            let PageFormat { width, unicode } = self.answer.page;
+            self.screen.set_typed(typing.messages.lines(width, unicode));
+        }
         self.screen.draw(&self.board, &tail);
     }
 
-    /// Leaves the last frame on the screen; in a conversation, only the text.
-    pub(super) fn finish(&mut self) {
+    /// Leaves the last frame on the screen; in a conversation, only the text. Returns the messages that the user has typed.
+    pub(super) fn finish(&mut self) -> TypedMessages {
+        self.read_keys();
+        let typed = self.typing.as_mut().map(|typing| {
+            typing.reader = None;
+            std::mem::take(&mut typing.messages)
+        });
+        self.screen.set_typed(Vec::new());
         let steps = self.transcript.flush();
         self.print_steps(&steps);
         self.screen.set_footer(Vec::new());
@@ -235,6 +305,7 @@ impl LiveDisplay {
         if !self.answer.prints_stream {
             print::error_line("");
         }
+        typed.unwrap_or_default()
     }
 }
 

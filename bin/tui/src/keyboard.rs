@@ -1,4 +1,5 @@
-//! Keyboard while the live display is drawn: typed keys are not echoed, and wait for the next prompt.
+//! Keyboard while the live display is drawn: typed keys are not echoed. They wait for the next prompt, unless they are
+//! read as events.
 //!
 //! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
 
@@ -11,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use crossterm::event::{self, Event};
 use rustix::termios::{self, InputModes, LocalModes, OptionalActions, QueueSelector, Termios};
 
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
@@ -53,10 +55,50 @@ pub fn is_foreground() -> bool {
 
 /// Restores the terminal mode, before the process ends or is stopped.
 pub fn restore_mode() {
-    if PROMPT_ACTIVE.load(Ordering::Acquire) {
+    if PROMPT_ACTIVE.load(Ordering::Acquire) || READS_EVENTS.load(Ordering::Acquire) {
         set_bracketed_paste(false);
     }
     restore(&echo_state().0);
+}
+
+/// Whether an [`EventReader`] reads keys.
+static READS_EVENTS: AtomicBool = AtomicBool::new(false);
+
+/// Maximum number of events that are read at a time.
+const MAX_EVENTS: usize = 1_000;
+
+/// Reads keys and pasted texts while echo is off. Dropped before a prompt is shown.
+#[derive(Debug)]
+pub struct EventReader(());
+
+impl EventReader {
+    /// Starts to read. Returns `None` if standard input is not a terminal or another reader exists.
+    pub fn start() -> Option<Self> {
+        let can_read = stdin().is_terminal() && !is_dumb() && !READS_EVENTS.swap(true, Ordering::AcqRel);
+        can_read.then(|| {
+            set_bracketed_paste(true);
+            Self(())
+        })
+    }
+
+    /// Returns the events since the last call. Does not wait.
+    pub fn events(&mut self) -> Vec<Event> {
+        // A background process that reads from the terminal would be stopped.
+        if !is_foreground() {
+            return Vec::new();
+        }
+        // An error means that the terminal is gone.
+        let has_event = || event::poll(Duration::ZERO).unwrap_or(false);
+        let events = std::iter::from_fn(|| has_event().then(event::read)?.ok());
+        events.take(MAX_EVENTS).collect()
+    }
+}
+
+impl Drop for EventReader {
+    fn drop(&mut self) {
+        READS_EVENTS.store(false, Ordering::Release);
+        set_bracketed_paste(false);
+    }
 }
 
 /// Sets whether the terminal marks pasted text. The editor of a prompt requests it while it reads a line.
@@ -134,6 +176,9 @@ pub fn reapply_echo_off() {
     let mut echo = echo_state();
     if echo.1 > 0 {
         turn_off_echo(&mut echo.0);
+    }
+    if READS_EVENTS.load(Ordering::Acquire) && is_foreground() {
+        set_bracketed_paste(true);
     }
 }
 

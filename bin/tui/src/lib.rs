@@ -3,6 +3,7 @@
 //!
 //! Elsewhere: what is printed and asked (the binary), and the source of the records (`soong-client`).
 
+pub mod attention;
 pub mod format;
 pub mod keyboard;
 pub mod markdown;
@@ -16,3 +17,4 @@ pub mod terminal;
 pub mod text;
 pub mod transcript;
 pub mod tty;
+pub mod typed_messages;

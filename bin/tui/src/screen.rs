@@ -20,6 +20,7 @@ use crossterm::{cursor::Show, queue, terminal::EnableLineWrap};
 use soong_protocol::Timestamp;
 
 use self::{
+    frame::Parts,
     lines::PictureFormat,
     painter::{Painter, Size},
     run_table::RunTable,
@@ -83,18 +84,26 @@ pub struct Screen {
     painter: Painter,
     /// Parts of the line below the runs.
     footer: Vec<String>,
+    /// Text that the user types, below the footer.
+    typed: Vec<StyledLine>,
     _echo_off: EchoOff,
 }
 
 impl Screen {
     /// Takes control of the terminal: keys are not echoed until the screen is dropped.
     pub fn open(terminal: Terminal) -> Self {
-        Self { terminal, painter: Painter::new(terminal.stderr), footer: Vec::new(), _echo_off: EchoOff::begin() }
+        let painter = Painter::new(terminal.stderr);
+        Self { terminal, painter, footer: Vec::new(), typed: Vec::new(), _echo_off: EchoOff::begin() }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
     pub fn set_footer(&mut self, foot: Vec<String>) {
         self.footer = foot;
+    }
+
+    /// Sets the lines below the footer, which show what the user types. They are made for the width of the screen minus 1.
+    pub fn set_typed(&mut self, typed: Vec<StyledLine>) {
+        self.typed = typed;
     }
 
     /// Draws a picture over the last one: the runs, and above them `tail`, the end of a text that is still being
@@ -106,7 +115,8 @@ impl Screen {
         let size = size();
         let (width, height) = size.picture_size();
         let format = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
-        let picture = frame::picture(runs, tail, &self.footer, &format);
+        let parts = Parts { tail, foot: &self.footer, typed: &self.typed };
+        let picture = frame::picture(runs, parts, &format);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);
     }

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -81,7 +81,7 @@ impl RuntimeBuilder {
         let redactor = Redactor::new(&environment, config);
         let permissions = Permissions::new(self.approver.clone(), config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
-        let user_home = environment.get("HOME").map(PathBuf::from);
+        let user_home = environment.user_home();
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
         let (resolver, presets) = self.resolver(&configuration, environment.clone(), &home, redactor)?;
         let (home, lock) = home::open(&home)?;

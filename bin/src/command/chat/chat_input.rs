@@ -5,10 +5,11 @@
 use soong::protocol::{Effort, PermissionMode, RunMode};
 use soong_tui::text;
 
+use super::custom_commands::CustomCommands;
 use crate::{cli::nearest_of, input::Completion};
 
 /// Commands: name, arguments and description.
-const COMMANDS: [(&str, &str, &str); 21] = [
+const COMMANDS: [(&str, &str, &str); 25] = [
     ("help", "", "show this list"),
     ("new", "", "start a new session"),
     ("resume", "SESSION", "continue another session"),
@@ -21,8 +22,12 @@ const COMMANDS: [(&str, &str, &str); 21] = [
     ("model", "NAME", "a model profile, a model of the default profile, or offline"),
     ("effort", "LEVEL", "effort of the reasoning: none, minimal, low, medium, high, xhigh or max"),
     ("retry", "", "resume where the last run stopped, without a new message"),
-    ("rewind", "N", "continue from message N; /messages shows the numbers"),
+    ("undo", "", "take your last message back, to edit and send it again"),
+    ("rewind", "[N]", "go back to before one of your messages, or continue from message N (Esc Esc)"),
     ("fork", "[N]", "continue in a copy of the session, or of its part up to message N"),
+    ("attach", "FILE", "attach a file to your next message"),
+    ("copy", "", "copy the last answer to the clipboard"),
+    ("monitor", "", "show all agents live"),
     ("status", "", "show tokens, cost and goals of the session"),
     ("messages", "", "show the messages of the session with their numbers"),
     ("artifacts", "", "list the artifacts of the session"),
@@ -55,12 +60,18 @@ const QUERIES: [(&str, &[&str]); 11] = [
 pub(super) const SESSION: &str = "SESSION";
 
 /// Returns the commands for completion. One with arguments is completed up to them.
-pub(super) fn completions() -> Vec<Completion> {
-    let completion = |(name, arguments, about): &(&str, &str, &str)| {
+pub(super) fn completions(custom: &CustomCommands) -> Vec<Completion> {
+    let completion = |name: &str, arguments: &str, about: &str| {
         let text = if arguments.is_empty() { format!("/{name}") } else { format!("/{name} ") };
         Completion { text, description: help_line(&format!("/{name} {arguments}"), about) }
     };
-    COMMANDS.iter().map(completion).collect()
+    let custom = custom.iter().filter(|command| !is_built_in(&command.name));
+    let custom = custom.map(|command| completion(&command.name, "[TEXT]", &text::safe_line(&command.description)));
+    COMMANDS.iter().map(|(name, arguments, about)| completion(name, arguments, about)).chain(custom).collect()
+}
+
+fn is_built_in(name: &str) -> bool {
+    COMMANDS.iter().any(|(known, ..)| *known == name)
 }
 
 fn help_line(input: &str, about: &str) -> String {
@@ -68,15 +79,18 @@ fn help_line(input: &str, about: &str) -> String {
 }
 
 /// Returns the lines of `/help`.
-pub(super) fn help() -> Vec<String> {
+pub(super) fn help(custom: &CustomCommands) -> Vec<String> {
     let keys = [
         ("!COMMAND", "run a command yourself; your next message includes its output"),
         ("@FILE", "include a file of the project; Tab completes names and commands"),
         ("Alt-Enter, Ctrl-J", "start a new line"),
+        ("Ctrl-G", "edit the message in $VISUAL or $EDITOR"),
+        ("Esc Esc", "go back to before one of your messages"),
         ("Ctrl-C", "cancel the run; press again to exit immediately"),
+        ("during a run", "type to queue messages; Esc takes one back or cancels the run"),
     ];
     let keys = keys.iter().map(|(key, about)| help_line(key, about));
-    completions().into_iter().map(|command| command.description).chain(keys).collect()
+    completions(custom).into_iter().map(|command| command.description).chain(keys).collect()
 }
 
 /// Parsed line of input.
@@ -84,7 +98,6 @@ pub(super) fn help() -> Vec<String> {
 pub(super) enum ChatInput {
     Message(String),
     Retry,
-    Help,
     New,
     /// Change a setting of the next runs.
     Set(Setting),
@@ -96,16 +109,38 @@ pub(super) enum ChatInput {
     Query(Vec<String>),
     /// Run a command of the user, which may be empty.
     Shell(String),
-    Clear,
-    /// Continue the session from the message with this number.
-    Rewind(u64),
-    /// Continue in a copy of the session, up to the message with this number. `None`: up to the end.
-    Fork(Option<u64>),
+    /// Attach this file to the next message.
+    Attach(String),
+    Print(Printed),
+    /// Show the monitor.
+    Monitor,
+    Move(HeadMove),
     Quit,
     /// Empty line.
     Blank,
     /// Invalid input, with the message to print.
     Invalid(String),
+}
+
+/// Another place from which the conversation continues.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HeadMove {
+    /// The message with this number. `None`: ask for a message, and go back to before it.
+    Rewind(Option<u64>),
+    /// The message before the user's last one.
+    Undo,
+    /// A copy of the session, up to the message with this number. `None`: up to the end.
+    Fork(Option<u64>),
+}
+
+/// An output that needs nothing but the terminal.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Printed {
+    Help,
+    /// The last answer, to the clipboard.
+    Copy,
+    /// Clears the screen.
+    Clear,
 }
 
 /// A setting of the next runs.
@@ -134,7 +169,13 @@ impl Setting {
 }
 
 impl ChatInput {
-    pub(super) fn of(line: &str) -> Self {
+    /// Returns whether a plan can still be executed after this input.
+    pub(super) fn keeps_plan(&self) -> bool {
+        !matches!(self, Self::Message(_) | Self::Retry | Self::New | Self::Resume(_) | Self::Move(_) | Self::Quit)
+    }
+
+    /// Parses a line. `custom`: commands of the user, which do not replace others.
+    pub(super) fn of(line: &str, custom: &CustomCommands) -> Self {
         let line = line.trim();
         if let Some(command) = line.strip_prefix('!').map(str::trim) {
             return Self::Shell(command.to_owned());
@@ -145,7 +186,7 @@ impl ChatInput {
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let number = rest.trim().parse::<u64>();
         match (name, rest.trim()) {
-            ("help" | "?", "") => Self::Help,
+            ("help" | "?", "") => Self::Print(Printed::Help),
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
             ("quit" | "exit" | "q", "") => Self::Quit,
@@ -157,22 +198,32 @@ impl ChatInput {
             ("mode" | "model" | "effort", value) => Setting::of(name, value).map_or_else(Self::Invalid, Self::Set),
             ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
             ("resume", session) => Self::Resume(session.to_owned()),
-            ("clear", "") => Self::Clear,
+            ("clear", "") => Self::Print(Printed::Clear),
+            ("undo", "") => Self::Move(HeadMove::Undo),
+            ("copy", "") => Self::Print(Printed::Copy),
+            ("monitor", "") => Self::Monitor,
+            ("attach", "") => Self::Invalid("give a file: /attach FILE".to_owned()),
+            ("attach", path) => Self::Attach(path.to_owned()),
             ("export", "") => Self::Invalid("give a folder: /export DIR".to_owned()),
-            ("fork", "") => Self::Fork(None),
+            ("fork", "") => Self::Move(HeadMove::Fork(None)),
+            ("rewind", "") => Self::Move(HeadMove::Rewind(None)),
             ("rewind" | "fork", _) => match (number, name) {
-                (Ok(number), "rewind") => Self::Rewind(number),
-                (Ok(number), _) => Self::Fork(Some(number)),
+                (Ok(number), "rewind") => Self::Move(HeadMove::Rewind(Some(number))),
+                (Ok(number), _) => Self::Move(HeadMove::Fork(Some(number))),
                 (Err(_), _) => Self::Invalid(format!("give the number of a message: /{name} N; /messages shows them")),
             },
             (_, rest) if let Some((_, query)) = QUERIES.iter().find(|(known, _)| *known == name) => {
                 let arguments = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
                 Self::Query(query.iter().map(|word| (*word).to_owned()).chain(arguments).collect())
             }
+            (name, rest) if let Some(message) = custom.message(name, rest).filter(|_| !is_built_in(name)) => {
+                Self::Message(message)
+            }
             // A first word with another slash, such as a path, is not a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
             _ => {
-                let nearest = nearest_of(name, COMMANDS.iter().map(|(name, ..)| *name));
+                let known = COMMANDS.iter().map(|(name, ..)| *name);
+                let nearest = nearest_of(name, known.chain(custom.iter().map(|command| &command.name[..])));
                 let nearest = nearest.map(|near| format!(". Did you mean /{near}?"));
                 let name = text::safe_line(command);
                 Self::Invalid(format!(
@@ -197,7 +248,13 @@ mod tests {
                 "" => format!("/{name}"),
                 _ => format!("/{name} x"),
             };
-            assert!(!matches!(ChatInput::of(&line), ChatInput::Invalid(_) | ChatInput::Message(_)), "{line}: {about}");
+            assert!(
+                !matches!(
+                    ChatInput::of(&line, &CustomCommands::default()),
+                    ChatInput::Invalid(_) | ChatInput::Message(_)
+                ),
+                "{line}: {about}"
+            );
         }
     }
 
@@ -209,36 +266,39 @@ mod tests {
             ("  two words \n", say("two words")),
             ("", ChatInput::Blank),
             ("   ", ChatInput::Blank),
-            ("/help", ChatInput::Help),
+            ("/help", ChatInput::Print(Printed::Help)),
             ("/quit", ChatInput::Quit),
             ("/new", ChatInput::New),
             ("/retry", ChatInput::Retry),
             ("/mode orchestrator", ChatInput::Set(Setting::Mode(RunMode::Orchestrator))),
             ("/mode   normal ", ChatInput::Set(Setting::Mode(RunMode::Normal))),
-            ("/rewind 5", ChatInput::Rewind(5)),
+            ("/rewind 5", ChatInput::Move(HeadMove::Rewind(Some(5)))),
+            ("/rewind", ChatInput::Move(HeadMove::Rewind(None))),
+            ("/undo", ChatInput::Move(HeadMove::Undo)),
+            ("/attach a b.png", ChatInput::Attach("a b.png".to_owned())),
             ("/permissions", ChatInput::Permissions(None)),
             ("/permissions plan", ChatInput::Permissions(Some(PermissionMode::Plan))),
-            ("/fork", ChatInput::Fork(None)),
-            ("/fork 5 ", ChatInput::Fork(Some(5))),
+            ("/fork", ChatInput::Move(HeadMove::Fork(None))),
+            ("/fork 5 ", ChatInput::Move(HeadMove::Fork(Some(5)))),
             ("/model gpt-4.1", ChatInput::Set(Setting::Model("gpt-4.1".to_owned()))),
             ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
-            ("/clear", ChatInput::Clear),
+            ("/clear", ChatInput::Print(Printed::Clear)),
             ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
             ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
             ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),
             ("/export out", ChatInput::Query(["traces", "export", SESSION, "out"].map(str::to_owned).to_vec())),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
-            assert_eq!(ChatInput::of(line), want, "{line:?}");
+            assert_eq!(ChatInput::of(line, &CustomCommands::default()), want, "{line:?}");
         }
         for line in [
             "/permissions none",
             "/mode",
             "/mode chaos",
             "/model",
-            "/rewind",
             "/rewind x",
+            "/attach",
             "/fork -1",
             "/dance",
             "/effort",
@@ -247,7 +307,7 @@ mod tests {
             "/",
             "/quit now",
         ] {
-            assert!(matches!(ChatInput::of(line), ChatInput::Invalid(_)), "{line:?}");
+            assert!(matches!(ChatInput::of(line, &CustomCommands::default()), ChatInput::Invalid(_)), "{line:?}");
         }
     }
 }

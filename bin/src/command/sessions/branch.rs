@@ -37,16 +37,16 @@ pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequ
         print::json(&head)?;
         return Ok(Exit::Success);
     }
-    describe_head(id, &head).iter().try_for_each(|line| print::line(line))?;
+    describe_head(&format!("session {id}"), &head).iter().try_for_each(|line| print::line(line))?;
     Ok(Exit::Success)
 }
 
-/// Describes the result of a switch, one fact per line.
-pub(in crate::command) fn describe_head(id: &str, head: &HeadView) -> Vec<String> {
+/// Describes the result of a switch of the conversation `what`, one fact per line.
+pub(in crate::command) fn describe_head(what: &str, head: &HeadView) -> Vec<String> {
     let HeadView { sequence, from_sequence, restored, left } = head;
     let stands = match sequence == from_sequence {
-        true => format!("the head of session {id} is still at message {sequence}"),
-        false => format!("moved the head of session {id} from message {from_sequence} to {sequence}"),
+        true => format!("the head of {what} is still at message {sequence}"),
+        false => format!("moved the head of {what} from message {from_sequence} to {sequence}"),
     };
     let of = |what: &str, names: &[String], why: &str| {
         (!names.is_empty()).then(|| {

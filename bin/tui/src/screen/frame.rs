@@ -1,7 +1,9 @@
-//! The complete picture: the end of a text that is still being streamed, the tree of runs, and a footer.
+//! The complete picture: the end of a text that is still being streamed, the tree of runs, a footer, and what the user
+//! types.
 //!
 //! Pure. The footer has one line. The text gets the lines that the tree does not need, and up to a third of the
-//! screen in any case. The first line of the tree has priority over all other parts. Elsewhere: rows of the tree
+//! screen in any case. The first line of the tree has priority over all other parts, then the last lines of what the
+//! user types. Elsewhere: rows of the tree
 //! (`lines`), text as lines (`markdown`).
 
 use super::{
@@ -10,20 +12,29 @@ use super::{
 };
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
-/// Renders all parts into the frame; of the tail, only its last lines.
-pub(super) fn picture(
-    board: &RunTable,
-    tail: &[StyledLine],
-    foot: &[String],
-    frame: &PictureFormat,
-) -> Vec<StyledLine> {
-    let shares = part_heights(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
+/// Parts of the picture besides the tree of runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Parts<'a> {
+    /// End of a text that is still being streamed.
+    pub(super) tail: &'a [StyledLine],
+    /// Parts of the line below the runs.
+    pub(super) foot: &'a [String],
+    /// Text that the user types.
+    pub(super) typed: &'a [StyledLine],
+}
+
+/// Renders all parts into the frame; of the tail and of what is typed, only the last lines.
+pub(super) fn picture(board: &RunTable, parts: Parts<'_>, frame: &PictureFormat) -> Vec<StyledLine> {
+    let Parts { tail, foot, typed } = parts;
+    let typed = &typed[typed.len() - typed.len().min(frame.height.saturating_sub(1))..];
+    let shares = part_heights(frame.height - typed.len(), tail.len(), board.entries.len(), !foot.is_empty());
     let cut = |line: &StyledLine| line.cut(frame.width, frame.ellipsis());
     let mut picture: Vec<StyledLine> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
     picture.extend(lines(board, &PictureFormat { height: shares.tree, ..*frame }));
     if shares.foot > 0 {
         picture.push(cut(&StyledLine::of(TextStyle::Dim, fitting(foot, frame.width))));
     }
+    picture.extend(typed.iter().map(cut));
     picture
 }
 
@@ -64,15 +75,21 @@ mod tests {
     use crate::terminal::Paint;
 
     fn drawn(height: usize, width: usize, runs: usize, tail: usize, foot: &str) -> Vec<String> {
+        drawn_with((height, width), runs, tail, foot, 0)
+    }
+
+    fn drawn_with((height, width): (usize, usize), runs: usize, tail: usize, foot: &str, typed: usize) -> Vec<String> {
         let mut board = RunTable::default();
         for n in 0..runs {
             board.entries.extend(RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries);
         }
-        let tail: Vec<StyledLine> =
-            (0..tail).map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of a text"))).collect();
+        let numbered = |count: usize, of: &str| -> Vec<StyledLine> {
+            (0..count).map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of {of}"))).collect()
+        };
+        let (tail, typed) = (numbered(tail, "a text"), numbered(typed, "input"));
         let frame = PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(0) };
         let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        let lines = picture(&board, &tail, &foot, &frame);
+        let lines = picture(&board, Parts { tail: &tail, foot: &foot, typed: &typed }, &frame);
         lines.iter().map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned()).collect()
     }
 
@@ -114,12 +131,22 @@ mod tests {
         assert_eq!(drawn(2, 16, 1, 0, "12 s   Ctrl-C   session")[1], "12 s   Ctrl-C");
     }
 
+    #[test]
+    fn typed_lines_are_below_the_footer() {
+        assert_eq!(
+            drawn_with((4, 20), 1, 9, "12 s", 2),
+            ["○ explore look", "12 s", "line 0 of input", "line 1 of input"]
+        );
+        assert_eq!(drawn_with((2, 20), 1, 9, "12 s", 2), ["○ explore look", "line 1 of input"]);
+    }
+
     proptest! {
         #[test]
         fn any_frame_fits_its_size(
             height in 0usize..40, width in 0usize..90, runs in 0usize..30, tail in 0usize..30, has_foot: bool,
+            typed in 0usize..10,
         ) {
-            let lines = drawn(height, width, runs, tail, if has_foot { "foot" } else { "" });
+            let lines = drawn_with((height, width), runs, tail, if has_foot { "foot" } else { "" }, typed);
             prop_assert!(lines.len() <= height);
             prop_assert!(lines.iter().all(|line| crate::text::width(line) <= width));
         }

@@ -1,0 +1,86 @@
+//! Going back in a conversation: to before one of the user's messages, to any message, and to a copy.
+
+use soong::protocol::{Message, Role, api::ForkBody};
+use soong_tui::text;
+
+use super::conversation::{Conversation, NO_MESSAGES};
+use crate::{
+    command::{
+        runtime_session::RuntimeSession,
+        sessions::{describe_head, refused},
+    },
+    exit::Failure,
+    input::InputLine,
+    print,
+};
+
+/// Maximum number of messages that are offered to go back to.
+const MAX_LISTED_MESSAGES: usize = 20;
+/// Maximum width of a message in that list, in columns.
+const MESSAGE_COLUMNS: usize = 70;
+
+impl Conversation<'_> {
+    /// Continues from another message of the session.
+    pub(super) async fn switch_head(&self, place: &RuntimeSession<'_>, sequence: u64) -> Result<(), Failure> {
+        let Some(session) = &self.next_request.session_id else { return print::line(NO_MESSAGES) };
+        let head = place.client().switch_head(session, sequence).await.map_err(|error| refused(session, error))?;
+        describe_head("the conversation", &head).iter().try_for_each(|line| print::line(line))
+    }
+
+    /// Continues in a copy of the session, up to a message.
+    pub(super) async fn fork(&mut self, place: &RuntimeSession<'_>, at_sequence: Option<u64>) -> Result<(), Failure> {
+        let Some(session) = &self.next_request.session_id else { return print::line(NO_MESSAGES) };
+        let body = ForkBody { at_sequence, ..ForkBody::default() };
+        let made = place.client().fork_session(session, &body).await.map_err(|error| refused(session, error))?;
+        print::line(&format!("continuing in session {}; {session} is unchanged", made.session.session_id))?;
+        self.next_request.session_id = Some(made.session.session_id.to_string());
+        Ok(())
+    }
+
+    /// Asks the user for an earlier message, and goes back to before it.
+    pub(super) async fn go_back(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+        let mut messages = self.own_messages(place).await?;
+        if messages.is_empty() {
+            return print::line(NO_MESSAGES);
+        }
+        let hidden = messages.len().saturating_sub(MAX_LISTED_MESSAGES);
+        for message in &messages[hidden..] {
+            let line = text::safe_line(&message.content.to_string());
+            print::line(&format!("{:>5}  {}", message.sequence, text::cut(&line, MESSAGE_COLUMNS, "...")))?;
+        }
+        let answer = self.input.next("go back to before message (Enter: stay here): ", "").await?;
+        let InputLine::Line(answer) = answer else { return Ok(()) };
+        let answer = answer.trim();
+        if answer.is_empty() {
+            return Ok(());
+        }
+        match messages.iter().position(|message| message.sequence.to_string() == answer) {
+            Some(at) => self.go_back_before(place, messages.swap_remove(at)).await,
+            None => print::line("give one of these numbers"),
+        }
+    }
+
+    /// Takes the last message of the user back.
+    pub(super) async fn undo(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+        match self.own_messages(place).await?.pop() {
+            Some(last) => self.go_back_before(place, last).await,
+            None => print::line(NO_MESSAGES),
+        }
+    }
+
+    /// Returns the user's messages that lead to the head of the session.
+    async fn own_messages(&self, place: &RuntimeSession<'_>) -> Result<Vec<Message>, Failure> {
+        let Some(session) = &self.next_request.session_id else { return Ok(Vec::new()) };
+        let mut messages = place.client().messages(session).await?;
+        messages.retain(|message| message.role == Role::User && message.context_update.is_none());
+        Ok(messages)
+    }
+
+    /// Continues from the message before one of the user's, whose text can be edited and sent again.
+    async fn go_back_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
+        self.switch_head(place, message.parent_sequence.unwrap_or(0)).await?;
+        self.typed.take_back(usize::MAX);
+        self.typed.text = message.content.to_string();
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! The chat on a terminal: how it starts, what can be typed while a run is active, and going back.
+
+use rustix::process::Signal;
+
+use super::{ManualModelService, SIZE, TestHome, TestTerminal, has, sit};
+
+#[test]
+fn soong_without_a_command_opens_a_chat_with_a_header() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let git = world.project().join(".git");
+    std::fs::create_dir(&git).unwrap();
+    std::fs::write(git.join("HEAD"), "ref: refs/heads/topic\n").unwrap();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("OPENAI_API_KEY", "k")];
+    let seat = TestTerminal::start(&world, &["--color", "never"], (24, 160), &variables);
+    let rows = seat.wait_for_text("new session; /help lists the commands");
+    let header = &rows[0];
+    for part in [concat!("soong ", env!("CARGO_PKG_VERSION")), " · gpt-", " · normal · permissions ask · ", " · topic"]
+    {
+        assert!(header.contains(part), "{part:?} is missing in {header:?}");
+    }
+    seat.type_keys("/quit\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+
+    // Without a terminal, it prints the help.
+    let ended = world.run(&[]).expect_code(2);
+    assert!(ended.err.contains("Usage: soong [OPTIONS] [COMMAND]"), "{}", ended.err);
+    assert_eq!(ended.out, "");
+}
+
+#[test]
+fn project_is_asked_for_in_the_home_folder() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let project = world.project().canonicalize().unwrap();
+    let home = project.to_str().unwrap();
+    let start = |args: &[&str]| {
+        let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("HOME", home)];
+        TestTerminal::start(&world, args, SIZE, &variables)
+    };
+    let seat = start(&[]);
+    seat.wait_for_text("is your home folder or above it");
+    seat.type_keys("/\r");
+    seat.wait_for_text("that is your home folder or above it, too");
+    seat.type_keys("missing\r");
+    seat.wait_for_text("the folder missing cannot be used");
+    seat.type_keys("~/src\r");
+    seat.wait_for_text("· ~/src");
+    seat.wait_for_text("›");
+    seat.type_keys("Hello\r");
+    service.next().answer("Hi.");
+    seat.wait_for_text("completed: ");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    assert_eq!(sessions[0]["project_dir"], project.join("src").to_str().unwrap());
+
+    let seat = start(&["chat"]);
+    seat.wait_for_text("or `here` to use this one:");
+    seat.type_keys("here\r");
+    seat.wait_for_text("permissions ask · ~");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+
+    let seat = start(&["chat"]);
+    seat.wait_for_text("or `here` to use this one:");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(2));
+}
+
+#[test]
+fn messages_typed_during_a_run_are_queued_and_sent_in_order() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("One\r");
+    let mut asked = service.next();
+    asked.text("First");
+    seat.wait_for_text("type to queue a message");
+    seat.type_keys("Two\rThree\r");
+    seat.wait_for_text("queued: Three");
+    seat.type_keys("\u{1b}[200~Four\rlines\u{1b}[201~");
+    seat.wait_for_text("lines▏");
+    // Esc takes the last queued message back.
+    seat.type_keys("\u{1b}");
+    let rows = seat.wait_for_text("› Three");
+    assert!(!has(&rows, "queued: Three"), "{rows:#?}");
+    // Shift-Tab changes the permission mode of the run.
+    seat.type_keys("\u{1b}[Z");
+    seat.wait_for_text("permissions edits");
+    asked.end();
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Two");
+    seat.wait_for_text("› Three");
+    asked.answer("Second");
+    // The text that was not sent is the beginning of the next message.
+    let rows = seat.wait_for_text("edits › Three");
+    assert!(has(&rows, "edits › Two") && has(&rows, "Four"), "{rows:#?}");
+    seat.type_keys("\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Three\nFour\nlines");
+    asked.answer("Third");
+    seat.wait_for_text("Third");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn esc_cancels_the_run_and_keeps_what_was_typed() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("One\r");
+    let mut asked = service.next();
+    asked.text("First");
+    seat.wait_for_text("First");
+    seat.type_keys("half");
+    seat.wait_for_text("half▏");
+    seat.type_keys("\u{1b}");
+    seat.wait_for_text("cancelled: ");
+    seat.wait_for_text("› half");
+    seat.type_keys(" of it\r");
+    let asked = service.next();
+    assert!(asked.last_message().ends_with("half of it"), "{}", asked.last_message());
+    asked.answer("Second");
+    seat.wait_for_text("Second");
+    seat.wait_for("the prompt", |rows| rows.iter().filter(|row| row.starts_with('›')).count() == 3);
+    // The second Ctrl-C quits.
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("press Ctrl-C again to quit");
+    seat.type_keys("\u{3}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn going_back_offers_the_message_again() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.wait_for_text("›");
+    seat.type_keys("/undo\r");
+    seat.wait_for_text("no messages yet");
+    for (message, answer) in [("Plant beans", "Beans planted."), ("Water them", "Watered.")] {
+        seat.type_keys(&format!("{message}\r"));
+        service.next().answer(answer);
+        seat.wait_for_text(answer);
+        seat.wait_for_cursor();
+    }
+    seat.type_keys("\u{1b}\u{1b}");
+    let rows = seat.wait_for_text("go back to before message");
+    assert!(has(&rows, "    2  Plant beans") && has(&rows, "    4  Water them"), "{rows:#?}");
+    seat.type_keys("4\r");
+    seat.wait_for_text("moved the head of the conversation from message 5 to 3");
+    seat.wait_for_text("› Water them");
+    seat.type_keys(" twice\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Water them twice");
+    let messages = asked.body["messages"].to_string();
+    assert!(messages.contains("Beans planted.") && !messages.contains("Watered."), "{messages}");
+    asked.answer("Watered twice.");
+    seat.wait_for_text("Watered twice.");
+    seat.wait_for_cursor();
+    seat.type_keys("/undo\r");
+    seat.wait_for_text("› Water them twice");
+    // The first message can be taken back too.
+    seat.type_keys("\u{15}/undo\r");
+    seat.wait_for_text("› Plant beans");
+    seat.type_keys("\u{15}/quit\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn messages_come_from_an_editor_and_from_custom_commands() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let editor = world.project().join("append.sh");
+    std::fs::write(&editor, "printf ' edited %s\\n\\n' \"$1\" >> \"$2\"\n").unwrap();
+    std::fs::create_dir_all(world.home().join("commands")).unwrap();
+    std::fs::write(world.home().join("commands/review.md"), "# Review a file\nReview $ARGUMENTS.\n").unwrap();
+    std::fs::write(world.home().join("commands/Bad.md"), "x").unwrap();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("EDITOR", "sh append.sh well")];
+    let seat = TestTerminal::start(&world, &["chat"], SIZE, &variables);
+    seat.wait_for_text("the name of a command has only a-z");
+    seat.wait_for_text("›");
+    seat.type_keys("Draft\u{7}");
+    seat.wait_for_text("› Draft edited well");
+    seat.type_keys("\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "Draft edited well");
+    asked.answer("Fine.");
+    seat.wait_for_text("Fine.");
+    seat.wait_for_cursor();
+    seat.type_keys("/rev\t");
+    seat.wait_for_text("› /review");
+    seat.type_keys("a.rs\r");
+    let asked = service.next();
+    assert_eq!(asked.last_message(), "# Review a file\nReview a.rs.");
+    asked.answer("Reviewed.");
+    seat.wait_for_text("Reviewed.");
+    seat.wait_for_cursor();
+    seat.type_keys("/copy\r");
+    seat.wait_for_text("copied the last answer");
+    seat.type_keys("/help\r");
+    seat.wait_for_text("/review [TEXT]    Review a file");
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn signals_during_a_run_of_a_chat_restore_the_terminal() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let world = TestHome::new();
+        let service = ManualModelService::new();
+        let seat = sit(&world, &service, &["chat"]);
+        seat.wait_for_text("›");
+        seat.type_keys("Wait\r");
+        let mut asked = service.next();
+        asked.text("So far");
+        seat.wait_for_text("So far");
+        seat.signal(signal);
+        let (ended, rows) = seat.wait_for_exit();
+        assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
+    }
+}
