@@ -15,7 +15,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use jsonschema::Validator;
 use serde_json::{Map, Value};
 use soong_model::tokens::estimate_tokens;
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
@@ -24,14 +23,11 @@ use soong_text::unwrap_json_string;
 use super::{
     Tool,
     coercion::{CoercedArguments, coerce},
+    json_schema::{JsonSchema, truncated},
 };
 
 /// Maximum length of a tool name, in bytes; the limit of the model providers.
 const MAX_NAME_BYTES: usize = 64;
-/// Maximum number of violations reported for one call. More would not help a model to correct it.
-const MAX_VIOLATIONS: usize = 3;
-/// Maximum length of the text of one violation, in characters. The text may quote the whole value.
-const MAX_VIOLATION_CHARS: usize = 200;
 
 /// Why a tool was not registered. The registry is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +55,7 @@ pub struct RegisteredTool {
     /// Description of the tool.
     pub spec: Arc<ToolSpec>,
     /// Compiled schema. That of a built-in tool is compiled for its first call.
-    validator: OnceLock<Validator>,
+    schema: OnceLock<JsonSchema>,
     tokens: u64,
 }
 
@@ -74,21 +70,21 @@ impl RegisteredTool {
         if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
             return Err(invalid("the top level must have \"type\": \"object\"".to_owned()));
         }
-        let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
-        Ok(Self { validator: validator.into(), ..Self::built_in(tool, spec) })
+        let schema = JsonSchema::compile(&spec.parameters).map_err(invalid)?;
+        Ok(Self { schema: schema.into(), ..Self::built_in(tool, spec) })
     }
 
     /// Makes the entry of a built-in tool, whose description is known to be valid.
     fn built_in(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Self {
         // The parts that the model receives.
         let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
-        Self { tool, spec: Arc::new(spec), validator: OnceLock::new(), tokens }
+        Self { tool, spec: Arc::new(spec), schema: OnceLock::new(), tokens }
     }
 
-    fn validator(&self) -> &Validator {
-        self.validator.get_or_init(|| {
+    fn schema(&self) -> &JsonSchema {
+        self.schema.get_or_init(|| {
             // Invariant: other schemas are compiled when their tool is registered.
-            jsonschema::validator_for(&self.spec.parameters)
+            JsonSchema::compile(&self.spec.parameters)
                 .unwrap_or_else(|error| unreachable!("the schema of a built-in tool: {error}"))
         })
     }
@@ -198,38 +194,15 @@ impl ToolRegistry {
                 quoted_arguments()
             ));
         }
-        let violations = violations(entry.validator(), &arguments);
+        let violations = entry.schema().violations(&arguments);
         if violations.is_empty() {
             return Ok((arguments, None));
         }
-        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator().is_valid(&coerced.arguments));
+        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.schema().is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
             return Ok((arguments, Some(note)));
         }
         refuse(violations.join("; "))
-    }
-}
-
-/// Returns the violations, each with its location: at most three, then "and more" if there are others.
-pub fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
-    let mut all = validator.iter_errors(arguments).map(|error| {
-        let pointer = match error.instance_path().as_str() {
-            "" => "/",
-            path => path,
-        };
-        format!("at {}: {}", truncated(pointer), truncated(&error.to_string()))
-    });
-    let mut violations: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
-    if all.next().is_some() {
-        violations.push("and more".to_owned());
-    }
-    violations
-}
-
-fn truncated(text: &str) -> String {
-    match text.char_indices().nth(MAX_VIOLATION_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Table tests of the parsing of answers, and of which experiences a reflection may rate.
 
 use soong_protocol::{Timestamp, ToolCall, TraceId};
+use soong_tool::JsonSchema;
 
 use super::*;
 
@@ -60,7 +61,6 @@ fn reflection_question_includes_focus() {
         "What was learned here that helps later work? Focus on this: the tests"
     );
     assert!(
-        reflection_prompt().starts_with(REFLECTION_PROMPT_START)
-            && jsonschema::validator_for(&reflection_schema()).is_ok()
+        reflection_prompt().starts_with(REFLECTION_PROMPT_START) && JsonSchema::compile(&reflection_schema()).is_ok()
     );
 }

@@ -4,15 +4,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_text::find_json;
-use soong_tool::violations;
+use soong_tool::JsonSchema;
 
 use crate::memory::reflection_schema;
 
-static EVALUATION: LazyLock<Arc<Validator>> = LazyLock::new(|| {
+static EVALUATION: LazyLock<Arc<JsonSchema>> = LazyLock::new(|| {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -24,15 +23,15 @@ static EVALUATION: LazyLock<Arc<Validator>> = LazyLock::new(|| {
     });
     built_in(&schema)
 });
-static REFLECTION: LazyLock<Arc<Validator>> = LazyLock::new(|| built_in(&reflection_schema()));
+static REFLECTION: LazyLock<Arc<JsonSchema>> = LazyLock::new(|| built_in(&reflection_schema()));
 
-fn built_in(schema: &Value) -> Arc<Validator> {
-    Arc::new(jsonschema::validator_for(schema).unwrap_or_else(|error| unreachable!("a built-in schema: {error}")))
+fn built_in(schema: &Value) -> Arc<JsonSchema> {
+    Arc::new(JsonSchema::compile(schema).unwrap_or_else(|error| unreachable!("a built-in schema: {error}")))
 }
 
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {
-    validator: Arc<Validator>,
+    compiled: Arc<JsonSchema>,
     /// Prompt text that requests the schema; empty if the instructions request it.
     prompt_text: String,
     /// The schema for the model's service; `None` if the instructions are enough.
@@ -51,21 +50,21 @@ impl OutputSchema {
         if !schema.is_object() {
             return Err(invalid("it must be an object".to_owned()));
         }
-        let validator = jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
+        let compiled = JsonSchema::compile(schema).map_err(invalid)?;
         let request = format!(
             "## Expected output\nEnd with one JSON value that matches this JSON schema, and nothing else.\n{schema}"
         );
-        Ok(Self { validator: Arc::new(validator), prompt_text: request, for_service: Some(Arc::new(schema.clone())) })
+        Ok(Self { compiled: Arc::new(compiled), prompt_text: request, for_service: Some(Arc::new(schema.clone())) })
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn evaluation() -> Self {
-        Self { validator: Arc::clone(&EVALUATION), prompt_text: String::new(), for_service: None }
+        Self { compiled: Arc::clone(&EVALUATION), prompt_text: String::new(), for_service: None }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
-        Self { validator: Arc::clone(&REFLECTION), prompt_text: String::new(), for_service: None }
+        Self { compiled: Arc::clone(&REFLECTION), prompt_text: String::new(), for_service: None }
     }
 
     /// Returns the text that is added to the task to request the schema.
@@ -76,7 +75,7 @@ impl OutputSchema {
     /// Returns the JSON text of a matching answer, or why the answer does not match.
     pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
         let (text, value) = find_json(answer).ok_or("it contains no JSON value, neither alone nor in a code fence")?;
-        let violations = violations(&self.validator, &value);
+        let violations = self.compiled.violations(&value);
         if violations.is_empty() { Ok(text.to_owned()) } else { Err(violations.join("; ")) }
     }
 }
