@@ -42,6 +42,7 @@ const CHECKS: &[fn(TestStore)] = &[
     events::collaborators_and_forks_end_within_an_append,
     events::unreadable_event_leaves_others_readable,
     rows::run_row_follows_its_events,
+    rows::run_row_has_its_current_permission_mode,
     rows::trace_row_follows_its_runs,
     rows::trace_has_settings_of_its_last_run,
     rows::one_unknown_price_makes_costs_unknown,

@@ -23,7 +23,8 @@ use crate::{
 /// Lists permissions.
 pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failure> {
     let status = (!all).then_some(PermissionStatus::Pending);
-    let permissions = context.source().await?.permissions(status, None).await?;
+    let source = context.source().await?;
+    let permissions = source.permissions(status, None).await?;
     if context.global.json {
         print::json(&permissions)?;
         return Ok(Exit::Success);
@@ -32,15 +33,19 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         print::line(if all { "no permission requests" } else { "no open permission requests" })?;
         return Ok(Exit::Success);
     }
-    permissions.iter().try_for_each(|asked| print(context, asked))?;
+    for asked in &permissions {
+        let run = source.run(&asked.run_id).await?;
+        print(context, asked, run.settings.permissions.mode.unwrap_or_default())?;
+    }
     Ok(Exit::Success)
 }
 
-/// Prints a permission request and its decision, if any.
-fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
+/// Prints a permission request and its decision, if any. `mode`: the permission mode of the run.
+fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Result<(), Failure> {
     let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
-    let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
+    let (trace, mode) = (&asked.trace_id, mode.as_str());
+    let head = format!("{id}  {status}, asked {age} ago by trace {trace} of session {session} in mode {mode}");
     print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
     for row in wrap_rows(permission_rows(asked, None), prompts::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.style, &row.text)))?;
@@ -54,10 +59,11 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
 
 /// Sets the permission mode of the active run of a session.
 pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, session: &str) -> Result<Exit, Failure> {
-    match context.source().await? {
-        Source::Owner(client, _) => client.set_permission_mode(session, mode).await?,
-        Source::Disk(records) => {
-            let id = records.session(session)?.session_id;
+    let source = context.source().await?;
+    let id = source.session(session).await?.session_id;
+    match source {
+        Source::Owner(client, _) => client.set_permission_mode(id.as_str(), mode).await?,
+        Source::Disk(_) => {
             let message = format!(
                 "session {id} has no active run: give the mode with its next run; one that is resumed keeps its mode"
             );
@@ -67,7 +73,7 @@ pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, sessio
     if context.global.json {
         print::json(&PermissionModeBody { permission_mode: mode })?;
     } else {
-        print::line(&format!("permission mode of session {}: {}", text::safe_line(session), mode.as_str()))?;
+        print::line(&format!("permission mode of session {id}: {}", mode.as_str()))?;
     }
     Ok(Exit::Success)
 }

@@ -60,7 +60,7 @@ pub struct RunPermissions {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// The permission mode. Never inherited from an earlier run. Default in a request: `permissions.mode`; in a stored
-    /// run: `ask`.
+    /// run: `ask`. A stored run has its current mode.
     #[serde(rename = "permission_mode", default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
     /// Whether no approver is available. Calls that require permission are denied immediately.

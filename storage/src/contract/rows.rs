@@ -1,7 +1,8 @@
 //! Rows of runs, traces and sessions that are derived from events; lists.
 
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, RunWrite, TraceStatus, Usd, Write,
+    EndReason, ErrorCode, ErrorInfo, PermissionEvent, PermissionMode, Reflection, RunEvent, RunMode, RunStatus,
+    RunWrite, TraceStatus, Usd, Write,
 };
 
 use super::world::{
@@ -40,6 +41,20 @@ pub(super) fn run_row_follows_its_events(mut world: TestStore) {
     assert_eq!((run.status, run.end_reason, run.error), (RunStatus::Failed, Some(EndReason::MaxTurns), Some(error)));
     assert_eq!((run.completed_at, run.usage.duration_ms), (Some(at(10)), 1_234));
     assert_eq!(run.usage.prompt_tokens, 150, "the sums are the store's own");
+}
+
+pub(super) fn run_row_has_its_current_permission_mode(mut world: TestStore) {
+    world.start_run("a");
+    world.write(vec![event("a", Some("a"), 1, started())]);
+    let mode_of = |world: &TestStore| world.run("a").settings.permissions.mode;
+    assert_eq!(mode_of(&world), None);
+    for mode in PermissionMode::ALL {
+        world.write(vec![event("a", Some("a"), 2, PermissionEvent::ModeChanged { mode })]);
+        assert_eq!(mode_of(&world), Some(mode));
+    }
+    world.write(vec![event("a", Some("a"), 3, completed("the answer"))]);
+    world.write(vec![event("a", Some("a"), 4, PermissionEvent::ModeChanged { mode: PermissionMode::Plan })]);
+    assert_eq!(mode_of(&world), PermissionMode::ALL.last().copied(), "an ended run does not change");
 }
 
 pub(super) fn trace_row_follows_its_runs(mut world: TestStore) {

@@ -3,11 +3,13 @@
 //! Elsewhere: the arithmetic on the rows of runs and traces (`row_updates.rs`).
 
 use rusqlite::Connection;
-use soong_protocol::{Event, EventDraft, GoalTree, MessageEvent, ModelEvent, RunEvent, SubAgentEvent, Timestamp};
+use soong_protocol::{
+    Event, EventDraft, GoalTree, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, Timestamp,
+};
 
 use super::{
     WriteError, collaborators, event_rows, goals, main_path, permissions, questions, row_updates,
-    runs::RunRow,
+    runs::{self, RunRow},
     sessions::SessionRow,
     task_journals,
     traces::{self, TraceRow},
@@ -78,6 +80,9 @@ impl EventRows<'_> {
             (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(conn, event, trace)?,
+            (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(run)) if !run.status.is_terminal() => {
+                runs::set_permission_mode(conn, run.key, *mode)?;
+            }
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
                 collaborators::save(conn, trace.key, collaborator)?;
             }

@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalId, Run, RunId, RunStatus, SessionId, Stats, Timestamp, TraceId,
+    ChildResult, EndReason, ErrorInfo, GoalId, PermissionMode, Run, RunId, RunStatus, SessionId, Stats, Timestamp,
+    TraceId,
 };
 
 use super::{
@@ -349,6 +350,13 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
         "WHERE run.parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run.run_key"
     ))?;
     collect_rows(query.query_map([id.as_str()], read)?)
+}
+
+/// Sets the permission mode of a run.
+pub(super) fn set_permission_mode(conn: &Connection, run_key: i64, mode: PermissionMode) -> rusqlite::Result<()> {
+    let sql = "UPDATE run SET settings = json_set(settings, '$.permission_mode', ?2) WHERE run_key = ?1";
+    conn.prepare_cached(sql)?.execute((run_key, mode.as_str()))?;
+    Ok(())
 }
 
 /// Inserts the result of a child run.

@@ -117,6 +117,10 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         let asks = format::plural(turns(run.asks), "answer", "answers");
         lines.extend(fact("waits for", TextStyle::Yellow, &format!("{asks}: press a"), page));
     }
+    if let Some(facts) = &page.records.facts {
+        let mode = facts.run.run.settings.permissions.mode.unwrap_or_default();
+        lines.extend(fact("permissions", TextStyle::Plain, mode.as_str(), page));
+    }
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
     let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
     lines.extend(fact("agent", TextStyle::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
