@@ -7,6 +7,7 @@ mod call;
 mod chat;
 mod cleanup;
 mod completions;
+mod continued;
 mod demo;
 mod doctor;
 mod experiences;

@@ -28,6 +28,7 @@ mod panic;
 mod print;
 mod progress;
 mod prompts;
+mod reference;
 mod report;
 mod secret;
 mod service;

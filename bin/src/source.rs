@@ -15,7 +15,11 @@ use soong_client::{Client, path_segment};
 use soong_storage::store::Reader;
 use soong_tui::request::UserRequest;
 
-use crate::{exit::Failure, offline_store::OfflineStore};
+use crate::{
+    exit::{Exit, Failure},
+    offline_store::OfflineStore,
+    reference::{self, Precision},
+};
 
 /// Number of events per page.
 pub(crate) const PAGE_EVENTS: usize = 500;
@@ -41,12 +45,45 @@ impl Source {
         }
     }
 
-    /// Reads a session. Fails if it does not exist.
-    pub(crate) async fn session(&self, id: &str) -> Result<Session, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client.session(id).await?.session),
-            Self::Disk(records) => records.session(id),
+    /// Reads the session that a reference names (`reference.rs`). Fails if there is none.
+    pub(crate) async fn session(&self, reference: &str) -> Result<Session, Failure> {
+        self.find_session(reference).await.map(|(session, _)| session)
+    }
+
+    /// Like [`Source::session`], and tells whether the reference is only a part of the name.
+    pub(crate) async fn find_session(&self, reference: &str) -> Result<(Session, Precision), Failure> {
+        if reference::recent_place(reference).is_none() {
+            let exact = match self {
+                Self::Owner(client, _) => {
+                    client.session(reference).await.map(|found| found.session).map_err(Failure::from)
+                }
+                Self::Disk(records) => records.session(reference),
+            };
+            match exact {
+                Err(failure) if failure.exit == Exit::NotFound => {}
+                found => return Ok((found?, Precision::Whole)),
+            }
         }
+        reference::find(self.sessions(true).await?, reference)
+    }
+
+    /// Returns the id of the trace that a reference names: its id, a session for its main trace, or `SESSION#N` for the
+    /// N-th of its sub-agents.
+    async fn trace_id(&self, reference: &str) -> Result<TraceId, Failure> {
+        if let Some((session, number)) = reference::split_child(reference) {
+            let session = self.session(session).await?;
+            let mut traces = self.traces(Some(&session.session_id), true).await?;
+            traces.retain(|trace| trace.parent_trace_id.is_some());
+            let count = traces.len();
+            return traces.into_iter().nth_back(number - 1).map(|trace| trace.trace_id).ok_or_else(|| {
+                let what = format!(
+                    "there is no sub-agent {reference}: the session has {count} ({})",
+                    ErrorCode::TraceNotFound
+                );
+                Failure::new(Exit::NotFound, what, "See `soong sessions show SESSION`.")
+            });
+        }
+        self.session(reference).await.map(|session| TraceId::root(&session.session_id))
     }
 
     /// Lists the artifacts of a session and of its user.
@@ -77,8 +114,22 @@ impl Source {
         }
     }
 
-    /// Reads a trace with its goals and sub-traces. Fails if it does not exist.
-    pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, Failure> {
+    /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is none.
+    pub(crate) async fn trace(&self, reference: &str) -> Result<TraceView, Failure> {
+        match self.exact_trace(reference).await {
+            Err(failure) if failure.exit == Exit::NotFound => match self.trace_id(reference).await {
+                Ok(id) => self.exact_trace(id.as_str()).await,
+                // The reference may have been meant as the id of a trace.
+                Err(other) if other.exit == Exit::NotFound && reference::split_child(reference).is_none() => {
+                    Err(failure)
+                }
+                Err(other) => Err(other),
+            },
+            found => found,
+        }
+    }
+
+    async fn exact_trace(&self, id: &str) -> Result<TraceView, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.trace(id).await?),
             Self::Disk(records) => {

@@ -29,6 +29,10 @@ impl SessionKind {
 pub struct Session {
     /// Unique id, which is also the id of the root trace.
     pub session_id: SessionId,
+    /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, or
+    /// before the first run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slug: Option<String>,
     /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -47,4 +51,7 @@ pub struct Session {
     pub created_at: Timestamp,
     /// Time of the last event.
     pub updated_at: Timestamp,
+    /// Time at which the last run of a user was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<Timestamp>,
 }

@@ -13,7 +13,7 @@ CREATE TABLE session (
     last_lsn INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
-, removal TEXT CHECK (removal IN ('files', 'rows'))) STRICT;
+, removal TEXT CHECK (removal IN ('files', 'rows')), slug TEXT) STRICT;
 CREATE TABLE trace (
     trace_key INTEGER PRIMARY KEY,
     trace_id TEXT NOT NULL UNIQUE,
@@ -303,3 +303,4 @@ CREATE TABLE prompt (
     content TEXT NOT NULL,
     UNIQUE (session_key, hash)
 ) STRICT;
+CREATE INDEX session_of_slug ON session (slug) WHERE slug IS NOT NULL;

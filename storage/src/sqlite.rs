@@ -36,6 +36,7 @@ mod resume_points;
 mod row_updates;
 mod runs;
 mod sessions;
+mod slug;
 mod store;
 mod sums;
 mod task_journals;

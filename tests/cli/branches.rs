@@ -120,7 +120,7 @@ fn chat_rewinds_and_forks() {
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());
     ran.expect_stderr(&["cannot continue after message 99 of s", "soong traces messages s --all"]);
-    assert!(ran.out.contains("moved the head of session s from message 6 to 2"), "{}", ran.out);
+    assert!(ran.out.contains("moved the head of the conversation from message 6 to 2"), "{}", ran.out);
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], b"/fork\nHello again\n");
     assert!(ran.out.contains("; s is unchanged"), "{}", ran.out);
     let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();

@@ -26,6 +26,7 @@ mod permissions;
 mod presets;
 mod processes;
 mod questions;
+mod references;
 mod setup;
 mod tables;
 mod terminal;

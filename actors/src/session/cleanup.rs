@@ -61,6 +61,7 @@ mod tests {
         let session = |id: &str, minute: i64, live_runs: u64| Session {
             session_id: SessionId::new(id),
             kind: soong_protocol::SessionKind::default(),
+            slug: None,
             name: None,
             uid: "local".into(),
             project_dir: "p".into(),
@@ -68,6 +69,7 @@ mod tests {
             live_runs,
             created_at: Timestamp::default(),
             updated_at: Timestamp::from_millis(minute * 60_000),
+            last_run_at: None,
         };
         let all = [
             session("new", 10, 0),

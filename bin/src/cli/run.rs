@@ -161,8 +161,8 @@ Examples:
   soong chat --permission-mode plan
   printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
-    /// Session to continue; an unknown id starts a new session with that id
-    #[arg(long, value_name = "ID", value_parser = session_id)]
+    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
+    #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with = "session")]
@@ -185,14 +185,14 @@ pub(crate) struct Chat {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
 pub(crate) struct ConversationArgs {
-    /// Session to continue; an unknown id starts a new session with that id
-    #[arg(long, value_name = "ID", value_parser = session_id)]
+    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
+    #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
-    /// Trace to continue, also that of a sub-agent; without a prompt, resume it where it stopped
-    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    /// Trace to continue, also that of a sub-agent (SESSION#N); without a prompt, resume it where it stopped
+    #[arg(long, value_name = "TRACE", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
     /// Continue after this message; without a prompt, the model answers it again
     #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
@@ -308,17 +308,5 @@ impl From<Mode> for RunMode {
             Mode::Normal => Self::Normal,
             Mode::Orchestrator => Self::Orchestrator,
         }
-    }
-}
-
-/// Rejects reserved names with which other tools refer to recent sessions: `last`, `-`, and `@` with a number.
-fn session_id(text: &str) -> Result<String, String> {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text {
-        "last" | "-" => Err("this name is reserved: --continue continues the last session of this folder".to_owned()),
-        _ if text.strip_prefix('@').is_some_and(is_number) => {
-            Err("this name is reserved: give the id of a session".to_owned())
-        }
-        _ => Ok(text.to_owned()),
     }
 }

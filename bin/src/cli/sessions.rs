@@ -24,7 +24,8 @@ Examples:
 Examples:
   soong sessions show ID")]
     Show {
-        /// Id of the session, from `soong sessions list`
+        /// Session: its id or slug, last, -, @N, or a part of its name
+        #[arg(value_name = "SESSION")]
         id: String,
     },
     /// Copy a session to a new one, completely or up to a message
@@ -39,7 +40,8 @@ Examples:
   soong sessions fork ID
   soong sessions fork ID --at 5 --session other --name \"Another way\"")]
     Fork {
-        /// Id of the session, from `soong sessions list`
+        /// Session: its id or slug, last, -, @N, or a part of its name
+        #[arg(value_name = "SESSION")]
         id: String,
         /// Last message to copy, on or off the main path [default: where the session continues]
         #[arg(long, value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
@@ -61,7 +63,8 @@ Examples:
   soong sessions switch ID 5
   soong run --session ID \"In French, please\"")]
     Switch {
-        /// Id of the session, from `soong sessions list`
+        /// Session: its id or slug, last, -, @N, or a part of its name
+        #[arg(value_name = "SESSION")]
         id: String,
         /// Number of the message, from `soong traces messages ID --all`
         #[arg(value_name = "SEQ", value_parser = number_parser::<u64>(0..=u64::MAX))]
@@ -76,7 +79,8 @@ session cannot be removed, it is not changed. A deleted session cannot be restor
 Examples:
   soong sessions delete ID")]
     Delete {
-        /// Id of the session, from `soong sessions list`
+        /// Session: its id or slug, last, -, @N, or a part of its name
+        #[arg(value_name = "SESSION")]
         id: String,
     },
     /// List the sessions that have been inactive for a given time, and delete them with --yes

@@ -24,7 +24,8 @@ Examples:
 Examples:
   soong traces show ID")]
     Show {
-        /// Id of the trace; a session id means its main trace
+        /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
+        #[arg(value_name = "TRACE")]
         id: String,
     },
     /// Print the messages of a trace with their numbers
@@ -39,7 +40,8 @@ Examples:
   soong traces messages ID --all
   soong traces messages ID --json")]
     Messages {
-        /// Id of the trace; a session id means its main trace
+        /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
+        #[arg(value_name = "TRACE")]
         id: String,
         /// Also print messages that are off the main path
         #[arg(long)]
@@ -55,7 +57,8 @@ Examples:
   soong traces events ID --follow --json
   soong traces events ID --since 41")]
     Events {
-        /// Id of the trace; a session id means its main trace
+        /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
+        #[arg(value_name = "TRACE")]
         id: String,
         /// Only events after the event with this number
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = number_parser::<u64>(0..=u64::MAX))]
@@ -71,7 +74,8 @@ Returns when the run has ended. If there is no run to stop, the exit code is 4.
 Examples:
   soong traces stop ID")]
     Stop {
-        /// Id of the trace; the id of a sub-agent's trace stops only that sub-agent and its descendants
+        /// Trace: its id, a session, or SESSION#N, which stops only that sub-agent and its descendants
+        #[arg(value_name = "TRACE")]
         id: String,
     },
     /// Review a session and record experiences for later runs
@@ -85,7 +89,8 @@ Examples:
   soong traces reflect ID
   soong traces reflect ID --focus \"how the tests were run\"")]
     Reflect {
-        /// Id of the session, which is also the id of its main trace, or of the trace of a sub-agent
+        /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
+        #[arg(value_name = "TRACE")]
         id: String,
         /// Topic to focus on
         #[arg(long, value_name = "TEXT")]
@@ -103,7 +108,8 @@ DIR must be empty or missing (otherwise exit code 4). It appears when the export
 Examples:
   soong traces export ID review")]
     Export {
-        /// Id of the trace; a session id means its main trace
+        /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
+        #[arg(value_name = "TRACE")]
         id: String,
         /// Folder to write to
         dir: PathBuf,

@@ -81,10 +81,8 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
         }
         A::Cleanup { .. } => {
             let (settings, source) = open_source(context).await?;
-            let request = cleanup_request(options)?;
-            if let Some(session) = &request.session_id {
-                source.session(session.as_str()).await?;
-            }
+            let session = cleanup_session(&source, options).await?;
+            let request = cleanup_request(options, session);
             let report =
                 artifact_source::cleanup_candidates(&source, &settings, &context.environment, &request).await?;
             show::cleaned(context, &report)?;
@@ -102,8 +100,7 @@ pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifact
         A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
             Some(select_session(&source, of, Some(name)).await?.session_id)
         }
-        A::Cleanup { session: Some(id), .. } => Some(source.session(id).await?.session_id),
-        _ => None,
+        _ => cleanup_session(&source, options).await?,
     };
     if let A::Put { file, .. } = options
         && file != Path::new("-")
@@ -146,8 +143,8 @@ async fn execute_change(
             let (artifact, versions) = delete(place, &session, name).await?;
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
-        (A::Cleanup { .. }, _) => {
-            let request = cleanup_request(options)?;
+        (A::Cleanup { .. }, session) => {
+            let request = cleanup_request(options, session);
             let report = place.request(async |client| client.clean_up(&request).await).await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
@@ -256,19 +253,27 @@ async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str
     })
 }
 
+/// Returns the session that a cleanup is limited to.
+async fn cleanup_session(source: &Source, options: &cli::Artifacts) -> Result<Option<SessionId>, Failure> {
+    match options {
+        cli::Artifacts::Cleanup { session: Some(session), .. } => Ok(Some(source.session(session).await?.session_id)),
+        _ => Ok(None),
+    }
+}
+
 /// Builds the cleanup request from the options.
-fn cleanup_request(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
-    let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, session } = options else {
-        return Ok(Cleanup::default());
+fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> Cleanup {
+    let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, .. } = options else {
+        return Cleanup::default();
     };
-    Ok(Cleanup {
-        session_id: session.as_deref().map(SessionId::new),
+    Cleanup {
+        session_id,
         uid: None,
         dry_run: !yes,
         include_all: *all,
         older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         max_bytes: *max_bytes,
-    })
+    }
 }
 
 /// Writes bytes to a file and reports it.

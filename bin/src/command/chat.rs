@@ -23,6 +23,7 @@ use self::{
     project_choice::choose_project,
 };
 use super::{
+    continued,
     host::builder,
     run::{last_model, project, reset},
     runtime_session::{RuntimeSession, fetch_last_session},
@@ -39,6 +40,9 @@ use crate::{
 pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
+    if let Some(session) = &mut options.session {
+        *session = continued::session(context, session).await?;
+    }
     if context.remote.is_none() && !continues(&options) {
         choose_project(context, &mut options.project).await?;
     }

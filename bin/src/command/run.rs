@@ -18,6 +18,7 @@ use soong_tui::{format, terminal::TextStyle};
 
 use super::{
     attach::Attachments,
+    continued,
     host::{self, builder},
     runtime_session::{RuntimeSession, fetch_last_session, last_session_of},
 };
@@ -31,13 +32,14 @@ use crate::{
     print, prompts, report,
 };
 
-pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<Exit, Failure> {
     let shown = if options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
     if options.monitor {
         monitor::check(context.terminal)?;
     }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
+    continued::resolve(context, &mut options.conversation).await?;
     let cli::ConversationArgs { session, trace, resume, after } = &options.conversation;
     let prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;

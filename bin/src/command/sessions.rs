@@ -18,9 +18,12 @@ use crate::{
     cli, config,
     context::Context,
     exit::{Exit, Failure},
+    input::{Input, InputLine},
     offline_store::OfflineStore,
     owner::HomeConnection,
-    print, report,
+    print, prompts,
+    reference::{self, Precision},
+    report,
     source::Source,
 };
 
@@ -36,9 +39,13 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
         cli::Sessions::Show { id } => show(context, &source, id).await,
         cli::Sessions::Fork { id, at, session_id, name } => {
             let request = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
-            branch::fork(context, source, id, &request).await
+            let id = source.session(id).await?.session_id;
+            branch::fork(context, source, id.as_str(), &request).await
         }
-        cli::Sessions::Switch { id, sequence } => branch::switch(context, source, id, *sequence).await,
+        cli::Sessions::Switch { id, sequence } => {
+            let id = source.session(id).await?.session_id;
+            branch::switch(context, source, id.as_str(), *sequence).await
+        }
         cli::Sessions::Delete { id } => delete(context, source, id).await,
         cli::Sessions::Cleanup { older_than, yes } => cleanup::cleanup(context, source, *older_than, !yes).await,
     }
@@ -49,7 +56,11 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     // Reports a missing session before owning or creating anything.
-    let session = source.session(id).await?;
+    let (session, precision) = source.find_session(id).await?;
+    if precision == Precision::Part && !confirm_deletion(context, &session, id).await? {
+        print::line("nothing was deleted")?;
+        return Ok(Exit::Success);
+    }
     let traces = source.traces(Some(&session.session_id), true).await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
@@ -62,6 +73,23 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     }
     deleted?;
     print_deleted(context, &session, &traces, &artifacts)
+}
+
+/// Asks whether the session that was found by a part of its name is to be deleted. Fails without a terminal.
+async fn confirm_deletion(context: &Context<'_>, session: &Session, reference: &str) -> Result<bool, Failure> {
+    let found = format!("{} is session {}", text::safe_line(reference), described(session));
+    if context.global.json || !prompts::is_interactive() {
+        return Err(Failure::usage(found, "To delete it, give its whole id or slug."));
+    }
+    print::line(&found)?;
+    let answer = Input::of_person()?.next("delete it? [y/N] ", "").await?;
+    Ok(matches!(answer, InputLine::Line(answer) if ["y", "yes"].contains(&answer.trim())))
+}
+
+/// Returns the short name of a session and its name.
+fn described(session: &Session) -> String {
+    let name = session.name.as_deref().map(|name| format!(" ({})", text::safe_line(name)));
+    format!("{}{}", reference::short_name(session), name.unwrap_or_default())
 }
 
 fn print_deleted(
@@ -106,7 +134,7 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
         .iter()
         .map(|session| {
             vec![
-                session.session_id.to_string(),
+                reference::short_name(session).to_owned(),
                 format::time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
                 text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
@@ -141,6 +169,9 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         return Ok(Exit::Success);
     }
     print::line(&format!("session   {}", session.session_id))?;
+    if let Some(slug) = &session.slug {
+        print::line(&format!("slug      {slug}"))?;
+    }
     print::line(&format!("name      {}", text::safe_line(session.name.as_deref().unwrap_or(""))))?;
     print::line(&format!("project   {}", text::safe_line(&session.project_dir)))?;
     print::line(&format!("created   {} UTC", format::time(session.created_at)))?;

@@ -33,9 +33,18 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     match options {
         cli::Traces::List { all } => list(context, &source, *all).await?,
         cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
-        cli::Traces::Messages { id, all } => messages(context, &source, id, *all).await?,
-        cli::Traces::Events { id, since, follow } => return events(context, &source, id, *since, *follow).await,
-        cli::Traces::Export { id, dir } => export::export(context, &source, id, dir).await?,
+        cli::Traces::Messages { id, all } => {
+            let id = source.trace(id).await?.trace.trace_id;
+            messages(context, &source, id.as_str(), *all).await?;
+        }
+        cli::Traces::Events { id, since, follow } => {
+            let id = source.trace(id).await?.trace.trace_id;
+            return events(context, &source, id.as_str(), *since, *follow).await;
+        }
+        cli::Traces::Export { id, dir } => {
+            let id = source.trace(id).await?.trace.trace_id;
+            export::export(context, &source, id.as_str(), dir).await?;
+        }
         cli::Traces::Stop { .. } | cli::Traces::Reflect { .. } => {}
     }
     Ok(Exit::Success)
@@ -45,9 +54,10 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
+    let id = context.source().await?.trace(id).await?.trace.trace_id;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
-        let (session, trace_id) = session_of(place.client(), id).await?;
+        let (session, trace_id) = session_of(place.client(), id.as_str()).await?;
         let reflection = Reflection { focus: focus.map(str::to_owned) };
         let session_id = Some(session.session_id.to_string());
         Ok::<_, Failure>(StartBody { session_id, trace_id, reflects: Some(reflection), ..StartBody::default() })

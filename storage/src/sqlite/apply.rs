@@ -20,7 +20,8 @@ use super::{
     deletion, edits,
     event_effects::EventRows,
     event_rows::{self, NewRow, Reported},
-    events, fork, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions, task_journals,
+    events, fork, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions, slug,
+    task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -142,6 +143,9 @@ impl<'c> Batch<'c> {
         };
         let row = traces::insert(self.conn, new, session_key, parent_key)?;
         self.cache.traces.add(new.trace_id.clone(), row);
+        if parent_key.is_none() {
+            slug::set_if_missing(self.conn, session_key, &new.session_id, &new.name)?;
+        }
         Ok(())
     }
 
@@ -170,6 +174,7 @@ impl<'c> Batch<'c> {
             created_at: new.session.created_at,
         };
         let mut row = traces::insert(self.conn, &trace, session.key, None)?;
+        slug::set_if_missing(self.conn, session.key, &trace.session_id, &trace.name)?;
         fork::copy(self.conn, &source, new.last_message, &mut row, self.cache.next_lsn.unwrap_or(1))?;
         prompts::copy_to(self.conn, session.key, row.key)?;
         row.completed_at = Some(new.session.created_at);
@@ -183,7 +188,8 @@ impl<'c> Batch<'c> {
         traces::set_first_task(self.conn, trace.key, new)?;
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
         let session = session.ok_or_else(|| not_found("session", &new.session_id))?;
-        Ok(sessions::set_name_if_missing(self.conn, session.key, &new.name)?)
+        sessions::set_name_if_missing(self.conn, session.key, &new.name)?;
+        Ok(slug::set_if_missing(self.conn, session.key, &new.session_id, &new.name)?)
     }
 
     fn run(&mut self, run: &Run) -> Result<(), WriteError> {

@@ -76,7 +76,9 @@ pub(super) fn insert(conn: &Connection, new: &NewSession) -> rusqlite::Result<Se
 macro_rules! select {
     ($tail:literal) => {
         concat!(
-            "SELECT session_key, session_id, name, uid, project_dir, last_session_seq, created_at, updated_at,
+            "SELECT session_key, session_id, slug, name, uid, project_dir, last_session_seq, created_at, updated_at,
+                    (SELECT max(created_at) FROM run
+                     WHERE trace_key = (SELECT trace_key FROM trace WHERE trace_id = session_id)),
                     (SELECT count(*) FROM run_state INDEXED BY run_live
                      WHERE run_state.session_key = session.session_key
                      AND (status = 'queued' OR status = 'running' OR status = 'waiting')),
@@ -92,12 +94,14 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
     let key = columns.next()?;
     let session = Session {
         session_id: columns.id(SessionId::new)?,
+        slug: columns.next()?,
         name: columns.next()?,
         uid: columns.next()?,
         project_dir: columns.next()?,
         last_session_seq: columns.count()?,
         created_at: columns.time()?,
         updated_at: columns.time()?,
+        last_run_at: columns.maybe_time()?,
         live_runs: columns.count()?,
         kind: if columns.next()? { SessionKind::Call } else { SessionKind::Conversation },
     };

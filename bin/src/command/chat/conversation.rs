@@ -11,7 +11,6 @@ use soong::{
     ErrorCode,
     protocol::{ArtifactsConfig, PermissionMode, RunMode, api::StartBody},
 };
-use soong_client::Client;
 use soong_tui::{attention, markdown::PageFormat, terminal::TextStyle, text, typed_messages::TypedMessages};
 
 use super::{
@@ -33,7 +32,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{ChatKey, Input, InputLine},
-    print, report,
+    print, reference, report,
     watch::next_permission_mode,
 };
 
@@ -182,7 +181,7 @@ impl Conversation<'_> {
                 print::line(&format!("permissions: {}", self.permission_mode().as_str()))?;
             }
             ChatInput::Query(words) => self.query(words).await?,
-            ChatInput::Resume(session) => self.resume(place.client(), &session).await?,
+            ChatInput::Resume(session) => self.resume(&session).await?,
             ChatInput::Shell(command) => self.run_shell(place, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
             ChatInput::Monitor => place.show_monitor(None).await?,
@@ -334,9 +333,9 @@ impl Conversation<'_> {
     }
 
     /// Continues another session.
-    async fn resume(&mut self, client: &Client, session: &str) -> Result<(), Failure> {
-        let found = client.session(session).await?.session;
-        print::line(&format!("continuing session {}", text::safe_line(found.session_id.as_str())))?;
+    async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
+        let found = self.context.source().await?.session(reference).await?;
+        print::line(&format!("continuing session {}", text::safe_line(reference::short_name(&found))))?;
         if self.context.remote.is_none() {
             self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
         }

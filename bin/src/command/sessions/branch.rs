@@ -59,8 +59,7 @@ pub(in crate::command) fn describe_head(what: &str, head: &HeadView) -> Vec<Stri
     [stands].into_iter().chain(restored).chain(left).collect()
 }
 
-/// Sends a request to the owner of the home, or becomes the owner. A missing session is reported first, without
-/// owning the home.
+/// Sends a request to the owner of the home, or becomes the owner. The caller has checked that the session exists.
 async fn with_owner<T>(
     context: &Context<'_>,
     source: Source,
@@ -69,7 +68,6 @@ async fn with_owner<T>(
 ) -> Result<T, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    source.session(id).await?;
     drop(source);
     let reached =
         HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;

@@ -1,0 +1,90 @@
+//! References to sessions and traces: slugs, recent sessions, parts of names, and sub-agents.
+
+use crate::process::TestHome;
+use crate::pty::TestTerminal;
+
+/// Starts three sessions, the last one with an id of its own. Returns the slugs of the first two.
+fn begin(world: &TestHome) -> [String; 2] {
+    for (prompt, more) in
+        [("Plan a garden", &[][..]), ("Plan a pond", &[]), ("Water the beans", &["--session", "beans"])]
+    {
+        world.run(&[&["run", "--model", "offline", prompt], more].concat()).expect_code(0);
+    }
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    let slugs = [2, 1].map(|at: usize| sessions[at]["slug"].as_str().unwrap().to_owned());
+    assert!(slugs[0].starts_with("plan-a-garden-") && slugs[1].starts_with("plan-a-pond-"), "{slugs:?}");
+    assert_eq!(sessions[0]["slug"], serde_json::Value::Null);
+    slugs
+}
+
+#[test]
+fn sessions_are_named_by_slug_place_and_part() {
+    let world = TestHome::new();
+    let [garden, pond] = begin(&world);
+    let id_of = |reference: &str| {
+        let shown = world.run(&["sessions", "show", reference, "--json"]).expect_code(0).json();
+        shown["session"]["session_id"].as_str().unwrap().to_owned()
+    };
+    let id = id_of(&garden);
+    for reference in [&garden[..], "@3", "plan-a-g", &id, &id[24..]] {
+        assert_eq!(id_of(reference), id, "{reference}");
+    }
+    assert_eq!((id_of("last"), id_of("-")), ("beans".to_owned(), id_of(&pond)));
+    let listed = world.run(&["sessions", "list"]).expect_code(0);
+    assert!(listed.out.contains(&garden) && !listed.out.contains(&id), "{}", listed.out);
+    world.run(&["traces", "messages", "@3"]).expect_code(0);
+    world.run(&["sessions", "show", "plan"]).expect_code(2).expect_stderr(&["fits several sessions", &garden, &pond]);
+    world.run(&["sessions", "show", "baens"]).expect_code(3).expect_stderr(&["Did you mean beans?"]);
+    world.run(&["traces", "show", "@9"]).expect_code(3);
+
+    // A message makes its session the last one. A name that no session has begins one.
+    world.run(&["run", "--session", &garden, "--model", "offline", "Add a fence"]).expect_code(0);
+    assert_eq!(id_of("@1"), id);
+    let begun = world.run(&["run", "--session", "plan-a-g", "--model", "offline", "x"]).expect_code(0);
+    begun.expect_stderr(&["note: this begins the session plan-a-g; to continue", &garden]);
+    assert_eq!(id_of("last"), "plan-a-g");
+    world.run(&["run", "--session", "@9", "--model", "offline", "x"]).expect_code(3);
+}
+
+#[test]
+fn sub_agents_are_named_by_number() {
+    let world = TestHome::new();
+    world.run(&["run", "--session", "s", "--mode", "orchestrator", "--model", "offline", "Report"]).expect_code(0);
+    let traces = world.run(&["traces", "list", "--json"]).expect_code(0).json();
+    let mut children: Vec<&str> = traces
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|trace| trace["parent_trace_id"].is_string())
+        .map(|trace| trace["trace_id"].as_str().unwrap())
+        .collect();
+    children.reverse();
+    assert!(children.len() > 1, "{traces}");
+    for (reference, child) in [("last#1", children[0]), ("s#2", children[1])] {
+        let shown = world.run(&["traces", "show", reference, "--json"]).expect_code(0).json();
+        assert_eq!(shown["trace"]["trace_id"], child, "{reference}");
+    }
+    world.run(&["traces", "show", "s#99"]).expect_code(3).expect_stderr(&["there is no sub-agent s#99"]);
+}
+
+#[test]
+fn deletion_by_a_part_of_the_name_is_confirmed() {
+    let world = TestHome::new();
+    let [garden, pond] = begin(&world);
+    let count = || world.run(&["sessions", "list", "--json"]).expect_code(0).json().as_array().unwrap().len();
+    world
+        .run(&["sessions", "delete", "plan-a-g"])
+        .expect_code(2)
+        .expect_stderr(&[&garden, "give its whole id or slug"]);
+    assert_eq!(count(), 3);
+    for (answer, left) in [("n\r", 3), ("y\r", 2)] {
+        let seat = TestTerminal::start(&world, &["sessions", "delete", "plan-a-g"], (24, 100), &[]);
+        seat.wait_for_text("delete it? [y/N]");
+        seat.type_keys(answer);
+        assert_eq!(seat.wait_for_exit().0, Some(0));
+        assert_eq!(count(), left, "{answer:?}");
+    }
+    world.run(&["sessions", "delete", &pond]).expect_code(0);
+    world.run(&["sessions", "delete", "last"]).expect_code(0);
+    assert_eq!(count(), 0);
+}
