@@ -6,7 +6,10 @@ use std::{
 };
 
 use serde::Serialize;
+use soong::protocol::Timestamp;
 use soong_tui::{
+    format, screen,
+    table::{self, Column},
     terminal::{Terminal, TextStyle},
     text,
 };
@@ -89,25 +92,25 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     failure.exit.into()
 }
 
-/// Prints a table. Columns are as wide as their widest cell, and the last one is not padded. Cells are untrusted
-/// text.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| text::safe_line(cell)).collect()).collect();
-    let widest = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| text::width(cell));
-        cells.chain([text::width(head[column])]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(widest).collect();
-    let join = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| text::pad(cell, *width)).collect();
-        padded.join("  ").trim_end().to_owned()
-    };
-    line(&join(&mut head.iter().copied()))?;
-    for row in &rows {
-        line(&join(&mut row.iter().map(String::as_str)))?;
-    }
-    Ok(())
+/// Prints a table that fits the terminal; complete if standard output is not one. Cells are untrusted text.
+pub(crate) fn table(terminal: &Terminal, columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
+    table::lines(columns, rows, columns_of(terminal), terminal.ellipsis()).iter().try_for_each(|row| line(row))
+}
+
+/// Returns the width of the terminal on standard output, if it is one and its width is known.
+fn columns_of(terminal: &Terminal) -> Option<usize> {
+    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+    (terminal.has_stdout && columns > 0).then_some(usize::from(columns))
+}
+
+/// Returns a heading for times, and the function that formats them: relative on a terminal, else in UTC.
+pub(crate) fn times(
+    terminal: &Terminal,
+    [relative, absolute]: [&'static str; 2],
+) -> (&'static str, impl Fn(Timestamp) -> String) {
+    let (is_relative, now) = (terminal.has_stdout, screen::now());
+    let format = move |at| if is_relative { format::ago(at, now) } else { format::time(at) };
+    (if is_relative { relative } else { absolute }, format)
 }
 
 #[cfg(test)]

@@ -2,15 +2,19 @@
 
 use std::fmt::Display;
 
-use soong_tui::terminal::TextStyle;
+use soong_tui::{table::Column, terminal::TextStyle};
 
 use crate::{context::Context, exit::Failure, print};
 
 /// Prints the candidates. Returns whether there are any.
-pub(super) fn print_candidates(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {
+pub(super) fn print_candidates(
+    context: &Context<'_>,
+    columns: &[Column],
+    rows: &[Vec<String>],
+) -> Result<bool, Failure> {
     match rows.is_empty() {
         true => print::line("nothing to delete")?,
-        false => print::table(head, rows)?,
+        false => print::table(context.terminal, columns, rows)?,
     }
     Ok(!rows.is_empty())
 }

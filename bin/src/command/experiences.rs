@@ -4,7 +4,7 @@ use soong::{
     memory::{ExperienceText, MemoryFile, matching, normalize_tags},
     protocol::Experience,
 };
-use soong_tui::text;
+use soong_tui::{table::Column, text};
 
 use crate::{
     cli,
@@ -15,6 +15,17 @@ use crate::{
 
 /// Maximum width of the text in the table, in columns.
 const TEXT_COLUMNS: usize = 60;
+
+/// Columns of the list.
+const COLUMNS: [Column; 7] = [
+    Column::whole("ID"),
+    Column::text("CATEGORY", 8),
+    Column::text("INTENT", 8).drops(3),
+    Column::text("STATE", 8).drops(4),
+    Column::whole("HELPFUL").drops(1),
+    Column::whole("HARMFUL").drops(2),
+    Column::text("TEXT", 16),
+];
 
 pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> Result<Exit, Failure> {
     let (settings, home) = (context.settings()?, context.home()?);
@@ -48,8 +59,7 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
                 text::cut(&text::safe_line(&known.text), TEXT_COLUMNS, "…"),
             ]
         };
-        let head = ["ID", "CATEGORY", "INTENT", "STATE", "HELPFUL", "HARMFUL", "TEXT"];
-        print::table(&head, &shown.iter().map(row).collect::<Vec<_>>())?;
+        print::table(context.terminal, &COLUMNS, &shown.iter().map(row).collect::<Vec<_>>())?;
     }
     for fault in book.faults() {
         let what = if fault.is_left_out { "skipped" } else { "note" };

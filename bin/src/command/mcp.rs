@@ -11,7 +11,7 @@ use soong::{
     mcp::{self, Probe},
     protocol::{McpConfig, ToolEffect},
 };
-use soong_tui::{format, text};
+use soong_tui::{format, table::Column, text};
 
 use super::block_on_multi_thread;
 use crate::{
@@ -108,7 +108,17 @@ fn list(context: &Context<'_>, config: &Config, no_start: bool) -> Result<Exit, 
         return Ok(Exit::Success);
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
-    print::table(&["SERVER", "STATUS", "VARIABLES", "DISABLED TOOLS", "COMMAND OR URL"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::whole("SERVER"),
+            Column::text("STATUS", 12),
+            Column::text("VARIABLES", 10).drops(2),
+            Column::text("DISABLED TOOLS", 10).drops(1),
+            Column::text("COMMAND OR URL", 16),
+        ],
+        &rows,
+    )?;
     let tested = shown.iter().filter_map(|row| Some((&row.name, row.status.as_ref()?)));
     for (name, status) in tested {
         print_failure(name, status)?;
@@ -167,7 +177,7 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     if context.global.json {
         print::json(&tested)?;
     } else {
-        tested.iter().try_for_each(print_test)?;
+        tested.iter().try_for_each(|test| print_test(context, test))?;
     }
     let all_work = tested.iter().all(|tested| tested.status.is_usable);
     Ok(if all_work { Exit::Success } else { Exit::Failed })
@@ -246,7 +256,7 @@ fn print_failure(name: &str, status: &ServerStatus) -> Result<(), Failure> {
     print::line(&format!("  {}", status.advice.unwrap_or_default()))
 }
 
-fn print_test(ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
+fn print_test(context: &Context<'_>, ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
     if status.error.is_some() {
         print_failure(name, status)?;
         return print::line("");
@@ -261,7 +271,11 @@ fn print_test(ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
         vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
     };
     if !status.tools.is_empty() {
-        print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &status.tools.iter().map(row).collect::<Vec<_>>())?;
+        print::table(
+            context.terminal,
+            &[Column::whole("TOOL"), Column::whole("EFFECT").drops(1), Column::text("DESCRIPTION", 16)],
+            &status.tools.iter().map(row).collect::<Vec<_>>(),
+        )?;
     }
     for why in &status.left_out {
         print::line(&format!("skipped: {}", text::safe_line(why)))?;

@@ -13,7 +13,7 @@ use soong::{
     },
     protocol::{InputKind, ModelConfig, PriceConfig, Prices, Provider},
 };
-use soong_tui::format;
+use soong_tui::{format, table::Column};
 
 use crate::{
     cli,
@@ -85,12 +85,23 @@ pub(super) fn models(context: &Context<'_>, options: &cli::Models) -> Result<Exi
     match (context.global.json, is_known_only) {
         (true, true) => print::json(&known)?,
         (true, false) => print::json(&shown(&models, &context.environment))?,
-        (false, true) => print_known(&known)?,
+        (false, true) => print_known(context, &known)?,
         (false, false) => {
             let rows: Vec<Vec<String>> = shown(&models, &context.environment).iter().map(row).collect();
-            print::table(&["PROFILE", "PROVIDER", "MODEL", "BASE URL", "KEY", "USD PER MILLION TOKENS"], &rows)?;
+            print::table(
+                context.terminal,
+                &[
+                    Column::whole("PROFILE"),
+                    Column::whole("PROVIDER").drops(2),
+                    Column::text("MODEL", 12),
+                    Column::text("BASE URL", 16).drops(1),
+                    Column::text("KEY", 10),
+                    Column::text("USD PER MILLION TOKENS", 16).drops(3),
+                ],
+                &rows,
+            )?;
             print::line("")?;
-            print_known(&known)?;
+            print_known(context, &known)?;
         }
     }
     Ok(Exit::Success)
@@ -174,7 +185,7 @@ impl<'a> KnownModel<'a> {
     }
 }
 
-fn print_known(known: &KnownModels<'_>) -> Result<(), Failure> {
+fn print_known(context: &Context<'_>, known: &KnownModels<'_>) -> Result<(), Failure> {
     let rows = known.models.iter().map(|model| {
         let input: Vec<&str> = model.input.iter().map(|kind| kind.as_str()).collect();
         vec![
@@ -187,7 +198,18 @@ fn print_known(known: &KnownModels<'_>) -> Result<(), Failure> {
         ]
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    print::table(&["KNOWN MODEL", "PROVIDER", "WINDOW", "OUTPUT", "INPUT", "USD PER MILLION TOKENS"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::whole("KNOWN MODEL"),
+            Column::whole("PROVIDER").drops(3),
+            Column::whole("WINDOW").drops(1),
+            Column::whole("OUTPUT").drops(4),
+            Column::text("INPUT", 8).drops(2),
+            Column::text("USD PER MILLION TOKENS", 16),
+        ],
+        &rows,
+    )?;
     print::line(&format!("Prices of {}; `soong models update FILE` reads newer ones.", known.date))
 }
 

@@ -2,7 +2,7 @@
 
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
 use soong_server::http::PresetView;
-use soong_tui::text;
+use soong_tui::{table::Column, text};
 
 use crate::{
     builtin_tools, cli,
@@ -42,7 +42,18 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     for warning in texts.warnings.iter().filter(|warning| !texts.skills.warnings().contains(warning)) {
         print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
     }
-    print::table(&["PRESET", "ORIGIN", "MODEL", "MAX TURNS", "DESCRIPTION", "TOOLS"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::whole("PRESET"),
+            Column::text("ORIGIN", 8).drops(3),
+            Column::text("MODEL", 12).drops(2),
+            Column::whole("MAX TURNS").drops(4),
+            Column::text("DESCRIPTION", 24),
+            Column::text("TOOLS", 12).drops(1),
+        ],
+        &rows,
+    )?;
     Ok(Exit::Success)
 }
 

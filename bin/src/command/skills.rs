@@ -7,7 +7,7 @@ use std::{
 
 use soong::{skill::Skills, tool::ToolEnvironment};
 use soong_server::http::SkillView;
-use soong_tui::text;
+use soong_tui::{table::Column, text};
 
 use crate::{
     cli,
@@ -32,7 +32,11 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
         let row = |skill: &SkillView| {
             vec![text::safe_line(&skill.name), skill.origin.clone(), text::safe_line(&skill.description)]
         };
-        print::table(&["SKILL", "ORIGIN", "DESCRIPTION"], &shown.iter().map(row).collect::<Vec<_>>())?;
+        print::table(
+            context.terminal,
+            &[Column::whole("SKILL"), Column::text("ORIGIN", 8).drops(1), Column::text("DESCRIPTION", 16)],
+            &shown.iter().map(row).collect::<Vec<_>>(),
+        )?;
     }
     for warning in skills.warnings() {
         print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));

@@ -6,7 +6,7 @@
 use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
 };
-use soong_tui::{format, terminal::TextStyle, text};
+use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
 use super::{cleanup, run::folder};
 use crate::{
@@ -53,18 +53,30 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
     if tasks.is_empty() {
         return print::line("no task journals");
     }
+    let (written, time) = print::times(context.terminal, ["WRITTEN", "WRITTEN (UTC)"]);
     let row = |task: &ProjectTask| {
         vec![
             task.session_id.to_string(),
             task.status.as_str().to_owned(),
             task.lines.to_string(),
-            format::time(task.modified_at),
+            time(task.modified_at),
             text::cut(&text::safe_line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
             task.path.display().to_string(),
         ]
     };
     let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
-    print::table(&["SESSION", "STATUS", "LINES", "WRITTEN (UTC)", "MISSION", "FILE"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::text("SESSION", 12),
+            Column::whole("STATUS"),
+            Column::whole("LINES").drops(2),
+            Column::whole(written),
+            Column::text("MISSION", 12).drops(1),
+            Column::text("FILE", 16).drops(3),
+        ],
+        &rows,
+    )?;
     if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
         print::line_or_stderr(context.terminal, TextStyle::Dim, "unfinished: the run is active or was interrupted")?;
     }
@@ -91,7 +103,11 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
             vec![format::time(candidate.modified_at), reason, candidate.path.display().to_string()]
         })
         .collect();
-    if !cleanup::print_candidates(&["WRITTEN (UTC)", "REASON", "FILE"], &rows)? {
+    if !cleanup::print_candidates(
+        context,
+        &[Column::whole("WRITTEN (UTC)"), Column::text("REASON", 12), Column::text("FILE", 16)],
+        &rows,
+    )? {
         return Ok(());
     }
     let all = format::plural(report.candidates.len(), "task journal", "task journals");

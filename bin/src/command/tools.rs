@@ -5,6 +5,7 @@ use soong::{
     protocol::{ToolEffect, ToolSpec},
     tool::ToolEnvironment,
 };
+use soong_tui::table::Column;
 
 use crate::{
     builtin_tools, cli,
@@ -69,7 +70,17 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
             ]
         })
         .collect();
-    print::table(&["TOOL", "EFFECT", "IDEMPOTENT", "STATE", "DESCRIPTION"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::whole("TOOL"),
+            Column::whole("EFFECT").drops(1),
+            Column::whole("IDEMPOTENT").drops(2),
+            Column::text("STATE", 12),
+            Column::text("DESCRIPTION", 20),
+        ],
+        &rows,
+    )?;
     Ok(Exit::Success)
 }
 

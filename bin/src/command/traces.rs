@@ -8,7 +8,7 @@ use soong::{
     },
 };
 use soong_client::Client;
-use soong_tui::{format, terminal::TextStyle, text};
+use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
@@ -83,6 +83,7 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
 
 /// Prints a table of traces, one per line.
 pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failure> {
+    let (created, time) = print::times(context.terminal, ["CREATED", "CREATED (UTC)"]);
     let rows: Vec<Vec<String>> = traces
         .iter()
         .map(|trace| {
@@ -90,14 +91,26 @@ pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failu
                 trace.trace_id.to_string(),
                 trace.status.as_str().to_owned(),
                 trace.agent_type.clone(),
-                format::time(trace.created_at),
+                time(trace.created_at),
                 trace.total_messages.to_string(),
                 format::count(trace.total_tokens),
                 text::cut(&text::safe_line(&trace.task), 60, context.terminal.ellipsis()),
             ]
         })
         .collect();
-    print::table(&["TRACE", "STATUS", "AGENT", "CREATED (UTC)", "MESSAGES", "TOKENS", "TASK"], &rows)
+    print::table(
+        context.terminal,
+        &[
+            Column::text("TRACE", 24),
+            Column::whole("STATUS"),
+            Column::text("AGENT", 8).drops(2),
+            Column::whole(created).drops(3),
+            Column::whole("MESSAGES").drops(4),
+            Column::whole("TOKENS").drops(1),
+            Column::text("TASK", 12),
+        ],
+        &rows,
+    )
 }
 
 fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use soong::protocol::{Timestamp, UsageReport, UsageSum};
-use soong_tui::{format, screen::now, terminal::TextStyle};
+use soong_tui::{format, screen::now, table::Column, terminal::TextStyle};
 
 use crate::{
     cli,
@@ -43,7 +43,21 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     let unicode = context.terminal.unicode;
     let mut rows: Vec<Vec<String>> = report.usage.iter().map(|row| cells(row.of.as_str(), &row.sum, unicode)).collect();
     rows.push(cells("total", &report.total, unicode));
-    print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "WRITTEN", "COMPLETION", "TOKENS", "COST"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::text(head, 12),
+            Column::whole("RUNS").drops(3),
+            Column::whole("CALLS").drops(4),
+            Column::whole("PROMPT").drops(5),
+            Column::whole("CACHED").drops(1),
+            Column::whole("WRITTEN").drops(6),
+            Column::whole("COMPLETION").drops(2),
+            Column::whole("TOKENS"),
+            Column::text("COST", 8),
+        ],
+        &rows,
+    )?;
     if report.total.runs_without_price > 0 {
         let hint = "a cost is known only if the model had a price when it was called: see `soong models list`, or add \
                     [prices.\"MODEL\"] to config.toml";

@@ -60,6 +60,19 @@ pub fn time(at: Timestamp) -> String {
     at.to_string().replacen('T', " ", 1).chars().take(19).collect()
 }
 
+/// Formats a time relative to the current time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`; from one week on, the date
+/// in UTC.
+pub fn ago(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.millis_since(at) / 1_000;
+    match seconds {
+        0..60 => "just now".to_owned(),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        86_400..604_800 => format!("{} d ago", seconds / 86_400),
+        _ => time(at).chars().take(10).collect(),
+    }
+}
+
 /// Formats a count with the singular or plural form of a noun.
 pub fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -90,7 +103,18 @@ mod tests {
         for (ms, want) in [(0, "0s"), (59_999, "59s"), (185_000, "3m05"), (7_620_000, "2h07"), (u64::MAX, "9999d")] {
             assert_eq!(age(ms), want, "{ms}");
         }
-        assert_eq!(time(Timestamp::from_millis(1_763_700_001_234)), "2025-11-21 04:40:01");
+        let at = Timestamp::from_millis(1_763_700_001_234);
+        assert_eq!(time(at), "2025-11-21 04:40:01");
+        for (seconds, want) in [
+            (-5, "just now"),
+            (59, "just now"),
+            (3_599, "59 min ago"),
+            (7_200, "2 h ago"),
+            (604_799, "6 d ago"),
+            (604_800, "2025-11-21"),
+        ] {
+            assert_eq!(ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)), want, "{seconds}");
+        }
         assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost 0.00 USD"));
     }
 }

@@ -10,7 +10,7 @@ use soong::{
         api::{ArtifactView, EditView, Stored},
     },
 };
-use soong_tui::{format, terminal::TextStyle, text};
+use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
 use super::Context;
 use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print};
@@ -38,6 +38,7 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
     if artifacts.is_empty() {
         return print::line("no artifacts");
     }
+    let (changed, time) = print::times(context.terminal, ["CHANGED", "CHANGED (UTC)"]);
     let ellipsis = context.terminal.ellipsis();
     let row = |artifact: &Artifact| {
         // The title of a debug artifact says what it is; its text is data.
@@ -48,12 +49,24 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
             format::bytes(artifact.size),
             artifact.content_type.clone(),
             artifact.source.as_str().to_owned(),
-            format::time(artifact.updated_at),
+            time(artifact.updated_at),
             text::cut(&text::safe_line(about), 48, ellipsis),
         ]
     };
     let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
-    print::table(&["ARTIFACT", "VERSION", "SIZE", "TYPE", "FROM", "CHANGED (UTC)", "ABOUT"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::text("ARTIFACT", 16),
+            Column::whole("VERSION"),
+            Column::whole("SIZE").drops(2),
+            Column::text("TYPE", 10).drops(3),
+            Column::whole("FROM").drops(4),
+            Column::whole(changed),
+            Column::text("ABOUT", 12).drops(1),
+        ],
+        &rows,
+    )?;
     if artifacts.iter().any(|artifact| artifact.dirty) {
         print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
     }
@@ -120,6 +133,7 @@ pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, 
     if versions.is_empty() {
         return print::line("no stored versions");
     }
+    let (stored, time) = print::times(context.terminal, ["STORED", "STORED (UTC)"]);
     let ellipsis = context.terminal.ellipsis();
     let rows: Vec<Vec<String>> = versions
         .iter()
@@ -134,12 +148,23 @@ pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, 
                 format::bytes(version.size),
                 version.update_type.as_str().to_owned(),
                 version.source.as_str().to_owned(),
-                format::time(version.created_at),
+                time(version.created_at),
                 changed,
             ]
         })
         .collect();
-    print::table(&["VERSION", "SIZE", "BY", "FROM", "STORED (UTC)", "CHANGED"], &rows)
+    print::table(
+        context.terminal,
+        &[
+            Column::whole("VERSION"),
+            Column::whole("SIZE"),
+            Column::whole("BY").drops(1),
+            Column::whole("FROM").drops(2),
+            Column::whole(stored),
+            Column::text("CHANGED", 12),
+        ],
+        &rows,
+    )
 }
 
 fn short(foreign: &str, columns: usize, ellipsis: &str) -> String {
@@ -220,7 +245,17 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
             ]
         })
         .collect();
-    if !cleanup::print_candidates(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "REASON"], &rows)? {
+    if !cleanup::print_candidates(
+        context,
+        &[
+            Column::text("SESSION", 12),
+            Column::text("ARTIFACT", 12),
+            Column::whole("SIZE").drops(1),
+            Column::whole("CHANGED (UTC)").drops(2),
+            Column::text("REASON", 12),
+        ],
+        &rows,
+    )? {
         return Ok(());
     }
     let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();

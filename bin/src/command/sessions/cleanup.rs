@@ -9,7 +9,7 @@ use soong::{
     protocol::{Session, SessionId},
 };
 use soong_client::Client;
-use soong_tui::{format, screen::now, text};
+use soong_tui::{format, screen::now, table::Column, text};
 
 use super::{Context, builder};
 use crate::{
@@ -116,7 +116,17 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
         ]
     };
     let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
-    let is_any = cleanup::print_candidates(&["SESSION", "LAST EVENT (UTC)", "RESULT", "NAME", "PROJECT"], &rows)?;
+    let is_any = cleanup::print_candidates(
+        context,
+        &[
+            Column::text("SESSION", 16),
+            Column::whole("LAST EVENT (UTC)"),
+            Column::text("RESULT", 12),
+            Column::text("NAME", 10).drops(1),
+            Column::text("PROJECT", 10).drops(2),
+        ],
+        &rows,
+    )?;
     if !report.busy.is_empty() {
         let busy: Vec<&str> = report.busy.iter().map(SessionId::as_str).collect();
         print::line(&text::safe_line(&format!(
