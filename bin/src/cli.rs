@@ -56,7 +56,7 @@ use crate::{exit::Exit, guide};
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
-    /// Absent at a terminal: a chat.
+    /// `None`: opens a chat at a terminal, and else prints the help.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }

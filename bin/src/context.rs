@@ -3,7 +3,7 @@
 use serde::Serialize;
 use soong::{Environment, protocol::PermissionMode};
 use soong_client::{Address, Client, Discovery, Remote};
-use soong_tui::{terminal::Terminal, typed_messages::TypedMessages};
+use soong_tui::{terminal::Terminal, typed_messages::SharedMessages};
 
 use crate::{
     cli::Global,
@@ -25,7 +25,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// Presentation of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum RunDisplay {
     /// Prints the answer at the end.
     Once,
@@ -35,8 +35,8 @@ pub(crate) enum RunDisplay {
     Chat {
         /// Permission mode of the run.
         mode: PermissionMode,
-        /// Messages that the user has typed before.
-        typed: TypedMessages,
+        /// Messages that the user has typed, and those that follow.
+        typed: SharedMessages,
     },
 }
 

@@ -148,6 +148,7 @@ impl LineRead {
             keyboard::set_prompt_active(true);
             let said = editor.read(&prompt, &text);
             keyboard::set_prompt_active(false);
+            keyboard::set_prompt_abandoned(false);
             (editor, said)
         }));
         Self { read, replacement }
@@ -184,6 +185,7 @@ impl LineRead {
 impl Drop for LineRead {
     fn drop(&mut self) {
         if let Some(read) = self.read.take() {
+            keyboard::set_prompt_abandoned(!read.is_finished());
             let mode = keyboard::suspend_prompt();
             let _ = writeln!(terminal());
             let abandoned = Self { read: Some(read), replacement: self.replacement.clone() };

@@ -71,6 +71,11 @@ pub(crate) fn is_unused(home: &Path) -> bool {
     ["sessions.sqlite", "sessions.sqlite-wal", "sessions"].iter().all(|name| !home.join(name).exists())
 }
 
+/// Returns whether the database of a home has the format of an earlier version, which its owner migrates.
+pub(crate) fn needs_migration(home: &Path) -> bool {
+    matches!(SqliteReader::open(home.join("sessions.sqlite")), Err(StoreError::OlderFormat { .. }))
+}
+
 impl OfflineStore {
     /// Opens the home's database. Creates nothing if there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {

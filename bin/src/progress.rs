@@ -9,11 +9,7 @@ use soong::{
     protocol::{PermissionMode, RunId, api::Accepted},
 };
 use soong_client::Client;
-use soong_tui::{
-    screen,
-    terminal::Paint,
-    typed_messages::{KeyRequest, TypedMessages},
-};
+use soong_tui::{screen, terminal::Paint, typed_messages::KeyRequest};
 
 use self::live_display::LiveDisplay;
 use crate::{
@@ -73,9 +69,12 @@ impl Progress {
         }
     }
 
-    /// Shows that the run is being cancelled.
-    pub(crate) fn cancelling(&mut self) {
-        let note = "cancelling; press Ctrl-C again to exit immediately";
+    /// Shows that the run is being cancelled. `by_key`: by Esc, after which Ctrl-C does not exit immediately.
+    pub(crate) fn cancelling(&mut self, by_key: bool) {
+        let note = match by_key {
+            true => "cancelling; Esc goes back to a message",
+            false => "cancelling; press Ctrl-C again to exit immediately",
+        };
         match self {
             Self::Live(picture) => picture.set_hint(note.to_owned()),
             _ => print::error_line(note),
@@ -148,10 +147,22 @@ impl Progress {
         }
     }
 
-    /// Ends the display. Returns whether the complete answer has been printed, and the messages that the user has typed.
-    pub(crate) fn finish(self) -> (bool, TypedMessages) {
-        let Self::Live(mut picture) = self else { return (false, TypedMessages::default()) };
-        let typed = picture.finish();
-        (picture.has_printed_answer(), typed)
+    /// Returns whether the user is typing a message.
+    pub(crate) fn is_typing(&self) -> bool {
+        matches!(self, Self::Live(picture) if picture.is_typing())
+    }
+
+    /// Shows this permission mode.
+    pub(crate) fn set_permission_mode(&mut self, mode: PermissionMode) {
+        if let Self::Live(picture) = self {
+            picture.set_permission_mode(mode);
+        }
+    }
+
+    /// Ends the display. Returns whether the complete answer has been printed.
+    pub(crate) fn finish(self) -> bool {
+        let Self::Live(mut picture) = self else { return false };
+        picture.finish();
+        picture.has_printed_answer()
     }
 }

@@ -18,26 +18,29 @@ const MIN_PART_CHARS: usize = 4;
 /// Maximum number of sessions that an error names.
 const MAX_NAMED: usize = 5;
 
+/// Beginning of the suggestion of a similar name.
+const SUGGESTION: &str = ". Did you mean ";
+
 /// How a reference names a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Precision {
-    /// By its id, its slug or its place among the recent sessions.
-    Whole,
-    /// By a part of its id or slug.
-    Part,
+pub(crate) enum Match {
+    /// By its id, its slug or its position among the recent sessions.
+    Exact,
+    /// By the beginning or end of its id or slug.
+    Partial,
 }
 
-/// Returns the place among the recent sessions that a reference names, from 1.
-pub(crate) fn recent_place(reference: &str) -> Option<usize> {
+/// Returns the position in the list of recent sessions that a reference names, from 1.
+pub(crate) fn recent_position(reference: &str) -> Option<usize> {
     match reference {
         "last" => Some(1),
         "-" => Some(2),
-        _ => reference.strip_prefix('@')?.parse().ok().filter(|place| *place > 0),
+        _ => reference.strip_prefix('@')?.parse().ok().filter(|position| *position > 0),
     }
 }
 
 /// Splits the reference to a sub-agent (`SESSION#N`) into that of its session and its number.
-pub(crate) fn split_child(reference: &str) -> Option<(&str, usize)> {
+pub(crate) fn split_sub_agent(reference: &str) -> Option<(&str, usize)> {
     let (session, number) = reference.rsplit_once('#')?;
     Some((session, number.parse().ok().filter(|number| *number > 0)?))
 }
@@ -48,19 +51,19 @@ pub(crate) fn short_name(session: &Session) -> &str {
 }
 
 /// Sorts sessions by the start of their last run, newest first.
-pub(crate) fn sort_by_recency(sessions: &mut [Session]) {
+fn sort_by_recency(sessions: &mut [Session]) {
     sessions.sort_by_key(|session| Reverse(session.last_run_at.unwrap_or(session.created_at)));
 }
 
 /// Finds the session that a reference names.
 ///
 /// # Errors
-/// No session has this name, or several have it as a part; the failure names those that are similar.
-pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Session, Precision), Failure> {
+/// No session has this name, or it matches several sessions, which the failure names.
+pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Session, Match), Failure> {
     sort_by_recency(&mut sessions);
-    if let Some(place) = recent_place(reference) {
+    if let Some(position) = recent_position(reference) {
         let count = sessions.len();
-        return sessions.into_iter().nth(place - 1).map(|session| (session, Precision::Whole)).ok_or_else(|| {
+        return sessions.into_iter().nth(position - 1).map(|session| (session, Match::Exact)).ok_or_else(|| {
             let what =
                 format!("there is no session {reference}: the home has {count} ({})", ErrorCode::SessionNotFound);
             Failure::new(Exit::NotFound, what, "See `soong sessions list`.")
@@ -69,7 +72,7 @@ pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Sessi
     let names = |session: &Session| [Some(session.session_id.to_string()), session.slug.clone()];
     let has = |session: &Session, is: &dyn Fn(&str) -> bool| names(session).iter().flatten().any(|name| is(name));
     if let Some(at) = sessions.iter().position(|session| has(session, &|name| name == reference)) {
-        return Ok((sessions.swap_remove(at), Precision::Whole));
+        return Ok((sessions.swap_remove(at), Match::Exact));
     }
     let is_part = |name: &str| name.starts_with(reference) || name.ends_with(reference);
     let is_long_enough = reference.chars().count() >= MIN_PART_CHARS;
@@ -77,19 +80,32 @@ pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Sessi
         sessions.into_iter().partition(|session| is_long_enough && has(session, &is_part));
     match found.len() {
         0 => Err(not_found(reference, &others)),
-        1 => Ok((found.swap_remove(0), Precision::Part)),
+        1 => Ok((found.swap_remove(0), Match::Partial)),
         _ => {
             let named: Vec<&str> = found.iter().take(MAX_NAMED).map(short_name).collect();
             let more = if found.len() > MAX_NAMED { ", …" } else { "" };
-            let what = format!("{} fits several sessions: {}{more}", text::safe_line(reference), named.join(", "));
-            Err(Failure::usage(what, "Give more of the name."))
+            let what = format!("{} matches several sessions: {}{more}", text::safe_line(reference), named.join(", "));
+            Err(Failure::usage(what, "Give more characters of the id or slug."))
         }
     }
 }
 
+/// Returns the failure for a command that changes something, if the reference is only a part of the session's name.
+pub(crate) fn too_short(reference: &str, session: &Session) -> Failure {
+    let what = format!("{} is only a part of the name of session {}", text::safe_line(reference), short_name(session));
+    Failure::usage(what, "Give its whole id or slug.")
+}
+
+/// Returns whether a reference that names nothing was meant for a session: by its form, or because a session has a
+/// similar name.
+pub(crate) fn names_a_session(reference: &str, failure: &Failure) -> bool {
+    let is_form = recent_position(reference).is_some() || split_sub_agent(reference).is_some();
+    is_form || failure.what.contains(SUGGESTION)
+}
+
 fn not_found(reference: &str, sessions: &[Session]) -> Failure {
     let nearest = nearest_of(reference, sessions.iter().map(short_name));
-    let hint = nearest.map(|near| format!(". Did you mean {near}?")).unwrap_or_default();
+    let hint = nearest.map(|near| format!("{SUGGESTION}{near}?")).unwrap_or_default();
     let what = format!("there is no session {}{hint} ({})", text::safe_line(reference), ErrorCode::SessionNotFound);
     Failure::new(Exit::NotFound, what, "See `soong sessions list`.")
 }
@@ -126,30 +142,30 @@ mod tests {
                 session("empty", None, None),
             ]
         };
-        let whole = |id: &'static str| Ok((id, Precision::Whole));
-        let part = |id: &'static str| Ok((id, Precision::Part));
+        let exact = |id: &'static str| Ok((id, Match::Exact));
+        let partial = |id: &'static str| Ok((id, Match::Partial));
         for (reference, want) in [
-            ("01a2-aaaa", whole("01a2-aaaa")),
-            ("plan-a-pond-bb", whole("01a2-bbbb")),
-            ("garden", whole("garden")),
-            ("last", whole("01a2-bbbb")),
-            ("@1", whole("01a2-bbbb")),
-            ("-", whole("garden")),
-            ("@2", whole("garden")),
-            ("@4", whole("empty")),
+            ("01a2-aaaa", exact("01a2-aaaa")),
+            ("plan-a-pond-bb", exact("01a2-bbbb")),
+            ("garden", exact("garden")),
+            ("last", exact("01a2-bbbb")),
+            ("@1", exact("01a2-bbbb")),
+            ("-", exact("garden")),
+            ("@2", exact("garden")),
+            ("@4", exact("empty")),
             ("@5", Err("there is no session @5: the home has 4")),
             ("@0", Err("there is no session @0 (session_not_found)")),
-            ("plan-a-g", part("01a2-aaaa")),
-            ("d-bb", part("01a2-bbbb")),
-            ("aaaa", part("01a2-aaaa")),
-            ("plan", Err("plan fits several sessions: plan-a-pond-bb, plan-a-garden-aa")),
+            ("plan-a-g", partial("01a2-aaaa")),
+            ("d-bb", partial("01a2-bbbb")),
+            ("aaaa", partial("01a2-aaaa")),
+            ("plan", Err("plan matches several sessions: plan-a-pond-bb, plan-a-garden-aa")),
             ("01a", Err("there is no session 01a")),
             ("gardne", Err("Did you mean garden?")),
             ("nothing", Err("there is no session nothing (session_not_found)")),
             ("", Err("there is no session  (session_not_found)")),
         ] {
             let found = find(sessions(), reference);
-            let found = found.as_ref().map(|(session, precision)| (session.session_id.as_str(), *precision));
+            let found = found.as_ref().map(|(session, how)| (session.session_id.as_str(), *how));
             match (found, want) {
                 (Ok(found), Ok(want)) => assert_eq!(found, want, "{reference:?}"),
                 (Err(failure), Err(want)) => assert!(failure.what.contains(want), "{reference:?}: {}", failure.what),
@@ -167,7 +183,7 @@ mod tests {
             ("last#", None),
             ("last", None),
         ] {
-            assert_eq!(split_child(reference), want, "{reference}");
+            assert_eq!(split_sub_agent(reference), want, "{reference}");
         }
     }
 }

@@ -11,7 +11,6 @@ use soong_tui::{
     request::{TARGET_CHARS, UserRequest},
     terminal::{Terminal, TextStyle},
     text,
-    typed_messages::TypedMessages,
 };
 
 use crate::{
@@ -48,13 +47,13 @@ pub(crate) struct FollowedRun {
 }
 
 /// Input that the user typed in a chat while a run was active.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TypedDuringRun {
-    /// Messages for the next runs.
-    pub(crate) messages: TypedMessages,
     /// Permission mode at the end of the run, if it could be changed.
     pub(crate) permission_mode: Option<PermissionMode>,
-    /// Whether Esc was pressed again after it had cancelled the run, to go back to a message.
+    /// Whether Esc cancelled the run.
+    pub(crate) cancelled_by_key: bool,
+    /// Whether Esc was pressed after the run was cancelled, to go back to a message.
     pub(crate) goes_back: bool,
 }
 

@@ -18,7 +18,7 @@ use soong_tui::request::UserRequest;
 use crate::{
     exit::{Exit, Failure},
     offline_store::OfflineStore,
-    reference::{self, Precision},
+    reference::{self, Match},
 };
 
 /// Number of events per page.
@@ -50,9 +50,9 @@ impl Source {
         self.find_session(reference).await.map(|(session, _)| session)
     }
 
-    /// Like [`Source::session`], and tells whether the reference is only a part of the name.
-    pub(crate) async fn find_session(&self, reference: &str) -> Result<(Session, Precision), Failure> {
-        if reference::recent_place(reference).is_none() {
+    /// Like [`Source::session`], and tells how the reference matched.
+    pub(crate) async fn find_session(&self, reference: &str) -> Result<(Session, Match), Failure> {
+        if reference::recent_position(reference).is_none() {
             let exact = match self {
                 Self::Owner(client, _) => {
                     client.session(reference).await.map(|found| found.session).map_err(Failure::from)
@@ -61,16 +61,25 @@ impl Source {
             };
             match exact {
                 Err(failure) if failure.exit == Exit::NotFound => {}
-                found => return Ok((found?, Precision::Whole)),
+                found => return Ok((found?, Match::Exact)),
             }
         }
-        reference::find(self.sessions(true).await?, reference)
+        // Single calls have no slug, and are not among the recent sessions.
+        reference::find(self.sessions(false).await?, reference)
+    }
+
+    /// Like [`Source::session`], for a command that changes something: a part of the name is not enough.
+    pub(crate) async fn exact_session(&self, reference: &str) -> Result<Session, Failure> {
+        match self.find_session(reference).await? {
+            (session, Match::Exact) => Ok(session),
+            (session, Match::Partial) => Err(reference::too_short(reference, &session)),
+        }
     }
 
     /// Returns the id of the trace that a reference names: its id, a session for its main trace, or `SESSION#N` for the
     /// N-th of its sub-agents.
     async fn trace_id(&self, reference: &str) -> Result<TraceId, Failure> {
-        if let Some((session, number)) = reference::split_child(reference) {
+        if let Some((session, number)) = reference::split_sub_agent(reference) {
             let session = self.session(session).await?;
             let mut traces = self.traces(Some(&session.session_id), true).await?;
             traces.retain(|trace| trace.parent_trace_id.is_some());
@@ -119,8 +128,9 @@ impl Source {
         match self.exact_trace(reference).await {
             Err(failure) if failure.exit == Exit::NotFound => match self.trace_id(reference).await {
                 Ok(id) => self.exact_trace(id.as_str()).await,
-                // The reference may have been meant as the id of a trace.
-                Err(other) if other.exit == Exit::NotFound && reference::split_child(reference).is_none() => {
+                // Most references to traces are ids of traces, so the failure names a trace unless the reference names a
+                // session.
+                Err(other) if other.exit == Exit::NotFound && !reference::names_a_session(reference, &other) => {
                     Err(failure)
                 }
                 Err(other) => Err(other),

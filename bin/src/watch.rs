@@ -31,7 +31,7 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between checks for keys. A typed character is shown after at most this time.
 const KEY_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Time without an answer of the user from which a notification is sent when the user is needed or a run of a chat ends.
+/// Notifications are sent only if the user has answered nothing for this long.
 const NOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// Note that events are polled instead of streamed.
@@ -101,12 +101,13 @@ pub(crate) async fn watch(
     let (client, run_id) = (target.client, &target.run.run_id);
     let mut follower = Follower::new(target, progress);
     let followed = follower.follow(events).await;
-    let Follower { family, progress, goes_back, requests, .. } = follower;
+    let Follower { family, progress, goes_back, requests, cancelled_by_key, .. } = follower;
     let permission_mode = progress.permission_mode();
-    if permission_mode.is_some() && requests.is_user_away() {
+    let is_cancelled = matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
+    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_cancelled && !progress.is_typing() {
         attention::notify("soong: the run has ended");
     }
-    let (is_printed, messages) = progress.finish();
+    let is_printed = progress.finish();
     let (interrupted, output_closed, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
@@ -124,7 +125,7 @@ pub(crate) async fn watch(
         answer_printed: is_printed,
         open_requests: asks,
         refused: family.refused,
-        typed: TypedDuringRun { messages, permission_mode, goes_back },
+        typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back },
     })
 }
 
@@ -138,7 +139,9 @@ struct Follower<'a> {
     exit_at: Option<Instant>,
     /// Whether the reader of the output is gone.
     output_closed: bool,
-    /// Whether Esc was pressed again after it had cancelled the run.
+    /// Whether Esc cancelled the run.
+    cancelled_by_key: bool,
+    /// Whether Esc was pressed after the run was cancelled.
     goes_back: bool,
 }
 
@@ -151,6 +154,7 @@ impl<'a> Follower<'a> {
             progress,
             exit_at: None,
             output_closed: false,
+            cancelled_by_key: false,
             goes_back: false,
         }
     }
@@ -249,11 +253,15 @@ impl<'a> Follower<'a> {
     fn handle_keys(&mut self) {
         for request in self.progress.read_keys() {
             match request {
-                KeyRequest::Cancel if self.exit_at.is_none() => self.cancel_by_user(),
+                KeyRequest::Cancel if self.exit_at.is_none() => {
+                    self.cancelled_by_key = true;
+                    self.cancel_by_user();
+                }
                 KeyRequest::Cancel => self.goes_back = true,
                 KeyRequest::NextPermissionMode => {
-                    if let Some(mode) = self.progress.permission_mode() {
-                        set_permission_mode(self.target.client, self.target.run, next_permission_mode(mode));
+                    if let Some(mode) = self.progress.permission_mode().map(next_permission_mode) {
+                        self.progress.set_permission_mode(mode);
+                        set_permission_mode(self.target.client, self.target.run, mode);
                     }
                 }
             }
@@ -261,7 +269,7 @@ impl<'a> Follower<'a> {
     }
 
     fn cancel_by_user(&mut self) {
-        self.progress.cancelling();
+        self.progress.cancelling(self.cancelled_by_key);
         cancel(self.target.client, self.target.run);
         self.exit_at = Some(Instant::now() + self.target.end_timeout);
     }
@@ -304,8 +312,8 @@ impl RequestPoll {
         Self { expected: true, next_at: now, can_ask: progress.can_ask(), answered_at: now }
     }
 
-    /// Returns whether the user has not answered for a while, and may be elsewhere.
-    fn is_user_away(&self) -> bool {
+    /// Returns whether the user has answered nothing for a while, and may be elsewhere.
+    fn has_not_answered_recently(&self) -> bool {
         self.answered_at.elapsed() >= NOTIFY_AFTER
     }
 
@@ -315,7 +323,8 @@ impl RequestPoll {
     }
 
     async fn poll(&mut self, target: &WatchTarget<'_>, progress: &mut Progress) -> Result<PollOutcome, Failure> {
-        if !self.expected || Instant::now() < self.next_at {
+        // A prompt would receive what the user is typing as its answer.
+        if !self.expected || Instant::now() < self.next_at || progress.is_typing() {
             return Ok(PollOutcome::Continue);
         }
         self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
@@ -323,7 +332,7 @@ impl RequestPoll {
         self.expected = !open.requests.is_empty();
         if self.expected && self.can_ask {
             progress.pause();
-            if self.is_user_away() {
+            if self.has_not_answered_recently() {
                 attention::notify("soong: an agent needs your answer");
             }
             let asked = prompt_all(target, &open.requests, progress).await?;

@@ -29,8 +29,8 @@ impl SessionKind {
 pub struct Session {
     /// Unique id, which is also the id of the root trace.
     pub session_id: SessionId,
-    /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, or
-    /// before the first run.
+    /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, if
+    /// the name has no letters, before the first run, and in sessions of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slug: Option<String>,
     /// Display name.
@@ -51,7 +51,7 @@ pub struct Session {
     pub created_at: Timestamp,
     /// Time of the last event.
     pub updated_at: Timestamp,
-    /// Time at which the last run of a user was accepted.
+    /// Time at which the last run that a user started was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
 }

@@ -127,7 +127,7 @@ fn killed_deletion_is_completed_and_failed_one_keeps_all() {
         assert_eq!(ran.code, code, "{plan}: {}", ran.err);
         // The next owner completes the deletion.
         world.run(&["run", "--model", "offline", "--session", "other", "x"]).expect_code(0);
-        let is_listed = world.run(&["sessions", "list"]).expect_code(0).out.contains(session);
+        let is_listed = world.run(&["sessions", "list", "--json"]).expect_code(0).out.contains(session);
         assert_eq!((!is_listed, !folder.exists()), (is_gone, is_gone), "{plan}");
     }
 }

@@ -133,7 +133,7 @@ fn chat_executes_a_plan_in_the_chosen_mode() {
     seat.wait_for_text("permissions: plan");
     seat.type_keys("Make a note\r");
     service.next().answer("I would write note.md.");
-    seat.wait_for_text("1 executes this plan");
+    seat.wait_for_text("type 1 to execute this plan");
     seat.type_keys("/help\r");
     seat.wait_for_text("Ctrl-C            cancel the run");
     seat.type_keys("2\r");

@@ -33,7 +33,11 @@ fn sessions_are_named_by_slug_place_and_part() {
     let listed = world.run(&["sessions", "list"]).expect_code(0);
     assert!(listed.out.contains(&garden) && !listed.out.contains(&id), "{}", listed.out);
     world.run(&["traces", "messages", "@3"]).expect_code(0);
-    world.run(&["sessions", "show", "plan"]).expect_code(2).expect_stderr(&["fits several sessions", &garden, &pond]);
+    world.run(&["sessions", "show", "plan"]).expect_code(2).expect_stderr(&[
+        "matches several sessions",
+        &garden,
+        &pond,
+    ]);
     world.run(&["sessions", "show", "baens"]).expect_code(3).expect_stderr(&["Did you mean beans?"]);
     world.run(&["traces", "show", "@9"]).expect_code(3);
 
@@ -41,7 +45,7 @@ fn sessions_are_named_by_slug_place_and_part() {
     world.run(&["run", "--session", &garden, "--model", "offline", "Add a fence"]).expect_code(0);
     assert_eq!(id_of("@1"), id);
     let begun = world.run(&["run", "--session", "plan-a-g", "--model", "offline", "x"]).expect_code(0);
-    begun.expect_stderr(&["note: this begins the session plan-a-g; to continue", &garden]);
+    begun.expect_stderr(&["note: this starts a new session plan-a-g; to continue", &garden]);
     assert_eq!(id_of("last"), "plan-a-g");
     world.run(&["run", "--session", "@9", "--model", "offline", "x"]).expect_code(3);
 }
@@ -75,7 +79,7 @@ fn deletion_by_a_part_of_the_name_is_confirmed() {
     world
         .run(&["sessions", "delete", "plan-a-g"])
         .expect_code(2)
-        .expect_stderr(&[&garden, "give its whole id or slug"]);
+        .expect_stderr(&[&garden, "Give its whole id or slug"]);
     assert_eq!(count(), 3);
     for (answer, left) in [("n\r", 3), ("y\r", 2)] {
         let seat = TestTerminal::start(&world, &["sessions", "delete", "plan-a-g"], (24, 100), &[]);
@@ -85,6 +89,7 @@ fn deletion_by_a_part_of_the_name_is_confirmed() {
         assert_eq!(count(), left, "{answer:?}");
     }
     world.run(&["sessions", "delete", &pond]).expect_code(0);
-    world.run(&["sessions", "delete", "last"]).expect_code(0);
+    world.run(&["sessions", "delete", "last"]).expect_code(2).expect_stderr(&["last is session beans"]);
+    world.run(&["sessions", "delete", "beans"]).expect_code(0);
     assert_eq!(count(), 0);
 }

@@ -139,7 +139,7 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     let seat = sit(&world, &service, &["chat"]);
     seat.wait_for_text("›");
     seat.type_keys("/he\t\r");
-    seat.wait_for_text("Alt-Enter, Ctrl-J start a new line");
+    seat.wait_for_text("Alt-Enter, Ctrl-J  start a new line");
     seat.type_keys("Read this");
     seat.wait_for_text("› Read this");
     // Shift-Tab keeps what was typed.
@@ -351,7 +351,7 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     seat.type_keys("/quit\r");
     let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "continue it with `soong chat --continue`"), "{rows:#?}");
+    assert!(has(&rows, "continue this session with `soong chat --session "), "{rows:#?}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ Examples:
 Examples:
   soong sessions show ID")]
     Show {
-        /// Session: its id or slug, last, -, @N, or a part of its name
+        /// Session: its id or slug, last, -, @N, or the beginning or end of its id or slug
         #[arg(value_name = "SESSION")]
         id: String,
     },
@@ -40,7 +40,7 @@ Examples:
   soong sessions fork ID
   soong sessions fork ID --at 5 --session other --name \"Another way\"")]
     Fork {
-        /// Session: its id or slug, last, -, @N, or a part of its name
+        /// Session: its id or slug, last, -, @N, or the beginning or end of its id or slug
         #[arg(value_name = "SESSION")]
         id: String,
         /// Last message to copy, on or off the main path [default: where the session continues]
@@ -63,7 +63,7 @@ Examples:
   soong sessions switch ID 5
   soong run --session ID \"In French, please\"")]
     Switch {
-        /// Session: its id or slug, last, -, @N, or a part of its name
+        /// Session: its id or slug, last, -, @N, or the beginning or end of its id or slug
         #[arg(value_name = "SESSION")]
         id: String,
         /// Number of the message, from `soong traces messages ID --all`
@@ -79,7 +79,7 @@ session cannot be removed, it is not changed. A deleted session cannot be restor
 Examples:
   soong sessions delete ID")]
     Delete {
-        /// Session: its id or slug, last, -, @N, or a part of its name
+        /// Session: its id or slug, last, -, @N, or the beginning or end of its id or slug
         #[arg(value_name = "SESSION")]
         id: String,
     },

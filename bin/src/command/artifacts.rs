@@ -256,7 +256,9 @@ async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str
 /// Returns the session that a cleanup is limited to.
 async fn cleanup_session(source: &Source, options: &cli::Artifacts) -> Result<Option<SessionId>, Failure> {
     match options {
-        cli::Artifacts::Cleanup { session: Some(session), .. } => Ok(Some(source.session(session).await?.session_id)),
+        cli::Artifacts::Cleanup { session: Some(session), .. } => {
+            Ok(Some(source.exact_session(session).await?.session_id))
+        }
         _ => Ok(None),
     }
 }

@@ -3,6 +3,7 @@
 //! Elsewhere: the conversation itself (`chat/conversation.rs`).
 
 mod chat_input;
+mod commands;
 mod conversation;
 mod custom_commands;
 mod editor;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use soong::protocol::api::StartBody;
 use soong_client::{Client, Discovery};
-use soong_tui::{attention::Title, text, typed_messages::TypedMessages};
+use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
 use self::{
     chat_input::completions, conversation::Conversation, custom_commands::CustomCommands,
@@ -66,7 +67,9 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 limits: settings.config.artifacts.clone(),
                 command_outputs: Vec::new(),
                 attachments: Vec::new(),
-                typed: TypedMessages::default(),
+                typed: SharedMessages::default(),
+                sending: None,
+                sent: Vec::new(),
                 has_plan: false,
                 last_answer: None,
                 interrupted_at: None,

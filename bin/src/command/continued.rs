@@ -1,16 +1,19 @@
-//! The sessions and traces that `run` and `chat` continue, as users name them.
+//! Resolves the references of `run` and `chat` to the sessions and traces that they continue.
 
 use crate::{
     cli::ConversationArgs,
     context::Context,
     exit::{Exit, Failure},
-    print,
-    reference::{self, Precision},
+    offline_store, print,
+    reference::{self, Match},
     source::Source,
 };
 
-/// Opens the records of the home. Returns `None` if there are none yet.
+/// Opens the records of the home. Returns `None` if there are none yet, or if this process must migrate them first.
 async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
+    if context.remote.is_none() && offline_store::needs_migration(&context.home()?) {
+        return Ok(None);
+    }
     match context.source().await {
         Err(failure) if failure.exit == Exit::NotFound => Ok(None),
         found => found.map(Some),
@@ -21,25 +24,26 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
 /// a session with a similar name exists.
 ///
 /// # Errors
-/// The reference is a place among the recent sessions, and there are not so many.
+/// The reference is a position in the list of recent sessions, and there are fewer sessions.
 pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<String, Failure> {
     let found = match records(context).await? {
         Some(source) => source.find_session(reference).await,
         None => reference::find(Vec::new(), reference),
     };
     let similar = match found {
-        Ok((session, Precision::Whole)) => return Ok(session.session_id.to_string()),
-        Err(failure) if reference::recent_place(reference).is_some() => return Err(failure),
-        Ok((session, Precision::Part)) => Some(reference::short_name(&session).to_owned()),
-        // Several sessions are similar.
-        Err(failure) if failure.exit == Exit::Usage => return Err(failure),
-        Err(failure) if failure.exit == Exit::NotFound => None,
+        Ok((session, Match::Exact)) => return Ok(session.session_id.to_string()),
+        Ok((session, Match::Partial)) => format!("to continue {0}, use --session {0}", reference::short_name(&session)),
+        Err(failure) if reference::recent_position(reference).is_some() => return Err(failure),
+        // Several sessions match.
+        Err(failure) if failure.exit == Exit::Usage => failure.what,
+        Err(failure) if failure.exit == Exit::NotFound => match reference::names_a_session(reference, &failure) {
+            true => failure.what,
+            false => return Ok(reference.to_owned()),
+        },
         Err(failure) => return Err(failure),
     };
-    if let Some(similar) = similar.filter(|_| !context.global.json) {
-        print::error_line(&format!(
-            "note: this begins the session {reference}; to continue {similar}, give its whole name"
-        ));
+    if !context.global.json {
+        print::error_line(&format!("note: this starts a new session {reference}; {similar}"));
     }
     Ok(reference.to_owned())
 }

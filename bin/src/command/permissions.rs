@@ -60,7 +60,7 @@ fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Res
 /// Sets the permission mode of the active run of a session.
 pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, session: &str) -> Result<Exit, Failure> {
     let source = context.source().await?;
-    let id = source.session(session).await?.session_id;
+    let id = source.exact_session(session).await?.session_id;
     match source {
         Source::Owner(client, _) => client.set_permission_mode(id.as_str(), mode).await?,
         Source::Disk(_) => {

@@ -252,7 +252,7 @@ impl<'a> RuntimeSession<'a> {
         };
         let (run, mut events) = self.start(&request).await?;
         let client = self.client().clone();
-        if shown == RunDisplay::Monitored {
+        if matches!(shown, RunDisplay::Monitored) {
             events = self.monitor(&client, &run, events).await?;
         }
         let progress = Progress::choose(context, shown, &run, &kind, &task);

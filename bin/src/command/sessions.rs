@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace, api::ForkBody};
-use soong_tui::{format, request::UserRequest, terminal::TextStyle, text};
+use soong_tui::{format, request::UserRequest, table::Column, terminal::TextStyle, text};
 
 use super::{
     artifacts::{DIRTY_NOTE, version_label},
@@ -22,7 +22,7 @@ use crate::{
     offline_store::OfflineStore,
     owner::HomeConnection,
     print, prompts,
-    reference::{self, Precision},
+    reference::{self, Match},
     report,
     source::Source,
 };
@@ -43,7 +43,7 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
             branch::fork(context, source, id.as_str(), &request).await
         }
         cli::Sessions::Switch { id, sequence } => {
-            let id = source.session(id).await?.session_id;
+            let id = source.exact_session(id).await?.session_id;
             branch::switch(context, source, id.as_str(), *sequence).await
         }
         cli::Sessions::Delete { id } => delete(context, source, id).await,
@@ -56,8 +56,10 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     // Reports a missing session before owning or creating anything.
-    let (session, precision) = source.find_session(id).await?;
-    if precision == Precision::Part && !confirm_deletion(context, &session, id).await? {
+    let (session, how) = source.find_session(id).await?;
+    // Positions change with each run of another terminal.
+    let is_sure = how == Match::Exact && reference::recent_position(id).is_none();
+    if !is_sure && !confirm_deletion(context, &session, id).await? {
         print::line("nothing was deleted")?;
         return Ok(Exit::Success);
     }
@@ -79,11 +81,11 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
 async fn confirm_deletion(context: &Context<'_>, session: &Session, reference: &str) -> Result<bool, Failure> {
     let found = format!("{} is session {}", text::safe_line(reference), described(session));
     if context.global.json || !prompts::is_interactive() {
-        return Err(Failure::usage(found, "To delete it, give its whole id or slug."));
+        return Err(Failure::usage(found, "Give its whole id or slug to delete it."));
     }
     print::line(&found)?;
     let answer = Input::of_person()?.next("delete it? [y/N] ", "").await?;
-    Ok(matches!(answer, InputLine::Line(answer) if ["y", "yes"].contains(&answer.trim())))
+    Ok(matches!(answer, InputLine::Line(answer) if ["y", "yes"].contains(&&*answer.trim().to_lowercase())))
 }
 
 /// Returns the short name of a session and its name.
@@ -130,19 +132,30 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
     }
     let open = source.open_requests(None).await?;
     let asks: HashSet<&SessionId> = open.iter().map(UserRequest::session_id).collect();
+    let (last_event, time) = print::times(context.terminal, ["LAST EVENT", "LAST EVENT (UTC)"]);
     let rows: Vec<Vec<String>> = sessions
         .iter()
         .map(|session| {
             vec![
                 reference::short_name(session).to_owned(),
-                format::time(session.updated_at),
+                time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
                 text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
                 session.project_dir.clone(),
             ]
         })
         .collect();
-    print::table(&["SESSION", "LAST EVENT (UTC)", "RUNS", "NAME", "PROJECT"], &rows)?;
+    print::table(
+        context.terminal,
+        &[
+            Column::text("SESSION", 16),
+            Column::whole(last_event),
+            Column::text("RUNS", 6).drops(1),
+            Column::text("NAME", 12),
+            Column::text("PROJECT", 12).drops(2),
+        ],
+        &rows,
+    )?;
     Ok(Exit::Success)
 }
 
@@ -197,7 +210,16 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
                 ]
             })
             .collect();
-        print::table(&["ARTIFACT", "VERSION", "SIZE", "FILE"], &rows)?;
+        print::table(
+            context.terminal,
+            &[
+                Column::whole("ARTIFACT"),
+                Column::whole("VERSION"),
+                Column::whole("SIZE").drops(1),
+                Column::text("FILE", 16),
+            ],
+            &rows,
+        )?;
         if artifacts.iter().any(|artifact| artifact.dirty) {
             print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
         }

@@ -14,14 +14,14 @@ use soong::{
 use soong_client::Client;
 use soong_tui::{
     format,
-    keyboard::EventReader,
+    keyboard::KeyReader,
     markdown::{self, PageFormat, streamed::Streamed},
     screen::{self, Screen, run_table::RunTable},
     styled_line::StyledLine,
     terminal::{Paint, Terminal, TextStyle},
     text,
     transcript::{Step, Transcript},
-    typed_messages::{KeyRequest, TypedMessages},
+    typed_messages::{KeyRequest, SharedMessages},
 };
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
@@ -45,6 +45,9 @@ const MAX_REASONING_LINES: usize = 3;
 const MIN_REASONING_MS: u64 = 1_000;
 /// Maximum size of the streamed reasoning that is kept, in bytes.
 const MAX_REASONING_BYTES: usize = 2_000;
+
+/// Time without a key after which the user is not typing.
+const TYPING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Maximum width in columns of the task of a child run that asks something.
 const ASKER_COLUMNS: usize = 40;
@@ -70,10 +73,12 @@ pub(crate) struct LiveDisplay {
 /// Input of the user while the run is active.
 struct Typing {
     /// Absent while a prompt reads the keys.
-    reader: Option<EventReader>,
-    messages: TypedMessages,
+    reader: Option<KeyReader>,
+    messages: SharedMessages,
     /// Permission mode of the run.
     mode: PermissionMode,
+    /// Time of the last key.
+    last_key: Option<Instant>,
 }
 
 impl LiveDisplay {
@@ -83,11 +88,16 @@ impl LiveDisplay {
             RunDisplay::Once | RunDisplay::Monitored => {
                 vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
             }
-            RunDisplay::Chat { .. } => vec!["Esc or Ctrl-C cancels".to_owned(), "type to queue a message".to_owned()],
+            RunDisplay::Chat { .. } if context.terminal.has_stdout => {
+                vec!["Esc or Ctrl-C cancels".to_owned(), "type to queue a message".to_owned()]
+            }
+            RunDisplay::Chat { .. } => vec!["Ctrl-C cancels".to_owned()],
         };
         let typing = match shown {
-            RunDisplay::Chat { mode, typed: messages } => Some(Typing { reader: EventReader::start(), messages, mode }),
-            RunDisplay::Once | RunDisplay::Monitored => None,
+            RunDisplay::Chat { mode, typed: messages } if context.terminal.has_stdout => {
+                Some(Typing { reader: KeyReader::start(), messages, mode, last_key: None })
+            }
+            _ => None,
         };
         Self {
             screen: Screen::open(*context.terminal),
@@ -139,13 +149,30 @@ impl LiveDisplay {
 
     /// Reads the keys since the last call. Returns what they request besides a change of the typed messages.
     pub(super) fn read_keys(&mut self) -> Vec<KeyRequest> {
-        let Some(Typing { reader: Some(reader), messages, .. }) = &mut self.typing else { return Vec::new() };
-        let events = reader.events();
-        let requests = events.iter().filter_map(|event| messages.apply(event)).collect();
-        if !events.is_empty() {
-            self.draw();
+        let Some(Typing { reader: Some(reader), messages, last_key, .. }) = &mut self.typing else { return Vec::new() };
+        let keys = reader.keys();
+        if keys.is_empty() {
+            return Vec::new();
         }
+        *last_key = Some(Instant::now());
+        let mut messages = messages.lock();
+        let requests = keys.iter().filter_map(|key| messages.apply(key)).collect();
+        drop(messages);
+        self.draw();
         requests
+    }
+
+    /// Returns whether the user has pressed a key a moment ago.
+    pub(super) fn is_typing(&self) -> bool {
+        let last_key = self.typing.as_ref().and_then(|typing| typing.last_key);
+        last_key.is_some_and(|at| at.elapsed() < TYPING_PAUSE)
+    }
+
+    /// Shows this permission mode.
+    pub(super) fn set_permission_mode(&mut self, mode: PermissionMode) {
+        if let Some(typing) = &mut self.typing {
+            typing.mode = mode;
+        }
     }
 
     /// Returns the permission mode of the run, if the user can change it here.
@@ -156,7 +183,7 @@ impl LiveDisplay {
     /// Reads keys again after a pause.
     pub(super) fn resume(&mut self) {
         if let Some(typing) = &mut self.typing {
-            typing.reader = EventReader::start();
+            typing.reader = KeyReader::start();
         }
     }
 
@@ -282,18 +309,17 @@ impl LiveDisplay {
         self.screen.set_footer(foot);
         if let Some(typing) = &self.typing {
             let PageFormat { width, unicode } = self.answer.page;
-            self.screen.set_typed(typing.messages.lines(width, unicode));
+            self.screen.set_typed(typing.messages.lock().lines(width, unicode));
         }
         self.screen.draw(&self.board, &tail);
     }
 
-    /// Leaves the last frame on the screen; in a conversation, only the text. Returns the messages that the user has typed.
-    pub(super) fn finish(&mut self) -> TypedMessages {
+    /// Leaves the last frame on the screen; in a conversation, only the text.
+    pub(super) fn finish(&mut self) {
         self.read_keys();
-        let typed = self.typing.as_mut().map(|typing| {
+        if let Some(typing) = &mut self.typing {
             typing.reader = None;
-            std::mem::take(&mut typing.messages)
-        });
+        }
         self.screen.set_typed(Vec::new());
         let steps = self.transcript.flush();
         self.print_steps(&steps);
@@ -305,7 +331,6 @@ impl LiveDisplay {
         if !self.answer.prints_stream {
             print::error_line("");
         }
-        typed.unwrap_or_default()
     }
 }
 

@@ -13,7 +13,7 @@ const MAX_COLUMNS: usize = 60;
 /// Maximum size of a text that is copied, in bytes. Terminals reject longer ones.
 const MAX_COPIED_BYTES: usize = 74_000;
 
-/// A title of the terminal, which has its previous title again when this is dropped.
+/// Guard that sets the title of the terminal, and restores the previous one when it is dropped.
 #[derive(Debug)]
 pub struct Title(());
 
@@ -36,10 +36,11 @@ pub fn notify(what: &str) {
     send(&format!("\u{1b}]9;{}\u{7}\u{7}", shortened(what)));
 }
 
-/// Copies a text to the clipboard (OSC 52), up to 74 000 bytes.
-pub fn copy_to_clipboard(copied: &str) {
+/// Copies a text to the clipboard (OSC 52), at most its first 74 000 bytes. Returns whether all of it was copied.
+pub fn copy_to_clipboard(copied: &str) -> bool {
     let end = copied.floor_char_boundary(MAX_COPIED_BYTES);
     send(&format!("\u{1b}]52;c;{}\u{7}", BASE64_STANDARD.encode(&copied[..end])));
+    end == copied.len()
 }
 
 fn shortened(line: &str) -> String {

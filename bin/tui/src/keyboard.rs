@@ -1,5 +1,5 @@
 //! Keyboard while the live display is drawn: typed keys are not echoed. They wait for the next prompt, unless they are
-//! read as events.
+//! read by a [`KeyReader`].
 //!
 //! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
 
@@ -12,8 +12,13 @@ use std::{
     time::Duration,
 };
 
-use crossterm::event::{self, Event};
-use rustix::termios::{self, InputModes, LocalModes, OptionalActions, QueueSelector, Termios};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::read,
+    termios::{self, InputModes, LocalModes, OptionalActions, QueueSelector, Termios},
+};
+
+use crate::typed_keys::{KeyParser, TypedKey};
 
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
@@ -55,49 +60,62 @@ pub fn is_foreground() -> bool {
 
 /// Restores the terminal mode, before the process ends or is stopped.
 pub fn restore_mode() {
-    if PROMPT_ACTIVE.load(Ordering::Acquire) || READS_EVENTS.load(Ordering::Acquire) {
+    if PROMPT_ACTIVE.load(Ordering::Acquire) || READS_KEYS.load(Ordering::Acquire) {
         set_bracketed_paste(false);
     }
     restore(&echo_state().0);
 }
 
-/// Whether an [`EventReader`] reads keys.
-static READS_EVENTS: AtomicBool = AtomicBool::new(false);
+/// Whether a [`KeyReader`] reads keys.
+static READS_KEYS: AtomicBool = AtomicBool::new(false);
 
-/// Maximum number of events that are read at a time.
-const MAX_EVENTS: usize = 1_000;
+/// Whether the editor of an abandoned prompt still reads the terminal.
+static PROMPT_ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Reads keys and pasted texts while echo is off. Dropped before a prompt is shown.
+/// Sets whether the editor of an abandoned prompt still reads the terminal. No keys are read meanwhile.
+pub fn set_prompt_abandoned(is_abandoned: bool) {
+    PROMPT_ABANDONED.store(is_abandoned, Ordering::Release);
+}
+
+/// Reads keys and pasted texts while echo is off. It must be dropped before a prompt is shown.
 #[derive(Debug)]
-pub struct EventReader(());
+pub struct KeyReader {
+    parser: KeyParser,
+}
 
-impl EventReader {
+impl KeyReader {
     /// Starts to read. Returns `None` if standard input is not a terminal or another reader exists.
     pub fn start() -> Option<Self> {
-        let can_read = stdin().is_terminal() && !is_dumb() && !READS_EVENTS.swap(true, Ordering::AcqRel);
+        let can_read = stdin().is_terminal()
+            && !is_dumb()
+            && is_foreground()
+            && !PROMPT_ABANDONED.load(Ordering::Acquire)
+            && !READS_KEYS.swap(true, Ordering::AcqRel);
         can_read.then(|| {
             set_bracketed_paste(true);
-            Self(())
+            Self { parser: KeyParser::default() }
         })
     }
 
-    /// Returns the events since the last call. Does not wait.
-    pub fn events(&mut self) -> Vec<Event> {
+    /// Returns the keys since the last call. Does not wait.
+    pub fn keys(&mut self) -> Vec<TypedKey> {
+        let mut bytes = [0; 4096];
+        let (terminal, now) = (stdin(), Timespec { tv_sec: 0, tv_nsec: 0 });
+        let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
         // A background process that reads from the terminal would be stopped.
-        if !is_foreground() {
-            return Vec::new();
-        }
+        let is_ready = is_foreground() && poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0);
         // An error means that the terminal is gone.
-        let has_event = || event::poll(Duration::ZERO).unwrap_or(false);
-        let events = std::iter::from_fn(|| has_event().then(event::read)?.ok());
-        events.take(MAX_EVENTS).collect()
+        let length = if is_ready { read(&terminal, &mut bytes).unwrap_or(0) } else { 0 };
+        self.parser.parse(&bytes[..length])
     }
 }
 
-impl Drop for EventReader {
+impl Drop for KeyReader {
     fn drop(&mut self) {
-        READS_EVENTS.store(false, Ordering::Release);
-        set_bracketed_paste(false);
+        READS_KEYS.store(false, Ordering::Release);
+        if is_foreground() {
+            set_bracketed_paste(false);
+        }
     }
 }
 
@@ -177,7 +195,7 @@ pub fn reapply_echo_off() {
     if echo.1 > 0 {
         turn_off_echo(&mut echo.0);
     }
-    if READS_EVENTS.load(Ordering::Acquire) && is_foreground() {
+    if READS_KEYS.load(Ordering::Acquire) && is_foreground() {
         set_bracketed_paste(true);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Pure. Elsewhere: reading keys (`keyboard`), drawing (`screen`).
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{styled_line::StyledLine, terminal::TextStyle, text, typed_keys::TypedKey};
 
 /// Maximum number of queued messages that are shown.
 const MAX_SHOWN_MESSAGES: usize = 3;
@@ -14,7 +14,7 @@ const MAX_TEXT_ROWS: usize = 4;
 /// Message that Ctrl-D queues: the chat ends after the run.
 const QUIT: &str = "/quit";
 
-/// A request of a key besides a change of the messages.
+/// An action requested by a key that does not edit the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRequest {
     /// Cancel the run.
@@ -32,36 +32,34 @@ pub struct TypedMessages {
     pub text: String,
 }
 
-impl TypedMessages {
-    /// Applies a key or pasted text. Enter queues the text. Esc takes the last queued message back into the text, or
-    /// requests to cancel the run if none is queued.
-    pub fn apply(&mut self, event: &Event) -> Option<KeyRequest> {
-        match event {
-            Event::Paste(pasted) => self.text.push_str(&pasted.replace("\r\n", "\n").replace('\r', "\n")),
-            Event::Key(key) if key.kind != KeyEventKind::Release => return self.apply_key(*key),
-            _ => {}
-        }
-        None
-    }
+/// Messages that outlive the display in which they are typed.
+#[derive(Debug, Clone, Default)]
+pub struct SharedMessages(Arc<Mutex<TypedMessages>>);
 
-    fn apply_key(&mut self, key: KeyEvent) -> Option<KeyRequest> {
-        let has = |modifier| key.modifiers.contains(modifier);
-        match key.code {
-            KeyCode::Esc if self.queued.is_empty() => return Some(KeyRequest::Cancel),
-            KeyCode::Esc => self.take_back(1),
-            KeyCode::BackTab => return Some(KeyRequest::NextPermissionMode),
-            KeyCode::Enter if has(KeyModifiers::ALT) => self.text.push('\n'),
-            KeyCode::Enter => self.queue(),
-            KeyCode::Backspace => {
-                self.text.pop();
-            }
-            KeyCode::Char('d') if has(KeyModifiers::CONTROL) && self.text.is_empty() => {
-                self.queued.push(QUIT.to_owned())
-            }
-            KeyCode::Char('u') if has(KeyModifiers::CONTROL) => self.text.clear(),
-            KeyCode::Char('w') if has(KeyModifiers::CONTROL) => self.remove_word(),
-            KeyCode::Char(c) if !has(KeyModifiers::CONTROL) && !has(KeyModifiers::ALT) => self.text.push(c),
-            _ => {}
+impl SharedMessages {
+    /// Returns the messages. Locks are short: nothing waits while it holds one.
+    pub fn lock(&self) -> MutexGuard<'_, TypedMessages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TypedMessages {
+    /// Applies a key. Enter queues the text. Esc takes the last queued message back into the text, or requests to cancel the
+    /// run if none is queued.
+    pub fn apply(&mut self, key: &TypedKey) -> Option<KeyRequest> {
+        match key {
+            TypedKey::Esc if self.queued.is_empty() => return Some(KeyRequest::Cancel),
+            TypedKey::Esc => self.take_back(1),
+            TypedKey::ShiftTab => return Some(KeyRequest::NextPermissionMode),
+            TypedKey::Enter => self.queue(),
+            TypedKey::NewLine => self.text.push('\n'),
+            TypedKey::Char(c) => self.text.push(*c),
+            TypedKey::Paste(pasted) => self.text.push_str(pasted),
+            TypedKey::Backspace => drop(self.text.pop()),
+            TypedKey::DeleteLine => self.text.clear(),
+            TypedKey::DeleteWord => self.remove_word(),
+            TypedKey::EndOfInput if self.text.is_empty() => self.queued.push(QUIT.to_owned()),
+            TypedKey::EndOfInput => {}
         }
         None
     }
@@ -81,12 +79,25 @@ impl TypedMessages {
 
     /// Takes up to `count` queued messages back into the text, the last ones first.
     pub fn take_back(&mut self, count: usize) {
-        for message in self.queued.drain(self.queued.len().saturating_sub(count)..).rev() {
-            let typed = std::mem::replace(&mut self.text, message);
-            if !typed.trim().is_empty() {
-                self.text.push('\n');
-                self.text.push_str(&typed);
-            }
+        for message in self.queued.split_off(self.queued.len().saturating_sub(count)).into_iter().rev() {
+            self.put_before(message);
+        }
+    }
+
+    /// Puts a text before the one that is being typed.
+    pub fn put_before(&mut self, text: String) {
+        let typed = std::mem::replace(&mut self.text, text);
+        if !typed.trim().is_empty() {
+            self.text.push('\n');
+            self.text.push_str(&typed);
+        }
+    }
+
+    /// Takes the first queued message, or else the text.
+    pub fn take_next(&mut self) -> (Option<String>, String) {
+        match self.queued.is_empty() {
+            true => (None, std::mem::take(&mut self.text)),
+            false => (Some(self.queued.remove(0)), String::new()),
         }
     }
 
@@ -126,26 +137,13 @@ impl TypedMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::Paint;
+    use crate::{terminal::Paint, typed_keys::KeyParser};
 
-    fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
-        Event::Key(KeyEvent::new(code, modifiers))
-    }
-
-    /// Applies each character as a key: `\r` is Enter, `\u{1b}` Esc, `\u{8}` Backspace, `\u{17}` Ctrl-W, `\n` Alt-Enter.
+    /// Applies keys as a terminal sends them.
     fn type_keys(messages: &mut TypedMessages, keys: &str) -> Vec<KeyRequest> {
-        let event = |c| match c {
-            '\r' => key(KeyCode::Enter, KeyModifiers::NONE),
-            '\n' => key(KeyCode::Enter, KeyModifiers::ALT),
-            '\u{1b}' => key(KeyCode::Esc, KeyModifiers::NONE),
-            '\u{8}' => key(KeyCode::Backspace, KeyModifiers::NONE),
-            '\u{17}' => key(KeyCode::Char('w'), KeyModifiers::CONTROL),
-            '\u{15}' => key(KeyCode::Char('u'), KeyModifiers::CONTROL),
-            '\u{4}' => key(KeyCode::Char('d'), KeyModifiers::CONTROL),
-            '\t' => key(KeyCode::BackTab, KeyModifiers::SHIFT),
-            c => key(KeyCode::Char(c), KeyModifiers::NONE),
-        };
-        keys.chars().filter_map(|c| messages.apply(&event(c))).collect()
+        let mut parser = KeyParser::default();
+        let keys = [parser.parse(keys.as_bytes()), parser.parse(b"")].concat();
+        keys.iter().filter_map(|key| messages.apply(key)).collect()
     }
 
     #[test]
@@ -164,7 +162,7 @@ mod tests {
             ("one\rtwo\r\u{1b}\u{1b}", vec![], "one\ntwo", vec![]),
             ("one\rmore\u{1b}\u{1b}", vec![], "one\nmore", vec![KeyRequest::Cancel]),
             ("draft\u{1b}", vec![], "draft", vec![KeyRequest::Cancel]),
-            ("\t", vec![], "", vec![KeyRequest::NextPermissionMode]),
+            ("\u{1b}[Z", vec![], "", vec![KeyRequest::NextPermissionMode]),
             ("a\u{4}\r\u{4}", vec!["a", "/quit"], "", vec![]),
         ] {
             let mut messages = TypedMessages::default();
@@ -172,15 +170,6 @@ mod tests {
             let queued = queued.into_iter().map(str::to_owned).collect();
             assert_eq!(messages, TypedMessages { queued, text: text.to_owned() }, "{keys:?}");
         }
-    }
-
-    #[test]
-    fn pasted_text_may_have_several_lines() {
-        let mut messages = TypedMessages::default();
-        assert_eq!(messages.apply(&Event::Paste("a\r\nb\rc".to_owned())), None);
-        assert_eq!(messages.text, "a\nb\nc");
-        messages.apply(&Event::FocusGained);
-        assert_eq!(messages.queued, Vec::<String>::new());
     }
 
     #[test]

@@ -77,8 +77,9 @@ macro_rules! select {
     ($tail:literal) => {
         concat!(
             "SELECT session_key, session_id, slug, name, uid, project_dir, last_session_seq, created_at, updated_at,
-                    (SELECT max(created_at) FROM run
-                     WHERE trace_key = (SELECT trace_key FROM trace WHERE trace_id = session_id)),
+                    (SELECT created_at FROM run
+                     WHERE trace_key = (SELECT trace_key FROM trace WHERE trace_id = session_id)
+                     ORDER BY run_key DESC LIMIT 1),
                     (SELECT count(*) FROM run_state INDEXED BY run_live
                      WHERE run_state.session_key = session.session_key
                      AND (status = 'queued' OR status = 'running' OR status = 'waiting')),

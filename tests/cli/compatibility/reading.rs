@@ -77,6 +77,14 @@ fn read_commands_explain_migration_of_0_1_and_change_nothing() {
 }
 
 #[test]
+fn run_in_a_session_of_0_1_migrates_the_home() {
+    let (world, _) = unpack(HOME_0_1);
+    world.run(&["run", "--model", "offline", "--session", "finished", "And now?"]).expect_code(0);
+    let shown = world.run(&["sessions", "show", "last", "--json"]).expect_code(0).json();
+    assert_eq!(shown["session"]["session_id"], "finished");
+}
+
+#[test]
 fn every_read_command_shows_a_home_of_0_1() {
     let (world, expected) = unpack(HOME_0_1);
     migrate(&world);

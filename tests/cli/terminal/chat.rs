@@ -41,7 +41,7 @@ fn project_is_asked_for_in_the_home_folder() {
     let seat = start(&[]);
     seat.wait_for_text("is your home folder or above it");
     seat.type_keys("/\r");
-    seat.wait_for_text("that is your home folder or above it, too");
+    seat.wait_for_text("this is also your home folder or above it");
     seat.type_keys("missing\r");
     seat.wait_for_text("the folder missing cannot be used");
     seat.type_keys("~/src\r");
@@ -149,7 +149,7 @@ fn going_back_offers_the_message_again() {
         seat.wait_for_cursor();
     }
     seat.type_keys("\u{1b}\u{1b}");
-    let rows = seat.wait_for_text("go back to before message");
+    let rows = seat.wait_for_text("number of the message to edit");
     assert!(has(&rows, "    2  Plant beans") && has(&rows, "    4  Water them"), "{rows:#?}");
     seat.type_keys("4\r");
     seat.wait_for_text("moved the head of the conversation from message 5 to 3");
@@ -182,7 +182,7 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     std::fs::write(world.home().join("commands/Bad.md"), "x").unwrap();
     let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("EDITOR", "sh append.sh well")];
     let seat = TestTerminal::start(&world, &["chat"], SIZE, &variables);
-    seat.wait_for_text("the name of a command has only a-z");
+    seat.wait_for_text("a command name may contain only a-z");
     seat.wait_for_text("›");
     seat.type_keys("Draft\u{7}");
     seat.wait_for_text("› Draft edited well");

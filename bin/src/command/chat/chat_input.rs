@@ -1,6 +1,6 @@
 //! Lines that users type in a chat: messages and `/` commands.
 //!
-//! Elsewhere: their execution (`chat.rs`).
+//! Elsewhere: their execution (`conversation.rs`).
 
 use soong::protocol::{Effort, PermissionMode, RunMode};
 use soong_tui::text;
@@ -22,8 +22,8 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     ("model", "NAME", "a model profile, a model of the default profile, or offline"),
     ("effort", "LEVEL", "effort of the reasoning: none, minimal, low, medium, high, xhigh or max"),
     ("retry", "", "resume where the last run stopped, without a new message"),
-    ("undo", "", "take your last message back, to edit and send it again"),
-    ("rewind", "[N]", "go back to before one of your messages, or continue from message N (Esc Esc)"),
+    ("undo", "", "remove your last message, to edit and send it again"),
+    ("rewind", "[N]", "choose one of your messages to edit (also Esc Esc), or continue after message N"),
     ("fork", "[N]", "continue in a copy of the session, or of its part up to message N"),
     ("attach", "FILE", "attach a file to your next message"),
     ("copy", "", "copy the last answer to the clipboard"),
@@ -71,11 +71,14 @@ pub(super) fn completions(custom: &CustomCommands) -> Vec<Completion> {
 }
 
 fn is_built_in(name: &str) -> bool {
+    let aliases = ["exit", "q"];
     COMMANDS.iter().any(|(known, ..)| *known == name)
+        || QUERIES.iter().any(|(known, _)| *known == name)
+        || aliases.contains(&name)
 }
 
 fn help_line(input: &str, about: &str) -> String {
-    format!("{:<18}{about}", input.trim_end())
+    format!("{:<16}  {about}", input.trim_end())
 }
 
 /// Returns the lines of `/help`.
@@ -85,7 +88,7 @@ pub(super) fn help(custom: &CustomCommands) -> Vec<String> {
         ("@FILE", "include a file of the project; Tab completes names and commands"),
         ("Alt-Enter, Ctrl-J", "start a new line"),
         ("Ctrl-G", "edit the message in $VISUAL or $EDITOR"),
-        ("Esc Esc", "go back to before one of your messages"),
+        ("Esc Esc", "choose one of your messages to edit"),
         ("Ctrl-C", "cancel the run; press again to exit immediately"),
         ("during a run", "type to queue messages; Esc takes one back or cancels the run"),
     ];

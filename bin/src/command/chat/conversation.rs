@@ -1,6 +1,6 @@
 //! A conversation in a chat: reads what the user types, and starts a run for each message.
 //!
-//! Elsewhere: parsing of the input (`chat_input.rs`).
+//! Elsewhere: parsing of the input (`chat_input.rs`), commands that start no run (`commands.rs`, `going_back.rs`).
 
 use std::{
     path::PathBuf,
@@ -11,33 +11,28 @@ use soong::{
     ErrorCode,
     protocol::{ArtifactsConfig, PermissionMode, RunMode, api::StartBody},
 };
-use soong_tui::{attention, markdown::PageFormat, terminal::TextStyle, text, typed_messages::TypedMessages};
+use soong_tui::{markdown::PageFormat, terminal::TextStyle, text, typed_messages::SharedMessages};
 
 use super::{
-    chat_input::{ChatInput, HeadMove, Printed, SESSION, Setting, help},
+    chat_input::{ChatInput, HeadMove, Printed},
     custom_commands::CustomCommands,
     editor,
     header::Header,
     mentions::Mentions,
-    shell,
 };
 use crate::{
     command::{
         attach::Attachments,
         pasted_files::pasted_files,
         run::attach,
-        run_query,
         runtime_session::{RunReport, RuntimeSession},
     },
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{ChatKey, Input, InputLine},
-    print, reference, report,
+    print, report,
     watch::next_permission_mode,
 };
-
-/// Maximum number of outputs of the user's commands that a message includes.
-const MAX_COMMAND_OUTPUTS: usize = 8;
 
 /// Printed if a session has no messages.
 pub(super) const NO_MESSAGES: &str = "no messages yet";
@@ -45,7 +40,7 @@ pub(super) const NO_MESSAGES: &str = "no messages yet";
 /// Message that starts the execution of a plan.
 const EXECUTE: &str = "Execute the plan.";
 /// Printed below a plan.
-const PLAN_HINT: &str = "1 executes this plan in the mode ask, 2 in the mode edits; or continue planning";
+const PLAN_HINT: &str = "type 1 to execute this plan in mode ask, 2 in mode edits, or a message to continue planning";
 /// Answers that start the execution of a plan, with the permission mode of the run.
 const EXECUTIONS: [(&str, PermissionMode); 2] = [("1", PermissionMode::Ask), ("2", PermissionMode::Edits)];
 
@@ -67,12 +62,16 @@ pub(super) struct Conversation<'a> {
     /// Files that the next message attaches.
     pub(super) attachments: Vec<PathBuf>,
     /// Messages and text that the user has typed and not sent yet.
-    pub(super) typed: TypedMessages,
+    pub(super) typed: SharedMessages,
+    /// The queued message that is being sent.
+    pub(super) sending: Option<String>,
+    /// Messages of this chat as they were sent, with their text as it was typed.
+    pub(super) sent: Vec<(String, String)>,
     /// Whether the last answer is a plan that can be executed.
     pub(super) has_plan: bool,
     /// The last answer.
     pub(super) last_answer: Option<String>,
-    /// Time of the last Ctrl-C.
+    /// Time of the last Ctrl-C, if nothing was typed since.
     pub(super) interrupted_at: Option<Instant>,
 }
 
@@ -101,7 +100,10 @@ impl Conversation<'_> {
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
                 Err(failure) if !self.input.is_terminal() || failure.is_output_closed() => return Err(failure),
                 Err(failure) => {
-                    self.typed.take_back(usize::MAX);
+                    let sending = self.sending.take();
+                    let mut typed = self.typed.lock();
+                    typed.take_back(usize::MAX);
+                    sending.into_iter().for_each(|message| typed.put_before(message));
                     let _ = print::failure(&failure, self.context.terminal);
                 }
             }
@@ -110,7 +112,7 @@ impl Conversation<'_> {
 
     /// Prints, at a terminal, where and how the conversation starts. `model`: the model, if it is known.
     pub(super) fn print_header(&self, model: Option<&str>) -> Result<(), Failure> {
-        if !self.input.is_terminal() {
+        if !self.input.is_terminal() || self.context.global.json {
             return Ok(());
         }
         let request = &self.next_request;
@@ -138,12 +140,10 @@ impl Conversation<'_> {
     /// Returns the first queued message, or the next line that the user types.
     async fn next_line(&mut self) -> Result<InputLine, Failure> {
         let prompt = self.prompt();
-        if self.typed.queued.is_empty() {
-            let text = std::mem::take(&mut self.typed.text);
-            return self.input.next(&prompt, &text).await;
-        }
-        let message = self.typed.queued.remove(0);
+        let (queued, text) = self.typed.lock().take_next();
+        let Some(message) = queued else { return self.input.next(&prompt, &text::safe_block(&text)).await };
         print::line(&format!("{prompt}{}", text::safe_block(&message)))?;
+        self.sending = Some(message.clone());
         Ok(InputLine::Line(message))
     }
 
@@ -152,7 +152,9 @@ impl Conversation<'_> {
             InputLine::Line(line) => {
                 self.interrupted_at = None;
                 let input = self.parse(&line);
-                self.handle_input(place, input).await
+                let next = self.handle_input(place, input).await?;
+                self.sending = None;
+                Ok(next)
             }
             InputLine::Key(key, text) => self.handle_key(place, key, text).await.map(|()| Next::Continue),
             InputLine::Discarded => {
@@ -187,10 +189,12 @@ impl Conversation<'_> {
             ChatInput::Monitor => place.show_monitor(None).await?,
             ChatInput::Print(Printed::Copy) => self.copy_answer()?,
             ChatInput::Print(Printed::Help) => self.print_help()?,
+            ChatInput::Print(Printed::Clear) if !self.context.terminal.can_redraw => {}
             ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::New => {
                 self.next_request.session_id = None;
+                self.last_answer = None;
                 print::line("your next message starts a new session")?;
             }
             ChatInput::Invalid(what) => print::line(&what)?,
@@ -200,19 +204,18 @@ impl Conversation<'_> {
     }
 
     async fn handle_key(&mut self, place: &RuntimeSession<'_>, key: ChatKey, text: String) -> Result<(), Failure> {
+        self.typed.lock().text.clone_from(&text);
         match key {
             ChatKey::NextPermissionMode => {
                 self.next_request.permission_mode = Some(next_permission_mode(self.permission_mode()));
-                self.typed.text = text;
             }
             ChatKey::OpenEditor => {
                 let edited = editor::edit(&text, &self.context.environment).await;
                 place.reset_interrupt();
-                self.typed.text = text;
-                self.typed.text = edited?;
+                self.typed.lock().text = edited?;
             }
             ChatKey::GoBack => {
-                self.typed.text = text;
+                self.has_plan = false;
                 self.go_back(place).await?;
             }
         }
@@ -228,6 +231,9 @@ impl Conversation<'_> {
         match ChatInput::of(line, &self.custom_commands) {
             // Text from a pipe may not be the user's own, so it runs no command.
             ChatInput::Shell(_) if !self.input.is_terminal() => ChatInput::Message(line.to_owned()),
+            ChatInput::Attach(_) if !self.input.is_terminal() => {
+                ChatInput::Invalid("files can be attached at a terminal only".to_owned())
+            }
             input => input,
         }
     }
@@ -249,10 +255,13 @@ impl Conversation<'_> {
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
     /// user has cancelled is no failure: its output already says so.
     async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
+        let has_message = prompt.is_some();
         let done = self.send(place, prompt).await?;
         self.next_request.session_id = Some(done.session.to_string());
-        self.command_outputs.clear();
-        self.attachments.clear();
+        if has_message {
+            self.command_outputs.clear();
+            self.attachments.clear();
+        }
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);
             let advice = report::allow_advice(&done.denied);
@@ -260,15 +269,14 @@ impl Conversation<'_> {
                 print::error_line(&advice);
             }
         }
-        self.typed = done.typed.messages;
         if done.typed.permission_mode.is_some_and(|mode| mode != self.permission_mode()) {
             self.next_request.permission_mode = done.typed.permission_mode;
         }
         self.last_answer = done.answer.or(self.last_answer.take());
         match done.exit {
             Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => {
-                self.interrupted_at = Some(Instant::now());
-                self.typed.take_back(usize::MAX);
+                self.interrupted_at = (!done.typed.cancelled_by_key).then(Instant::now);
+                self.typed.lock().take_back(usize::MAX);
                 if done.typed.goes_back { self.go_back(place).await } else { Ok(()) }
             }
             Err(failure) => Err(failure),
@@ -297,10 +305,14 @@ impl Conversation<'_> {
             _ => Mentions::default(),
         };
         files.extend(mentions.media);
-        files.extend(self.attachments.iter().cloned());
-        let attached = Attachments::check(files, &self.limits)?;
-        let prompt =
-            prompt.map(|text| [vec![text], self.command_outputs.clone(), mentions.texts].concat().join("\n\n"));
+        files.extend(self.attachments.iter().filter(|_| prompt.is_some()).cloned());
+        // A file that has disappeared would fail each further message.
+        let attached = Attachments::check(files, &self.limits).inspect_err(|_| self.attachments.clear())?;
+        let prompt = prompt.map(|typed| {
+            let sent = [vec![typed.clone()], self.command_outputs.clone(), mentions.texts].concat().join("\n\n");
+            self.sent.push((sent.clone(), typed));
+            sent
+        });
         let plain = StartBody { prompt, ..self.next_request.clone() };
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
@@ -310,7 +322,7 @@ impl Conversation<'_> {
             // The user may have named a file only for the tools.
             Err(failure) if has_parts && is_unsupported(&failure) => {
                 print::error_line(&format!(
-                    "note: {}; the message is sent without them",
+                    "note: {}; the message is sent without the attachments",
                     text::safe_line(&failure.what)
                 ));
                 place.run(StartBody { session_id, ..plain }, display()).await
@@ -319,98 +331,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// Prints what a command of `soong` prints.
-    async fn query(&self, words: Vec<String>) -> Result<(), Failure> {
-        let mut resolved = Vec::with_capacity(words.len());
-        for word in words {
-            resolved.push(match (&self.next_request.session_id, word.as_str()) {
-                (Some(session), SESSION) => session.clone(),
-                (None, SESSION) => return print::line(NO_MESSAGES),
-                _ => word,
-            });
-        }
-        run_query(self.context, &resolved).await.map(drop)
-    }
-
-    /// Continues another session.
-    async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
-        let found = self.context.source().await?.session(reference).await?;
-        print::line(&format!("continuing session {}", text::safe_line(reference::short_name(&found))))?;
-        if self.context.remote.is_none() {
-            self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
-        }
-        self.next_request.session_id = Some(found.session_id.to_string());
-        Ok(())
-    }
-
-    /// Runs a command of the user; the next message includes its output.
-    async fn run_shell(&mut self, place: &RuntimeSession<'_>, command: &str) -> Result<(), Failure> {
-        if command.is_empty() {
-            return print::line("give a command: !ls");
-        }
-        let Some(folder) = self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) else {
-            let what = "commands are not run in a chat with a server";
-            return Err(Failure::usage(what, "Run the command in another terminal."));
-        };
-        let output = shell::run(command, folder, place.interrupted()).await?;
-        if self.command_outputs.len() == MAX_COMMAND_OUTPUTS {
-            self.command_outputs.remove(0);
-        }
-        self.command_outputs.push(output);
-        Ok(())
-    }
-
-    /// Attaches a file to the next message.
-    fn attach(&mut self, path: &str) -> Result<(), Failure> {
-        let path = self.context.environment.expand_home(path).unwrap_or_else(|| PathBuf::from(path));
-        Attachments::check(vec![path.clone()], &self.limits)?;
-        print::line(&format!("your next message attaches {}", text::safe_line(&path.display().to_string())))?;
-        self.attachments.push(path);
-        Ok(())
-    }
-
-    /// Copies the last answer to the clipboard of the terminal.
-    fn copy_answer(&self) -> Result<(), Failure> {
-        match &self.last_answer {
-            None => print::line("there is no answer yet"),
-            Some(_) if !self.context.terminal.can_redraw => print::line("this terminal has no clipboard"),
-            Some(answer) => {
-                attention::copy_to_clipboard(answer);
-                print::line("copied the last answer, if the terminal allows it (OSC 52)")
-            }
-        }
-    }
-
-    /// Changes a setting of the next runs.
-    fn set(&mut self, setting: Setting) -> Result<(), Failure> {
-        let next = &mut self.next_request;
-        match setting {
-            Setting::Effort(effort) => {
-                let params = next.llm_params.get_or_insert(None).get_or_insert_default();
-                params.insert("effort".to_owned(), effort.as_str().into());
-                print::line(&format!("effort set to {}", effort.as_str()))
-            }
-            Setting::Mode(mode) => {
-                next.mode = Some(Some(mode));
-                print::line(&format!("mode set to {}", mode.as_str()))
-            }
-            Setting::Model(model) => {
-                print::line(&format!("model set to {}", text::safe_line(&model)))?;
-                next.model = Some(Some(model));
-                Ok(())
-            }
-        }
-    }
-
-    fn print_help(&self) -> Result<(), Failure> {
-        help(&self.custom_commands).iter().try_for_each(|line| print::line(line))
-    }
-
     /// Prints how to continue the session later.
     pub(super) fn print_resume_hint(&self) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
-                self.print_dim(&format!("session {session}; continue it with `soong chat --continue`"))
+                let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                self.print_dim(&format!("continue this session with `{soong} chat --session {session}`"))
             }
             _ => Ok(()),
         }

@@ -32,10 +32,12 @@ impl CustomCommands {
         let Ok(entries) = std::fs::read_dir(home.join(FOLDER)) else { return Default::default() };
         let (mut commands, mut errors) = (Vec::new(), Vec::new());
         let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-        for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).take(MAX_COMMANDS)
-        {
+        let mut paths: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+        paths.sort();
+        for path in paths.into_iter().take(MAX_COMMANDS) {
             let Some(name) = path.file_stem().and_then(|name| name.to_str()).filter(|name| is_name(name)) else {
-                errors.push(format!("{}: the name of a command has only a-z, 0-9, - and _", path.display()));
+                errors.push(format!("{}: a command name may contain only a-z, 0-9, - and _", path.display()));
                 continue;
             };
             match soong_server::text_file::read_text(&path, file::MAX_TEXT_BYTES) {
@@ -43,7 +45,6 @@ impl CustomCommands {
                 Err(error) => errors.push(format!("{}: {error}", path.display())),
             }
         }
-        commands.sort_by(|one, other| one.name.cmp(&other.name));
         (Self(commands), errors)
     }
 

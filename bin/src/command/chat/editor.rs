@@ -12,8 +12,9 @@ use crate::exit::{Exit, Failure};
 /// The editor cannot be started or fails.
 pub(super) async fn edit(text: &str, environment: &Environment) -> Result<String, Failure> {
     let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| environment.get(name)).unwrap_or("vi");
-    let failed = |what: String| Failure::new(Exit::Failed, what, "Set EDITOR to an editor for the terminal.");
-    let unwritable = |error: std::io::Error| failed(format!("the text cannot be edited in a file: {error}"));
+    let failed = |what: String| Failure::new(Exit::Failed, what, "Set VISUAL or EDITOR to a terminal editor.");
+    let unwritable =
+        |error: std::io::Error| failed(format!("the temporary file of the message cannot be used: {error}"));
     let file = tempfile::Builder::new().prefix("soong-message-").suffix(".md").tempfile().map_err(unwritable)?;
     std::fs::write(file.path(), text).map_err(unwritable)?;
     keyboard::restore_mode();

@@ -1,4 +1,4 @@
-//! Going back in a conversation: to before one of the user's messages, to any message, and to a copy.
+//! Moves the head of a conversation: to before one of the user's messages, to any message, or to a copy of the session.
 
 use soong::protocol::{Message, Role, api::ForkBody};
 use soong_tui::text;
@@ -48,7 +48,7 @@ impl Conversation<'_> {
             let line = text::safe_line(&message.content.to_string());
             print::line(&format!("{:>5}  {}", message.sequence, text::cut(&line, MESSAGE_COLUMNS, "...")))?;
         }
-        let answer = self.input.next("go back to before message (Enter: stay here): ", "").await?;
+        let answer = self.input.next("number of the message to edit (Enter: none): ", "").await?;
         let InputLine::Line(answer) = answer else { return Ok(()) };
         let answer = answer.trim();
         if answer.is_empty() {
@@ -56,7 +56,7 @@ impl Conversation<'_> {
         }
         match messages.iter().position(|message| message.sequence.to_string() == answer) {
             Some(at) => self.go_back_before(place, messages.swap_remove(at)).await,
-            None => print::line("give one of these numbers"),
+            None => print::line("enter one of the listed numbers"),
         }
     }
 
@@ -79,8 +79,11 @@ impl Conversation<'_> {
     /// Continues from the message before one of the user's, whose text can be edited and sent again.
     async fn go_back_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
         self.switch_head(place, message.parent_sequence.unwrap_or(0)).await?;
-        self.typed.take_back(usize::MAX);
-        self.typed.text = message.content.to_string();
+        let content = message.content.to_string();
+        let typed = self.sent.iter().find(|(sent, _)| *sent == content).map(|(_, typed)| typed.clone());
+        let mut messages = self.typed.lock();
+        messages.take_back(usize::MAX);
+        messages.put_before(typed.unwrap_or(content));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The question for a project folder, if a chat is started in the user's home folder or above it.
+//! Asks for the project folder if a chat is started in the user's home folder or above it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     print, prompts,
 };
 
-/// Answer that starts the chat in the home folder.
+/// Answer that uses the current folder.
 const HERE: &str = "here";
 
 /// Asks for the project folder if it would be the user's home folder or one above it. Changes nothing if no user can be
@@ -51,7 +51,7 @@ pub(super) async fn choose_project(context: &Context<'_>, project: &mut ProjectA
                 return Ok(());
             }
             path => match folder(context.environment.expand_home(path).as_deref()) {
-                Ok(chosen) if is_above_home(&chosen) => print::line("that is your home folder or above it, too")?,
+                Ok(chosen) if is_above_home(&chosen) => print::line("this is also your home folder or above it")?,
                 Ok(chosen) => {
                     project.path = Some(chosen);
                     return Ok(());

@@ -1,0 +1,118 @@
+//! Commands of a chat that start no run.
+//!
+//! Elsewhere: going back (`going_back.rs`).
+
+use std::path::PathBuf;
+
+use soong_tui::{attention, text};
+
+use super::{
+    chat_input::{SESSION, Setting, help},
+    conversation::{Conversation, NO_MESSAGES},
+    shell,
+};
+use crate::{
+    command::{attach::Attachments, pasted_files::words, run_query, runtime_session::RuntimeSession},
+    exit::Failure,
+    print, reference,
+};
+
+/// Maximum number of outputs of the user's commands that a message includes.
+const MAX_COMMAND_OUTPUTS: usize = 8;
+
+impl Conversation<'_> {
+    /// Prints what a command of `soong` prints.
+    pub(super) async fn query(&self, words: Vec<String>) -> Result<(), Failure> {
+        let mut resolved = Vec::with_capacity(words.len());
+        for word in words {
+            resolved.push(match (&self.next_request.session_id, word.as_str()) {
+                (Some(session), SESSION) => session.clone(),
+                (None, SESSION) => return print::line(NO_MESSAGES),
+                _ => word,
+            });
+        }
+        run_query(self.context, &resolved).await.map(drop)
+    }
+
+    /// Continues another session.
+    pub(super) async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
+        let found = self.context.source().await?.session(reference).await?;
+        print::line(&format!("continuing session {}", text::safe_line(reference::short_name(&found))))?;
+        if self.context.remote.is_none() {
+            self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
+        }
+        self.next_request.session_id = Some(found.session_id.to_string());
+        Ok(())
+    }
+
+    /// Runs a command of the user; the next message includes its output.
+    pub(super) async fn run_shell(&mut self, place: &RuntimeSession<'_>, command: &str) -> Result<(), Failure> {
+        if command.is_empty() {
+            return print::line("give a command: !ls");
+        }
+        let Some(folder) = self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) else {
+            let what = "commands are not run in a chat with a server";
+            return Err(Failure::usage(what, "Run the command in another terminal."));
+        };
+        let output = shell::run(command, folder, place.interrupted()).await?;
+        if self.command_outputs.len() == MAX_COMMAND_OUTPUTS {
+            self.command_outputs.remove(0);
+        }
+        self.command_outputs.push(output);
+        Ok(())
+    }
+
+    /// Attaches a file to the next message.
+    pub(super) fn attach(&mut self, path: &str) -> Result<(), Failure> {
+        if path == "-" {
+            return print::line("give a file: /attach FILE");
+        }
+        let path = words(path).concat();
+        let path = self.context.environment.expand_home(&path).unwrap_or_else(|| PathBuf::from(&path));
+        let path = match &self.next_request.project_dir {
+            Some(project) if self.context.remote.is_none() => project.join(path),
+            _ => path,
+        };
+        Attachments::check(vec![path.clone()], &self.limits)?;
+        print::line(&format!("your next message attaches {}", text::safe_line(&path.display().to_string())))?;
+        self.attachments.push(path);
+        Ok(())
+    }
+
+    /// Copies the last answer to the clipboard of the terminal.
+    pub(super) fn copy_answer(&self) -> Result<(), Failure> {
+        match &self.last_answer {
+            None => print::line("there is no answer yet"),
+            Some(_) if !self.context.terminal.can_redraw => print::line("this terminal has no clipboard"),
+            Some(answer) => {
+                let part = if attention::copy_to_clipboard(answer) { "" } else { "the beginning of " };
+                print::line(&format!("copied {part}the last answer, if the terminal allows it (OSC 52)"))
+            }
+        }
+    }
+
+    /// Changes a setting of the next runs.
+    pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
+        let next = &mut self.next_request;
+        match setting {
+            Setting::Effort(effort) => {
+                let params = next.llm_params.get_or_insert(None).get_or_insert_default();
+                params.insert("effort".to_owned(), effort.as_str().into());
+                print::line(&format!("effort set to {}", effort.as_str()))
+            }
+            Setting::Mode(mode) => {
+                next.mode = Some(Some(mode));
+                print::line(&format!("mode set to {}", mode.as_str()))
+            }
+            Setting::Model(model) => {
+                print::line(&format!("model set to {}", text::safe_line(&model)))?;
+                next.model = Some(Some(model));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn print_help(&self) -> Result<(), Failure> {
+        help(&self.custom_commands).iter().try_for_each(|line| print::line(line))
+    }
+}
