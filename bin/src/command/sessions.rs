@@ -151,8 +151,8 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
             Column::text("SESSION", 16),
             Column::whole(last_event),
             Column::text("RUNS", 6).drops(1),
-            Column::text("NAME", 12),
-            Column::text("PROJECT", 12).drops(2),
+            Column::text("NAME", 20),
+            Column::text("PROJECT", 16).drops(2),
         ],
         &rows,
     )?;

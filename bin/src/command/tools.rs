@@ -77,7 +77,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
             Column::whole("EFFECT").drops(1),
             Column::whole("IDEMPOTENT").drops(2),
             Column::text("STATE", 12),
-            Column::text("DESCRIPTION", 20),
+            Column::text("DESCRIPTION", 32),
         ],
         &rows,
     )?;

@@ -107,7 +107,7 @@ pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failu
             Column::whole(created).drops(3),
             Column::whole("MESSAGES").drops(4),
             Column::whole("TOKENS").drops(1),
-            Column::text("TASK", 12),
+            Column::text("TASK", 20),
         ],
         &rows,
     )
