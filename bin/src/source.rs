@@ -139,6 +139,19 @@ impl Source {
         }
     }
 
+    /// Like [`Source::trace`], for a command that changes something: a part of the session's name is not enough.
+    pub(crate) async fn trace_to_change(&self, reference: &str) -> Result<TraceView, Failure> {
+        match self.exact_trace(reference).await {
+            Err(failure) if failure.exit == Exit::NotFound => {
+                let found = self.trace(reference).await?;
+                let session = reference::split_sub_agent(reference).map_or(reference, |(session, _)| session);
+                self.exact_session(session).await?;
+                Ok(found)
+            }
+            found => found,
+        }
+    }
+
     async fn exact_trace(&self, id: &str) -> Result<TraceView, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.trace(id).await?),

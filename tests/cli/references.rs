@@ -41,6 +41,11 @@ fn sessions_are_named_by_slug_place_and_part() {
     world.run(&["sessions", "show", "baens"]).expect_code(3).expect_stderr(&["Did you mean beans?"]);
     world.run(&["traces", "show", "@9"]).expect_code(3);
 
+    for command in ["traces stop plan-a-g", "run --trace plan-a-g x", "artifacts delete x --session plan-a-g"] {
+        let args: Vec<&str> = command.split(' ').collect();
+        world.run(&args).expect_code(2).expect_stderr(&["plan-a-g is only a part of the name of session", &garden]);
+    }
+
     // A message makes its session the last one. A name that no session has begins one.
     world.run(&["run", "--session", &garden, "--model", "offline", "Add a fence"]).expect_code(0);
     assert_eq!(id_of("@1"), id);

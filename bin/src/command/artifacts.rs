@@ -98,6 +98,9 @@ pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifact
     let (settings, source) = open_source(context).await?;
     let session = match options {
         A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
+            if let Some(session) = &of.session {
+                source.exact_session(session).await?;
+            }
             Some(select_session(&source, of, Some(name)).await?.session_id)
         }
         _ => cleanup_session(&source, options).await?,

@@ -56,7 +56,7 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
     if let Some(reference) = &mut options.trace
         && let Some(source) = records(context).await?
     {
-        *reference = source.trace(reference).await?.trace.trace_id.to_string();
+        *reference = source.trace_to_change(reference).await?.trace.trace_id.to_string();
     }
     Ok(())
 }
