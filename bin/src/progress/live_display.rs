@@ -108,7 +108,7 @@ impl LiveDisplay {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
                 unprinted: None,
-                prints_stream: typing.is_some() && context.terminal.has_stdout,
+                prints_stream: typing.is_some(),
                 is_complete: true,
                 page: PageFormat::of(context.terminal),
                 terminal: *context.terminal,

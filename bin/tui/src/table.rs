@@ -28,14 +28,9 @@ impl Column {
         Self { name, min: Some(min), drop_order: 0 }
     }
 
-    /// Allows to drop the column. Those with a greater `order` are dropped before those with a smaller one.
+    /// Lets the column be dropped. Columns with a greater `order` are dropped first.
     pub const fn drops(self, order: u8) -> Self {
         Self { drop_order: order, ..self }
-    }
-
-    /// Returns the heading.
-    pub const fn name(&self) -> &'static str {
-        self.name
     }
 }
 

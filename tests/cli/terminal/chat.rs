@@ -4,6 +4,12 @@ use rustix::process::Signal;
 
 use super::{ManualModelService, SIZE, TestHome, TestTerminal, has, sit};
 
+fn open_chat(world: &TestHome, service: &ManualModelService) -> TestTerminal {
+    let seat = sit(world, service, &["chat"]);
+    seat.wait_for_text("›");
+    seat
+}
+
 #[test]
 fn soong_without_a_command_opens_a_chat_with_a_header() {
     let world = TestHome::new();
@@ -72,8 +78,7 @@ fn project_is_asked_for_in_the_home_folder() {
 fn messages_typed_during_a_run_are_queued_and_sent_in_order() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
+    let seat = open_chat(&world, &service);
     seat.type_keys("One\r");
     let mut asked = service.next();
     asked.text("First");
@@ -110,8 +115,7 @@ fn messages_typed_during_a_run_are_queued_and_sent_in_order() {
 fn esc_cancels_the_run_and_keeps_what_was_typed() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
+    let seat = open_chat(&world, &service);
     seat.type_keys("One\r");
     let mut asked = service.next();
     asked.text("First");
@@ -138,8 +142,7 @@ fn esc_cancels_the_run_and_keeps_what_was_typed() {
 fn going_back_offers_the_message_again() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
+    let seat = open_chat(&world, &service);
     seat.type_keys("/undo\r");
     seat.wait_for_text("no messages yet");
     for (message, answer) in [("Plant beans", "Beans planted."), ("Water them", "Watered.")] {
@@ -204,6 +207,12 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     seat.wait_for_text("copied the last answer");
     seat.type_keys("/help\r");
     seat.wait_for_text("/review [TEXT]    Review a file");
+    std::fs::write(world.project().join("my notes.txt"), "x").unwrap();
+    for path in ["my notes.txt", "my\\ notes.txt", "'my notes.txt'"] {
+        seat.type_keys(&format!("/attach {path}\r"));
+    }
+    let attached = |row: &&String| row.contains("your next message attaches") && row.ends_with("my notes.txt");
+    seat.wait_for("three attachments", |rows| rows.iter().filter(attached).count() == 3);
     seat.type_keys("\u{4}");
     assert_eq!(seat.wait_for_exit().0, Some(0));
 }
@@ -213,8 +222,7 @@ fn signals_during_a_run_of_a_chat_restore_the_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
         let world = TestHome::new();
         let service = ManualModelService::new();
-        let seat = sit(&world, &service, &["chat"]);
-        seat.wait_for_text("›");
+        let seat = open_chat(&world, &service);
         seat.type_keys("Wait\r");
         let mut asked = service.next();
         asked.text("So far");

@@ -67,7 +67,7 @@ impl Conversation<'_> {
         if path == "-" {
             return print::line("give a file: /attach FILE");
         }
-        let path = words(path).concat();
+        let path = words(path).join(" ");
         let path = self.context.environment.expand_home(&path).unwrap_or_else(|| PathBuf::from(&path));
         let path = match &self.next_request.project_dir {
             Some(project) if self.context.remote.is_none() => project.join(path),

@@ -55,14 +55,14 @@ mod tests {
             model: Some("gpt-5.6"),
             mode: Some(RunMode::Normal),
             permissions: PermissionMode::Ask,
-            project: Some(Path::new("/home/ada/work/app")),
+            project: Some(Path::new("/home/ada/code/app")),
             home: Some(Path::new("/home/ada")),
             branch: Some("main"),
         };
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
             header.line(100, true),
-            format!("soong {version} · gpt-5.6 · normal · permissions ask · ~/work/app · main")
+            format!("soong {version} · gpt-5.6 · normal · permissions ask · ~/code/app · main")
         );
         let little = Header { model: None, mode: None, project: Some(Path::new("/srv")), branch: None, ..header };
         assert_eq!(little.line(100, false), format!("soong {version} | permissions ask | /srv"));
