@@ -139,6 +139,18 @@ fn esc_cancels_the_run_and_keeps_what_was_typed() {
 }
 
 #[test]
+fn ctrl_c_between_two_prompts_is_not_lost() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = open_chat(&world, &service);
+    seat.type_keys("\u{3}");
+    seat.wait_for_text("press Ctrl-C again to quit");
+    // The terminal makes this signal of a Ctrl-C as long as the next prompt does not read keys.
+    seat.signal(Signal::INT);
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
 fn going_back_offers_the_message_again() {
     let world = TestHome::new();
     let service = ManualModelService::new();

@@ -87,13 +87,7 @@ impl Conversation<'_> {
     /// determines the exit code.
     pub(super) async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         loop {
-            place.reset_interrupt();
-            let line = tokio::select! {
-                // First: a prompt that is abandoned while it starts would change the terminal afterwards.
-                biased;
-                () = place.wait_for_end_signal() => return Ok(Exit::Interrupted),
-                line = self.next_line() => line?,
-            };
+            let Some(line) = self.next_input(place).await? else { return Ok(Exit::Interrupted) };
             match self.handle_line(place, line).await {
                 Ok(Next::Continue) => {}
                 Ok(Next::Quit) => return Ok(Exit::Success),
@@ -147,19 +141,49 @@ impl Conversation<'_> {
         Ok(InputLine::Line(message))
     }
 
+    /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a signal, because the prompt
+    /// does not read keys yet, counts like one at the prompt.
+    async fn next_input(&mut self, place: &RuntimeSession<'_>) -> Result<Option<InputLine>, Failure> {
+        let mut interrupted_at = self.interrupted_at;
+        let input = {
+            let mut line = std::pin::pin!(self.next_line());
+            loop {
+                tokio::select! {
+                    // First: a prompt that is abandoned while it starts would change the terminal afterwards.
+                    biased;
+                    () = place.wait_for_end_signal() => return Ok(None),
+                    () = place.interrupted() => {
+                        if is_second_interrupt(&mut interrupted_at) {
+                            return Ok(Some(InputLine::Closed));
+                        }
+                        place.reset_interrupt();
+                    }
+                    line = &mut line => break line?,
+                }
+            }
+        };
+        self.interrupted_at = interrupted_at;
+        Ok(Some(input))
+    }
+
     async fn handle_line(&mut self, place: &mut RuntimeSession<'_>, line: InputLine) -> Result<Next, Failure> {
         match line {
             InputLine::Line(line) => {
                 self.interrupted_at = None;
                 let input = self.parse(&line);
-                let next = self.handle_input(place, input).await?;
+                let next = self.handle_input(place, input).await;
+                place.reset_interrupt();
+                let next = next?;
                 self.sending = None;
                 Ok(next)
             }
-            InputLine::Key(key, text) => self.handle_key(place, key, text).await.map(|()| Next::Continue),
+            InputLine::Key(key, text) => {
+                let done = self.handle_key(place, key, text).await;
+                place.reset_interrupt();
+                done.map(|()| Next::Continue)
+            }
             InputLine::Discarded => {
-                let before = self.interrupted_at.replace(Instant::now());
-                if before.is_some_and(|before| before.elapsed() < QUIT_WINDOW) {
+                if is_second_interrupt(&mut self.interrupted_at) {
                     return Ok(Next::Quit);
                 }
                 print::line("press Ctrl-C again to quit, or use /quit or Ctrl-D").map(|()| Next::Continue)
@@ -210,9 +234,7 @@ impl Conversation<'_> {
                 self.next_request.permission_mode = Some(next_permission_mode(self.permission_mode()));
             }
             ChatKey::OpenEditor => {
-                let edited = editor::edit(&text, &self.context.environment).await;
-                place.reset_interrupt();
-                self.typed.lock().text = edited?;
+                self.typed.lock().text = editor::edit(&text, &self.context.environment).await?;
             }
             ChatKey::GoBack => {
                 self.has_plan = false;
@@ -345,6 +367,11 @@ impl Conversation<'_> {
     fn print_dim(&self, line: &str) -> Result<(), Failure> {
         print::line(&self.context.terminal.stdout.paint(TextStyle::Dim, line))
     }
+}
+
+/// Records a Ctrl-C. Returns whether it follows another one so closely that it ends the chat.
+fn is_second_interrupt(interrupted_at: &mut Option<Instant>) -> bool {
+    interrupted_at.replace(Instant::now()).is_some_and(|before| before.elapsed() < QUIT_WINDOW)
 }
 
 /// Returns whether a run was rejected because its model does not take what was attached.
