@@ -7,3 +7,5 @@ pub use soong_model::{
     Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest, ReasoningSupport, TokenDeviation,
     catalog, create_model, retry, selection,
 };
+#[cfg(feature = "openai")]
+pub use soong_model::{ServedModel, served_models};

@@ -10,6 +10,7 @@ mod permissions;
 mod questions;
 mod run;
 mod sessions;
+mod setup;
 mod shell;
 mod suggestion;
 mod tasks;
@@ -31,6 +32,7 @@ pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use run::{Call, Chat, ConversationArgs, Demo, ProjectArgs, Run, Setting};
 pub(crate) use sessions::Sessions;
+pub(crate) use setup::{Backup, Doctor, Init};
 pub(crate) use shell::{Completions, Man};
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
@@ -245,7 +247,7 @@ pub(crate) enum RecordCommand {
 /// Commands that set up the program and explain it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetupCommand {
-    /// Write a config.toml with every setting, its default and its meaning
+    /// Find a model, check it, and write a config.toml for it
     Init(Init),
     /// Check everything that a run needs, and suggest fixes
     Doctor(Doctor),
@@ -325,6 +327,25 @@ impl Command {
     }
 }
 
+impl RecordCommand {
+    /// Returns whether the command prints records, asks nothing and ends by itself.
+    pub(crate) fn only_prints(&self) -> bool {
+        match self {
+            Self::Sessions(command) => matches!(command, Sessions::List { .. } | Sessions::Show { .. }),
+            Self::Traces(command) => match command {
+                Traces::List { .. } | Traces::Show { .. } | Traces::Messages { .. } => true,
+                Traces::Events { follow, .. } => !follow,
+                Traces::Stop { .. } | Traces::Reflect { .. } | Traces::Export { .. } => false,
+            },
+            Self::Artifacts(command) => command.only_prints(),
+            Self::Tasks(command) => matches!(command, Tasks::List { .. }),
+            Self::Questions(command) => matches!(command, Questions::List { .. }),
+            Self::Permissions(command) => matches!(command, Permissions::List { .. }),
+            Self::Usage(_) => true,
+        }
+    }
+}
+
 /// Options of `guide`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -359,54 +380,6 @@ pub(crate) struct Serve {
     /// Address and port to listen on [default: server.addr in config.toml, else 127.0.0.1:7788]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) addr: Option<std::net::SocketAddr>,
-}
-
-/// Options of `backup`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The copy can be used as a home. It contains the database at one moment, the files of all artifact
-versions, config.toml, hooks.json, skills/, agents/ and memory/. Tokens, locks, sockets, logs,
-caches and artifacts in a bucket are not copied. DIR appears when the copy is complete.
-
-If the file of an artifact is missing in the home, everything else is copied, and the command names
-the file (exit code 1). DIR must be empty or missing (otherwise exit code 4).
-
-Examples:
-  soong backup ~/backups/today
-  soong --home ~/backups/today sessions list")]
-pub(crate) struct Backup {
-    /// Folder for the copy
-    pub(crate) dir: PathBuf,
-}
-
-/// Options of `init`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Writes config.toml in the home, or the file of --config. Without --force, an existing file is not
-changed (exit code 4).
-
-Examples:
-  soong init
-  soong init --force")]
-pub(crate) struct Init {
-    /// Overwrite an existing file
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-/// Options of `doctor`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The checks change nothing. Exit codes: 0 nothing is broken (warnings are allowed), 2 the
-configuration is broken, 5 only the model call failed, 130 the model call was interrupted, else 1.
-
-Examples:
-  soong doctor
-  soong doctor --call")]
-pub(crate) struct Doctor {
-    /// Also call the default model with a tool; may cost a little, takes at most 120 s
-    #[arg(long)]
-    pub(crate) call: bool,
 }
 
 /// Options of `config`.

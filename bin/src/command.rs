@@ -45,6 +45,7 @@ use crate::{
     config,
     context::Context,
     exit::{Exit, Failure},
+    pager,
 };
 
 /// Environment variable with the token of the server given by `--url`.
@@ -65,18 +66,30 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Host => block_on_multi_thread(host::host(&context)),
         Command::Records(command) => run_record_command(&context, command),
         Command::Backup(options) => block_on_current_thread(backup::backup(context.for_reading()?, &options)),
-        Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
+        Command::Tree => paged(&context, || block_on_current_thread(tree::tree(context.for_reading()?))),
         Command::Monitor => block_on_current_thread(monitor::monitor(&context)),
         Command::Setup(SetupCommand::Init(options)) => init::init(&context, &options),
         Command::Setup(SetupCommand::Doctor(options)) => doctor::doctor(&context, &options),
-        Command::Setup(SetupCommand::Guide(options)) => guide::guide(&options, terminal),
+        Command::Setup(SetupCommand::Guide(options)) => paged(&context, || guide::guide(&options, terminal)),
         Command::Setup(SetupCommand::Completions(options)) => completions::completions(&options),
         Command::Setup(SetupCommand::Man(options)) => completions::man(&options),
-        Command::Catalog(command) => run_catalog_command(&context, &command),
+        Command::Catalog(command) => paged(&context, || run_catalog_command(&context, &command)),
     }
 }
 
+/// Runs a command that only prints. A pager shows long output.
+fn paged<T>(context: &Context<'_>, command: impl FnOnce() -> T) -> T {
+    pager::with_pager(context.terminal, &context.environment, command)
+}
+
 fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<Exit, Failure> {
+    match command.only_prints() {
+        true => paged(context, || execute_record_command(context, command)),
+        false => execute_record_command(context, command),
+    }
+}
+
+fn execute_record_command(context: &Context<'_>, command: RecordCommand) -> Result<Exit, Failure> {
     match command {
         RecordCommand::Sessions(options) => {
             block_on_current_thread(sessions::sessions(context.for_reading()?, &options))

@@ -23,6 +23,9 @@ use soong_storage::blob::BlobLocation;
 
 use crate::{cli::Global, exit::Failure, file, secret};
 
+/// Advice for an error in a line of the configuration file.
+const CORRECT_LINE: &str = "Correct that line; `soong init --full` writes a file with every setting explained.";
+
 /// Returns the home: `--home`, else `SOONG_AGENT_HOME`, else `~/.soong-agent`.
 pub(crate) fn home(global: &Global, environment: &Environment) -> Result<PathBuf, Failure> {
     global.home.clone().or_else(|| environment.home()).ok_or_else(|| {
@@ -123,20 +126,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
             "Give a file that exists, or write one with `soong init`.",
         )
     })?;
-    let config = Config::parse(&path.display().to_string(), &text).map_err(|error| {
-        let advice = "Correct that line; `soong init` writes a file with every setting explained.";
-        Failure::usage(error.to_string(), format!("{}\n{advice}", error.excerpt))
-    })?;
-    secret::set_known(&Environment::from_process(), &config);
-    if let Err(error) = BlobLocation::parse(&config.artifacts.store) {
-        let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
-        let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());
-        return Err(Failure::usage(
-            what,
-            "Correct that line; `soong init` writes a file with every setting explained.",
-        ));
-    }
-    Ok(Settings { config, catalog: Some(catalog(home)?), file: Some((path, text)) })
+    Settings::parse(path, text, home)
 }
 
 /// Returns the table of models of a home.
@@ -194,6 +184,19 @@ impl Settings {
         Self { config: Config::parse(file, text).unwrap(), file: Some((file.into(), text.to_owned())), catalog: None }
     }
 
+    /// Parses the text of a configuration file for a home.
+    pub(crate) fn parse(path: PathBuf, text: String, home: &Path) -> Result<Self, Failure> {
+        let config = Config::parse(&path.display().to_string(), &text)
+            .map_err(|error| Failure::usage(error.to_string(), format!("{}\n{CORRECT_LINE}", error.excerpt)))?;
+        secret::set_known(&Environment::from_process(), &config);
+        if let Err(error) = BlobLocation::parse(&config.artifacts.store) {
+            let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
+            let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());
+            return Err(Failure::usage(what, CORRECT_LINE));
+        }
+        Ok(Self { config, catalog: Some(catalog(home)?), file: Some((path, text)) })
+    }
+
     /// Returns the model profiles as runs use them.
     pub(crate) fn models(&self, environment: &Environment) -> Models<'_> {
         let mut config = self.config.clone();
@@ -223,9 +226,6 @@ impl Settings {
         }
         let own = self.key_location(&["model_profiles", name, "api_key_env"]);
         let place = own.or_else(|| self.key_location(&["model", "api_key_env"]));
-        let vendors = [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);
-        let others: Vec<&str> = vendors.into_iter().filter(|name| *name != profile.api_key_env()).collect();
-        let alternatives = format!("or {}", others.join(", "));
         let described = match Provider::ALL.into_iter().any(|provider| provider.as_str() == name) {
             true => format!("provider \"{name}\" (model {})", profile.model_name()),
             false => format!("model profile \"{name}\""),
@@ -234,11 +234,8 @@ impl Settings {
         Err(Failure::usage(
             format!("no usable model: {}{wanted} is not set, and {described} has no base_url", profile.api_key_env()),
             format!(
-                "Choose one of:\n\
-                 1. an API key:       export {}=…   ({alternatives})\n\
-                 2. a local server:   export OPENAI_BASE_URL=http://127.0.0.1:11434/v1   (or model.base_url in config.toml)\n\
-                 3. no model:         `soong demo`, or `--model offline` (rules instead of a language model)",
-                profile.api_key_env()
+                "{}\n`soong init` looks for keys and local servers, and checks the model.",
+                ways_to_a_model(profile.api_key_env())
             ),
         ))
     }
@@ -253,6 +250,19 @@ impl Settings {
         let (path, text) = self.file()?;
         Config::line(text, key).map(|line| format!("{}:{line}", path.display()))
     }
+}
+
+/// Returns advice for a user without a model. `key`: environment variable of the key that is missing.
+pub(crate) fn ways_to_a_model(key: &str) -> String {
+    let vendors = [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);
+    let others: Vec<&str> = vendors.into_iter().filter(|name| *name != key).collect();
+    format!(
+        "Choose one of:\n\
+         1. an API key:       export {key}=…   (or {})\n\
+         2. a local server:   export OPENAI_BASE_URL=http://127.0.0.1:11434/v1   (or model.base_url in config.toml)\n\
+         3. no model:         `soong demo`, or `--model offline` (rules instead of a language model)",
+        others.join(", or ")
+    )
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! Each trace is written to a separate folder. Events and messages that were recorded after the record of the trace was
 //! read are left out, so that they match the record. The target folder appears only when the export is complete.
 //!
-//! Elsewhere: reading the records (`source.rs`).
+//! Elsewhere: reading the records (`source.rs`), the export to one HTML page (`page.rs`).
+
+mod page;
 
 use std::{
     collections::VecDeque,
@@ -19,6 +21,7 @@ use soong::{
 };
 use soong_tui::{format, text};
 
+pub(crate) use self::page::export_page;
 use crate::{
     exit::Failure,
     source::Source,

@@ -16,7 +16,7 @@ use soong_tui::{
 
 use crate::{
     exit::{Exit, Failure},
-    secret,
+    pager, secret,
 };
 
 /// Characters other than LF at which some readers split lines.
@@ -24,8 +24,7 @@ const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Prints a line to standard output.
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").map_err(|error| stdout_failure(&error))
+    pager::line(line).map_err(|error| stdout_failure(&error))
 }
 
 /// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so

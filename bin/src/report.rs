@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, PermissionMode, RunStatus, SessionId, StatsPair, api::RunView};
+use soong::protocol::{ArtifactRef, ErrorCode, PermissionMode, RunStatus, StatsPair, api::RunView};
 use soong_tui::{
     format,
     markdown::{self, PageFormat},
@@ -42,6 +42,8 @@ pub(crate) struct FollowedRun {
     pub(crate) open_requests: Vec<UserRequest>,
     /// Tool calls of the run and its descendants that were denied.
     pub(crate) refused: Vec<DeniedCall>,
+    /// Size of the last prompt in tokens, as estimated.
+    pub(crate) context_tokens: Option<u64>,
     /// Input that the user typed while the run was active.
     pub(crate) typed: TypedDuringRun,
 }
@@ -114,16 +116,17 @@ pub(crate) fn print_result(
         _ if !watched.answer_printed => answer(&watched.run, context.terminal)?,
         _ => {}
     }
-    print_summary(&watched.run, stored, context.terminal)
+    print_summary(watched, stored, context.terminal)
 }
 
-/// Prints commands that show the session and its last artifact, quoted for a shell.
+/// Prints commands that show the session, by its short name, and its last artifact, quoted for a shell.
 pub(crate) fn print_detail_commands(
     context: &Context<'_>,
     home: Option<&Path>,
-    session: &SessionId,
+    session: &str,
     stored: &[StoredArtifact],
 ) -> Result<(), Failure> {
+    let session = text::safe_line(session);
     let soong = command(home, context.global.url.as_deref());
     print::line_or_stderr(context.terminal, TextStyle::Dim, &format!("Details: {soong} sessions show {session}"))?;
     let Some(last) = stored.last() else { return Ok(()) };
@@ -221,7 +224,8 @@ pub(crate) fn render_indented(text: &str, terminal: &Terminal, indent: usize) ->
 }
 
 /// Prints the artifacts and the usage of a run.
-fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
+fn print_summary(watched: &FollowedRun, stored: &[StoredArtifact], terminal: &Terminal) -> Result<(), Failure> {
+    let view = &watched.run;
     if !stored.is_empty() {
         print::line_or_stderr(terminal, TextStyle::Bold, "Artifacts")?;
     }
@@ -248,8 +252,10 @@ fn print_summary(view: &RunView, stored: &[StoredArtifact], terminal: &Terminal)
         None if tree.total_tokens > 0 => "cost unknown: a model has no price".to_owned(),
         cost => format::cost(cost),
     };
+    let prompt =
+        watched.context_tokens.map_or_else(String::new, |tokens| format!(", context {}", format::count(tokens)));
     let figures = format!(
-        "{}: {} tokens{children}{estimated}{cached}, {cost}, {}",
+        "{}: {} tokens{children}{estimated}{cached}{prompt}, {cost}, {}",
         view.run.status.as_str(),
         format::count(tree.total_tokens),
         format::duration(tree.duration_ms),

@@ -8,7 +8,9 @@ use std::{collections::HashSet, time::Duration};
 
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, PermissionEvent, PermissionMode, RunId, SubAgentEvent, ToolEvent, api::Accepted},
+    protocol::{
+        Event, EventRecord, ModelEvent, PermissionEvent, PermissionMode, RunId, SubAgentEvent, ToolEvent, api::Accepted,
+    },
 };
 use soong_client::{Client, EventStream};
 use soong_tui::{attention, request::UserRequest, typed_messages::KeyRequest};
@@ -53,11 +55,19 @@ enum FollowOutcome {
 
 /// The followed run and all its descendants. Other runs of the session are ignored.
 struct RunFamily {
+    own: RunId,
+    /// The followed run and its descendants.
     runs: HashSet<RunId>,
     refused: Vec<DeniedCall>,
+    /// Size of the last prompt of the followed run in tokens, as estimated.
+    context_tokens: Option<u64>,
 }
 
 impl RunFamily {
+    fn of(own: RunId) -> Self {
+        Self { runs: HashSet::from([own.clone()]), own, refused: Vec::new(), context_tokens: None }
+    }
+
     fn observe(&mut self, item: &StreamItem) -> bool {
         let record = match item {
             StreamItem::Delta(delta) => return self.runs.contains(&delta.run_id),
@@ -66,6 +76,11 @@ impl RunFamily {
         };
         let is_ours = record.run_id.as_ref().is_some_and(|id| self.runs.contains(id));
         match &record.event {
+            Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. })
+                if record.run_id.as_ref() == Some(&self.own) =>
+            {
+                self.context_tokens = Some(*estimated_tokens);
+            }
             Event::SubAgent(SubAgentEvent::Started { run_id, .. }) if is_ours => {
                 self.runs.insert(run_id.clone());
             }
@@ -125,6 +140,7 @@ pub(crate) async fn watch(
         answer_printed: is_printed,
         open_requests: asks,
         refused: family.refused,
+        context_tokens: family.context_tokens,
         typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back },
     })
 }
@@ -149,7 +165,7 @@ impl<'a> Follower<'a> {
     fn new(target: &'a WatchTarget<'a>, progress: Progress) -> Self {
         Self {
             target,
-            family: RunFamily { runs: HashSet::from([target.run.run_id.clone()]), refused: Vec::new() },
+            family: RunFamily::of(target.run.run_id.clone()),
             requests: RequestPoll::new(&progress),
             progress,
             exit_at: None,

@@ -29,12 +29,17 @@ fn demo_reports_on_project_files_and_prints_report_path() {
     for part in ["README.md", "src/main.rs", "docs/guide.md"] {
         assert!(report.contains(part), "{part} is missing in {report}");
     }
-    assert!(ran.out.contains("# Report"), "{}", ran.out);
+    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
     assert!(path.contains("/.cache/soong/demo/"), "the home of demos: {path}");
     assert!(ran.err.contains("keeps the last 5 demos"), "{}", ran.err);
     assert!(!world.home().exists(), "the user's own home is left alone");
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
-    ran.expect_stderr(&["explore-001", "artifact report version 1 saved"]);
+    ran.expect_stderr(&[
+        "explore-001",
+        "artifact report version 1 saved",
+        "No language model was used",
+        "Next: `soong demo",
+    ]);
     // The suggested command works.
     let hint = ran.err.lines().find_map(|line| line.strip_prefix("Details: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).expect_code(0);
@@ -48,6 +53,26 @@ fn demo_reports_on_project_files_and_prints_report_path() {
     assert!(!Path::new(path).exists(), "the first one is gone");
     let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp")).unwrap().collect();
     assert!(left.is_empty(), "no temporary home: {left:?}");
+}
+
+#[test]
+fn killed_demo_loses_and_repeats_nothing() {
+    let world = TestHome::new();
+    let home = world.home().display().to_string();
+    let ran = world.run(&["demo", "--kill", "--children", "6", "--pace", "60ms", "--home", &home]).expect_code(0);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert!(lines[0].starts_with("process ") && lines[0].ends_with(" starts 6 sub-agents"), "{}", ran.out);
+    let (killed, resumed) = ran.out.split_once("This process resumes the run:").expect(&ran.out);
+    assert!(killed.contains("explore") && !killed.contains("evaluator"), "{killed}");
+    assert!(resumed.contains("evaluator"), "{resumed}");
+    let (counts, end) = lines.last().unwrap().split_once(": ").unwrap();
+    assert_eq!(end, "0 lost, 0 repeated");
+    let numbers = counts.split(", ").map(|count| count.split_once(' ').unwrap().0.parse::<usize>().unwrap());
+    assert!(numbers.clone().count() == 2 && numbers.clone().all(|number| number > 10), "{counts}");
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1));
+    let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "the log of executions is removed: {left:?}");
 }
 
 #[test]
@@ -304,20 +329,6 @@ fn home_has_one_owner() {
     world.run(&["demo", "--home", &home]).expect_code(4);
     world.run(&["sessions", "list"]).expect_code(0);
     threads.block_on(owner.close());
-    world.run(&["run", "--model", "offline", "x"]).expect_code(0);
-}
-
-#[test]
-fn init_overwrites_only_with_force() {
-    let world = TestHome::new();
-    world.run(&["init"]).expect_code(0);
-    let file = world.home().join("config.toml");
-    let fresh = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, "mine").unwrap();
-    world.run(&["init"]).expect_code(4).expect_stderr(&["exists", "--force"]);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-    world.run(&["init", "--force"]).expect_code(0);
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), fresh);
     world.run(&["run", "--model", "offline", "x"]).expect_code(0);
 }
 

@@ -29,6 +29,8 @@ use std::{collections::HashMap, sync::Arc};
 
 pub use catalog::ModelCatalog;
 use futures::future::BoxFuture;
+#[cfg(feature = "openai")]
+pub use openai::served_models::{ServedModel, served_models};
 pub use reasoning::ReasoningSupport;
 pub use registry::create_model;
 use serde_json::{Map, Value, json};

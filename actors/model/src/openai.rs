@@ -1,13 +1,14 @@
 //! Chat completions, the API of OpenAI and of many compatible services: OpenRouter, Ollama, vLLM and others.
 //!
 //! Parts: `request` writes the body (with the `content` of messages, and the data of earlier answers that is `returned`),
-//! `assemble` reads the answer (`wire`).
+//! `assemble` reads the answer (`wire`). `served_models` lists the models of a service.
 
 mod assemble;
 mod content;
 pub(crate) mod reasoning;
 mod request;
 mod returned;
+pub(crate) mod served_models;
 mod wire;
 
 #[cfg(test)]

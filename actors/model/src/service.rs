@@ -32,10 +32,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use reqwest::{
-    Url,
-    header::{HeaderMap, HeaderValue},
-};
+use reqwest::{Url, header::HeaderMap};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
@@ -243,12 +240,7 @@ impl<A: Api> Service<A> {
     /// An address, key or header that cannot be sent; a variable of `header_env` that is not set.
     pub(crate) fn new(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
         let base_url = BaseUrl::parse(config, A::PROVIDER, A::ENDPOINT, environment)?;
-        let key = environment.get(config.api_key_env()).map(str::trim).filter(|key| !key.is_empty());
-        if key.is_some_and(|key| HeaderValue::from_str(key).is_err()) {
-            let env = config.api_key_env();
-            let message = format!("the key contains invalid characters; check the environment variable {env}");
-            return Err(ModelError::new(Failure::Unauthorized, message));
-        }
+        let key = headers::read_key(config, environment)?;
         let headers = Headers::of(config, environment)?;
         let mut request_headers = A::headers(key.unwrap_or("none"), &base_url);
         headers.apply(&mut request_headers);

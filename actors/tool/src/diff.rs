@@ -5,8 +5,8 @@ const MAX_LINES: usize = 4_000;
 /// Maximum size of a diff that is stored with a permission request, in bytes.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 
-/// Returns the unified diff of two texts; `None` if too many lines differ.
-pub(super) fn unified_diff(old: &str, new: &str) -> Option<String> {
+/// Returns the unified diff of two texts. Returns `None` if more than 4000 lines differ.
+pub fn unified_diff(old: &str, new: &str) -> Option<String> {
     // Line ends are included, because `create_patch` compares them too.
     let common_prefix = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
     let lines_after_prefix = |text| lines(text).skip(common_prefix).count();

@@ -42,6 +42,7 @@ use std::{
 pub use bash::command_shell;
 pub use child_spec::ChildSpec;
 pub use coercion::with_note;
+pub use diff::unified_diff;
 pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;
 pub use json_schema::JsonSchema;

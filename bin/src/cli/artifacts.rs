@@ -117,6 +117,29 @@ Examples:
         #[command(flatten)]
         of: SessionArg,
     },
+    /// Print the difference between two versions of a text
+    #[command(after_help = "\
+Without numbers, compares the last stored version with the one before it, or, if the artifact has
+edits that are not a version yet, with those edits. With one number, compares that version with the
+current content.
+
+Examples:
+  soong artifacts diff report
+  soong artifacts diff report 1
+  soong artifacts diff report 1 3")]
+    Diff {
+        /// Artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        /// Stored version to compare with
+        #[arg(value_name = "FROM", value_parser = number_parser::<u64>(1..=u64::MAX))]
+        from: Option<u64>,
+        /// Stored version that is compared
+        #[arg(value_name = "TO", value_parser = number_parser::<u64>(1..=u64::MAX))]
+        to: Option<u64>,
+        #[command(flatten)]
+        of: SessionArg,
+    },
     /// Export the last stored version of a text as a Word file (.docx)
     #[command(after_help = "\
 Markdown becomes headings, lists, tables, code and links. Other text is included unchanged.
@@ -180,9 +203,17 @@ impl Artifacts {
         match self {
             Self::Put { .. } | Self::Edit { .. } | Self::Delete { .. } => true,
             Self::Cleanup { yes, .. } => *yes,
-            Self::List { .. } | Self::Show { .. } | Self::Get { .. } | Self::Versions { .. } | Self::Export { .. } => {
-                false
-            }
+            Self::List { .. }
+            | Self::Show { .. }
+            | Self::Get { .. }
+            | Self::Versions { .. }
+            | Self::Diff { .. }
+            | Self::Export { .. } => false,
         }
+    }
+
+    /// Returns whether the command only prints.
+    pub(crate) const fn only_prints(&self) -> bool {
+        matches!(self, Self::List { .. } | Self::Show { .. } | Self::Versions { .. } | Self::Diff { .. })
     }
 }

@@ -19,9 +19,14 @@ sub-agents, has a report written and evaluated, and stores the report as an arti
 --home, the demo uses a home in your cache folder, which keeps the last five demo sessions; its path
 is printed at the end. With --home, a home that another process owns is refused (exit code 4).
 
+--kill runs the demo in a separate process, kills that process (SIGKILL) when a third of the
+sub-agents have ended, resumes the run in this process, and compares what both processes executed
+with what was stored. Exit code 1 if something was lost or repeated.
+
 Examples:
   soong demo ~/src/project --children 12
   soong demo --monitor --pace 3s
+  soong demo --kill
   soong demo --home /tmp/demo && soong --home /tmp/demo traces list")]
 pub(crate) struct Demo {
     /// Folder to explore; for a file, the folder that contains it
@@ -30,15 +35,21 @@ pub(crate) struct Demo {
     /// Allow $HOME, or a folder above it, as the project of a new session
     #[arg(long)]
     pub(crate) here: bool,
-    /// Number of sub-agents that explore [default: one per main folder, 4 to 8]
+    /// Number of sub-agents that explore [default: one per main folder, 4 to 8; with --kill 30]
     #[arg(long, value_name = "N", value_parser = number_parser::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
-    /// Delay of each model answer, such as 500ms or 3s [default: none; with --monitor 1s]
+    /// Delay of each model answer, such as 500ms or 3s [default: 400ms on a terminal, else none; with --monitor 1s]
     #[arg(long, value_name = "S", value_parser = short_duration)]
     pub(crate) pace: Option<Duration>,
     /// Show the monitor during the run; q closes it
     #[arg(long, conflicts_with = "json")]
     pub(crate) monitor: bool,
+    /// Kill the process of the demo in the middle, resume the run, and count what was lost or repeated
+    #[arg(long, conflicts_with_all = ["monitor", "json"])]
+    pub(crate) kill: bool,
+    /// File to which each executed model call and tool call is added; used by --kill
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) log_executions: Option<PathBuf>,
 }
 
 /// Options of `run`.

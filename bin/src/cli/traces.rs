@@ -33,10 +33,11 @@ Examples:
 `run --after`, `sessions switch` and `sessions fork --at` take these numbers. The head is the
 message after which the conversation continues. With --all, messages that are not part of the
 current conversation are printed and marked too: earlier branches, and messages replaced by a
-summary.
+summary. A terminal shows only the beginning of system prompts; a pipe and --json get all of them.
 
 Examples:
   soong traces messages ID
+  soong traces messages ID --last 4
   soong traces messages ID --all
   soong traces messages ID --json")]
     Messages {
@@ -46,8 +47,11 @@ Examples:
         /// Also print messages that are off the main path
         #[arg(long)]
         all: bool,
+        /// Only the last N messages
+        #[arg(long, value_name = "N", value_parser = number_parser::<usize>(1..=u64::MAX))]
+        last: Option<usize>,
     },
-    /// Print the events of a trace; with --json one per line
+    /// Print the events of a trace as sentences; with --json one JSON record per line
     #[command(after_help = "\
 Events are numbered from 1, without gaps. With --follow, new events are printed as they happen, also
 if the run is active in another terminal; if its process dies, the command fails (exit code 1).
@@ -105,13 +109,21 @@ messages/TRACE-NNNN.json (all messages, also off the main path). Artifacts are n
 
 DIR must be empty or missing (otherwise exit code 4). It appears when the export is complete.
 
+--html writes one page instead, with the tree, a timeline, the cost, and the messages and tool calls
+of each agent. It needs no other file and no script. An existing FILE is replaced.
+
 Examples:
-  soong traces export ID review")]
+  soong traces export ID review
+  soong traces export ID --html review.html")]
     Export {
         /// Trace: its id, a session (last, @N, …) for its main trace, or SESSION#N for a sub-agent
         #[arg(value_name = "TRACE")]
         id: String,
         /// Folder to write to
-        dir: PathBuf,
+        #[arg(required_unless_present = "html", conflicts_with = "html")]
+        dir: Option<PathBuf>,
+        /// Write one HTML page to this file
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
 }

@@ -1,7 +1,8 @@
 //! `soong artifacts`: reads and changes the artifacts that agents, tools and users have stored.
 //!
-//! Elsewhere: the output about artifacts (`artifacts/show.rs`).
+//! Elsewhere: the output about artifacts (`artifacts/show.rs`), the comparison of versions (`artifacts/diff.rs`).
 
+mod diff;
 mod show;
 
 pub(super) use show::{DIRTY_NOTE, version_label};
@@ -54,6 +55,10 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
         A::Versions { name, of } => {
             let artifacts = open(context, of, Some(name)).await?;
             show::versions(context, &artifacts, name).await?;
+        }
+        A::Diff { name, from, to, of } => {
+            let artifacts = open(context, of, Some(name)).await?;
+            diff::diff(context, &artifacts, name, (*from, *to)).await?;
         }
         A::Get { name, version, output, of } => {
             if context.global.json && output.is_none() {

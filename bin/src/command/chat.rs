@@ -78,7 +78,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 Ok(()) => conversation.run(&mut place).await,
                 Err(failure) => Err(failure),
             };
-            conversation.print_resume_hint().and(ended)
+            conversation.print_resume_hint(&place).await.and(ended)
         }
         Err(failure) => Err(failure),
     };

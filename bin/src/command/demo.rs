@@ -1,4 +1,9 @@
 //! `soong demo`: an orchestrator run with the offline model on the files of a folder. Needs no key.
+//!
+//! Modules: `kill` (kills the process of a demo and resumes the run), `executions` (what was executed, for `kill`).
+
+mod executions;
+mod kill;
 
 use std::{
     path::{Path, PathBuf},
@@ -7,35 +12,33 @@ use std::{
 };
 
 use soong::{
-    Environment,
+    Environment, RuntimeBuilder,
     offline::Offline,
-    protocol::{RunMode, api::StartBody},
+    protocol::{RunMode, RunStatus, StatsPair, api::StartBody},
     task_journal::TaskPlace,
 };
-use soong_tui::{terminal::TextStyle, text};
+use soong_tui::{format, terminal::TextStyle, text};
 
-use super::{
-    host::builder,
-    run::folder,
-    runtime_session::{RunReport, RuntimeSession},
-};
+use super::{host::builder, run::folder, runtime_session::RuntimeSession};
 use crate::{
-    cli, config,
+    cli,
+    config::{self, Settings},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     monitor, offline_store, panic, print,
-    report::{self, StoredArtifact},
+    report::{self, FollowedRun, StoredArtifact},
 };
 
 /// Time that the offline model takes per answer when the monitor is shown.
 const MONITOR_PACE: Duration = Duration::from_secs(1);
+/// Time that it takes per answer on a terminal, so that the run can be watched.
+const TERMINAL_PACE: Duration = Duration::from_millis(400);
 /// Number of sessions that the demo home in the user's cache folder keeps.
 const MAX_SESSIONS: usize = 5;
-/// Maximum number of lines of the report that are printed.
-const REPORT_LINES: usize = 40;
+/// Commands to try after the demo.
+const NEXT: [&str; 4] = ["`soong demo --monitor`", "`soong demo --kill`", "`soong init`", "`soong`"];
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
-    let shown = if options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
     if options.monitor {
         monitor::check(context.terminal)?;
     }
@@ -47,63 +50,139 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     // The demo calls only the offline model, so the user's presets and model profiles are dropped.
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
-    let request = start_request(options, project);
-    let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
-    let build = || {
-        let builder = builder(context, &home, &settings).without_home_files().offline();
-        // The project is only read, so the task journal is written to the home.
-        builder.model("offline", Arc::new(Offline::with_answer_time(pace))).task_journals(TaskPlace::Home)
-    };
-    let ended = match RuntimeSession::exclusive(context, &home, build).await {
-        Ok(mut place) => {
-            let ended = place.run(request, shown).await;
-            if matches!(demo_home, DemoHome::Cached(_)) {
-                place.delete_old_sessions(MAX_SESSIONS).await;
-            }
-            place.close().await;
-            ended
-        }
-        Err(failure) => Err(failure),
-    };
-    let RunReport { session, stored, exit, .. } = ended?;
+    let log = options.log_executions.as_deref();
+    let demo = Demo { context, options, home: &home, project: &project, settings: &settings, log };
+    if options.kill {
+        return kill::kill(&demo).await;
+    }
+    let finished = demo.run(matches!(demo_home, DemoHome::Cached(_))).await?;
+    let exit = report::exit(context, &finished.run);
     if context.global.json {
+        report::print_result(context, &home, &finished.run, &finished.stored)?;
         return exit;
     }
-    if exit.is_ok() {
-        show_report(context, &stored)?;
-    }
-    match demo_home {
-        DemoHome::Temporary(_) => print::line(
-            "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now. Use `--home DIR` to keep it.",
-        )?,
-        DemoHome::Cached(_) => {
-            report::print_detail_commands(context, Some(&home), &session, &stored)?;
-            let kept = format!("{} keeps the last {MAX_SESSIONS} demos.", home.display());
-            print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line_keep_spaces(&kept))?;
-        }
-        DemoHome::Named(_) => report::print_detail_commands(context, Some(&home), &session, &stored)?,
-    }
+    demo.print_end(&finished, &demo_home)?;
     exit
 }
 
-/// Builds the request body of the demo's run.
-fn start_request(options: &cli::Demo, project: PathBuf) -> StartBody {
-    let prompt = match options.children {
-        None => "Explore this project and write a report about it.".to_owned(),
-        Some(n) => {
-            format!("Explore this project and write a report about it. Explore with exactly {n} children.")
+/// A demo: its options, its home and the folder that it explores.
+#[derive(Clone, Copy)]
+struct Demo<'a> {
+    context: &'a Context<'a>,
+    options: &'a cli::Demo,
+    home: &'a Path,
+    project: &'a Path,
+    settings: &'a Settings,
+    /// File to which each executed model call and tool call is added.
+    log: Option<&'a Path>,
+}
+
+/// A demo that has ended.
+struct Finished {
+    run: FollowedRun,
+    stored: Vec<StoredArtifact>,
+    /// Short name of the session.
+    session: String,
+}
+
+impl Demo<'_> {
+    /// Runs the demo. `is_cached`: the home keeps only the last sessions.
+    async fn run(&self, is_cached: bool) -> Result<Finished, Failure> {
+        let shown = if self.options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
+        let mut place = RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
+        let finished = match place.follow(self.request(), shown).await {
+            Ok((run, stored)) => {
+                let session = place.session_name(&run.run.run.session_id).await;
+                Ok(Finished { run, stored, session })
+            }
+            Err(failure) => Err(failure),
+        };
+        if is_cached {
+            place.delete_old_sessions(MAX_SESSIONS).await;
         }
-    };
-    StartBody {
-        prompt: Some(prompt),
-        mode: Some(Some(RunMode::Orchestrator)),
-        // Set for the run too, in case another process, with a different model, resumes it.
-        model: Some(Some("offline".to_owned())),
-        project_dir: Some(project),
-        allow_home_project: options.here,
-        // The demo only reads the project and needs no permission.
-        unattended: true,
-        ..StartBody::default()
+        place.close().await;
+        finished
+    }
+
+    /// Returns the builder of a runtime with the offline model.
+    fn builder(&self) -> RuntimeBuilder {
+        let is_watched = self.context.terminal.can_redraw && !self.context.global.json;
+        let pace = self.options.pace.unwrap_or(match (self.options.monitor, is_watched) {
+            (true, _) => MONITOR_PACE,
+            (false, true) => TERMINAL_PACE,
+            (false, false) => Duration::ZERO,
+        });
+        // The project is only read, so the task journal is written to the home.
+        let builder = builder(self.context, self.home, self.settings)
+            .without_home_files()
+            .offline()
+            .model("offline", Arc::new(Offline::with_answer_time(pace)))
+            .task_journals(TaskPlace::Home);
+        match self.log {
+            Some(log) => builder.callback(executions::log_to(log)),
+            None => builder,
+        }
+    }
+
+    /// Builds the request body of the demo's run.
+    fn request(&self) -> StartBody {
+        let task = "Explore this project and write a report about it.";
+        let prompt = match self.options.children {
+            None => task.to_owned(),
+            Some(n) => format!("{task} Explore with exactly {n} children."),
+        };
+        StartBody {
+            prompt: Some(prompt),
+            mode: Some(Some(RunMode::Orchestrator)),
+            // Set for the run too, in case another process, with a different model, resumes it.
+            model: Some(Some("offline".to_owned())),
+            project_dir: Some(self.project.to_owned()),
+            allow_home_project: self.options.here,
+            // The demo only reads the project and needs no permission.
+            unattended: true,
+            ..StartBody::default()
+        }
+    }
+
+    /// Prints what the run did, where its records are, and what to try next.
+    fn print_end(&self, finished: &Finished, home: &DemoHome) -> Result<(), Failure> {
+        let Finished { run, stored, session } = finished;
+        let terminal = self.context.terminal;
+        let print = |style, line: &str| print::line_or_stderr(terminal, style, &text::safe_line_keep_spaces(line));
+        if let Some(StatsPair { tree, .. }) = &run.run.stats {
+            let calls = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+            let figures = format!(
+                "{} in {}: {}, {}, {}",
+                run.run.run.status.as_str(),
+                format::duration(tree.duration_ms),
+                format::plural(calls(tree.model_calls), "model call", "model calls"),
+                format::plural(calls(tree.tool_calls), "tool call", "tool calls"),
+                format::plural(stored.len(), "artifact", "artifacts"),
+            );
+            print(TextStyle::Plain, &figures)?;
+        }
+        if run.run.run.status != RunStatus::Completed {
+            return report::print_detail_commands(self.context, Some(self.home), session, stored);
+        }
+        print(TextStyle::Plain, "No language model was used: the offline model follows rules.")?;
+        let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
+        match report.and_then(|report| report.path.as_ref()) {
+            Some(path) => {
+                print::line(&format!("Report: {}", text::safe_line_keep_spaces(&path.display().to_string())))?
+            }
+            None => print::line("The run stored no report.")?,
+        }
+        if let DemoHome::Temporary(_) = home {
+            let reason =
+                "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now.";
+            print(TextStyle::Dim, &format!("{reason} Use `--home DIR` to keep it."))?;
+        } else {
+            report::print_detail_commands(self.context, Some(self.home), session, stored)?;
+        }
+        if let DemoHome::Cached(home) = home {
+            print(TextStyle::Dim, &format!("{} keeps the last {MAX_SESSIONS} demos.", home.display()))?;
+        }
+        print(TextStyle::Bold, &format!("Next: {}", NEXT.join(if terminal.unicode { " · " } else { ", " })))
     }
 }
 
@@ -147,29 +226,4 @@ fn cached_home(environment: &Environment) -> Option<PathBuf> {
     let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("soong").join("demo"))
-}
-
-/// Prints the beginning of the report and its path.
-fn show_report(context: &Context<'_>, stored: &[StoredArtifact]) -> Result<(), Failure> {
-    let paint = context.terminal.stdout;
-    let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
-    if let Some(path) = report.and_then(|report| report.path.as_ref()) {
-        let report = std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")
-        })?;
-        print::line("")?;
-        print::line(&paint.paint(TextStyle::Bold, "Beginning of the report:"))?;
-        print::line("")?;
-        let lines = report::render_indented(&report, context.terminal, 2);
-        for line in lines.iter().take(REPORT_LINES) {
-            print::line(&format!("  {line}"))?;
-        }
-        if lines.len() > REPORT_LINES {
-            print::line(&paint.paint(TextStyle::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
-        }
-        print::line("")?;
-        print::line(&format!("Report: {}", path.display()))
-    } else {
-        print::line("The run stored no report.")
-    }
 }

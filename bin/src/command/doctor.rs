@@ -24,6 +24,7 @@ use soong::{Config, ErrorCode, preset::KnownPreset, protocol::api::Ready};
 use soong_client::{Client, Discovery};
 use soong_tui::{format, terminal::TextStyle, text};
 
+pub(super) use self::call::call as call_model;
 use super::block_on_current_thread;
 use crate::{
     builtin_tools, cli,
@@ -58,7 +59,7 @@ impl Status {
 
 /// A check with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Check {
+pub(super) struct Check {
     name: &'static str,
     status: Status,
     finding: String,
@@ -84,6 +85,15 @@ impl Check {
         Self { name, status: Status::Broken, finding: finding.into(), advice: Some(advice.into()) }
     }
 
+    /// Prints the check, with its advice below it.
+    pub(super) fn print(&self, context: &Context<'_>) -> Result<(), Failure> {
+        let (word, style) = self.status.word();
+        let word = context.terminal.stdout.paint(style, &text::pad(word, 7));
+        print::line(&format!("{word}  {}: {}", self.name, text::safe_line(&self.finding)))?;
+        let mut advice = self.advice.iter().flat_map(|advice| advice.lines());
+        advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
+    }
+
     /// Returns a broken check for a failure that a command would exit with.
     fn refused(name: &'static str, failure: Failure) -> Self {
         Self::broken(name, failure.what, failure.advice)
@@ -102,19 +112,11 @@ impl Report<'_> {
     fn add(&mut self, checks: impl IntoIterator<Item = Check>) -> Result<(), Failure> {
         for check in checks {
             if !self.context.global.json {
-                self.print(&check)?;
+                check.print(self.context)?;
             }
             self.checks.push(check);
         }
         Ok(())
-    }
-
-    fn print(&self, check: &Check) -> Result<(), Failure> {
-        let (word, style) = check.status.word();
-        let word = self.context.terminal.stdout.paint(style, &text::pad(word, 7));
-        print::line(&format!("{word}  {}: {}", check.name, text::safe_line(&check.finding)))?;
-        let mut advice = check.advice.iter().flat_map(|advice| advice.lines());
-        advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
     }
 
     fn count(&self, status: Status) -> usize {
@@ -204,10 +206,7 @@ fn models(
     findings.add(models)?;
     match (with_call, can_call) {
         (true, true) => {
-            let known = settings.models(&findings.context.environment);
-            let model = known.config.model.clone();
-            let window = known.catalog.limits(&model, model.model_name()).context_window;
-            let called = call::call(findings.context, settings.config, (&model, window))?;
+            let called = call_model(findings.context, settings)?;
             findings.call_failure_exit = called.exit;
             findings.add(called.checks)
         }

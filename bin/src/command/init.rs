@@ -1,17 +1,35 @@
-//! `soong init`: writes a config.toml with every setting, its default and its meaning.
+//! `soong init`: finds a model, checks it with a short run, and writes a config.toml for it.
+//!
+//! Modules: `search` (the models that are available), `choice` (asks the user which one).
 
-use std::{fs::File, io::Write};
+mod choice;
+mod search;
 
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use soong::protocol::Provider;
+
+use self::search::{Candidate, Found};
+use super::{block_on_current_thread, doctor};
 use crate::{
-    cli, config,
+    cli,
+    config::{self, Settings},
     context::Context,
     exit::{Exit, Failure},
     log::{self, LogTarget},
-    print,
+    print, prompts,
 };
 
-/// Content of the file: every setting at its default, commented out.
+/// Content of the file of `--full`: every setting at its default, commented out.
 const TEMPLATE: &str = include_str!("../config.template.toml");
+
+/// Printed after a file was written.
+const NEXT: &str = "Next: `soong` opens a chat; `soong run \"…\"` runs one prompt.";
 
 pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
     log::start(context.global.verbose, LogTarget::StandardError);
@@ -19,6 +37,59 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
         Some(path) => path.clone(),
         None => config::home(&context.global, &context.environment)?.join("config.toml"),
     };
+    if path.exists() && !options.force {
+        return Err(exists(&path));
+    }
+    if options.full {
+        write(context, &path, TEMPLATE, options.force)?;
+        return print_written(context, json!({ "path": path.display().to_string() }));
+    }
+    if !context.global.json {
+        print::error_line("looking for API keys in the environment, and for servers on this machine");
+    }
+    let found = block_on_current_thread(async { Ok(search::find(&context.environment).await) })?;
+    let asks = !options.yes && !context.global.json && prompts::is_interactive();
+    let (model, checks) = choose(context, &path, found, asks)?;
+    write(context, &path, &model.config_text(), options.force)?;
+    let written = json!({ "path": path.display().to_string(), "model": model.name, "checks": checks });
+    print_written(context, written)
+}
+
+/// Returns a model that answers and the results of its checks. The user chooses it if `asks`; otherwise it is the first one.
+///
+/// # Errors
+/// No model was found or chosen; without questions, also a model that does not work.
+fn choose(context: &Context<'_>, path: &Path, found: Found, asks: bool) -> Result<(Candidate, Value), Failure> {
+    found.problems.iter().for_each(|problem| print::error_line(&format!("note: {problem}")));
+    let Some(first) = found.candidates.first() else {
+        let what = "no model was found: no API key is set, and no known server runs on this machine";
+        return Err(Failure::usage(what, config::ways_to_a_model(Provider::Openai.api_key_env())));
+    };
+    loop {
+        let model = match asks {
+            true => block_on_current_thread(choice::ask(context, &found.candidates))?,
+            false => Some(first.clone()),
+        };
+        let Some(model) = model else {
+            return Err(Failure::usage("no model was chosen; nothing was written", "Start again with `soong init`."));
+        };
+        let settings = Settings::parse(path.to_owned(), model.config_text(), Path::new(""))?;
+        let called = doctor::call_model(context, settings)?;
+        if !context.global.json {
+            called.checks.iter().try_for_each(|check| check.print(context))?;
+        }
+        if called.exit == Exit::Success {
+            return Ok((model, serde_json::to_value(&called.checks).unwrap_or_default()));
+        }
+        if !asks {
+            let what = format!("the model {} does not work; no configuration was written", model.name);
+            return Err(Failure::new(called.exit, what, "Correct it and try again, or use `soong init --full`."));
+        }
+    }
+}
+
+/// Writes a configuration file. Its folder is created if necessary.
+fn write(context: &Context<'_>, path: &Path, text: &str, overwrite: bool) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         let what = format!("{} cannot be written: {error}", path.display());
         Failure::new(Exit::Failed, what, "Choose another home with --home DIR, or another file with --config FILE.")
@@ -30,19 +101,28 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
     }
     let mut file = File::options();
     file.write(true);
-    let opened = if options.force { file.create(true).truncate(true) } else { file.create_new(true) }.open(&path);
+    let opened = if overwrite { file.create(true).truncate(true) } else { file.create_new(true) }.open(path);
     let mut file = match opened {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let what = format!("{} already exists and was not changed", path.display());
-            return Err(Failure::new(Exit::Refused, what, "Overwrite it with `soong init --force`."));
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(exists(path)),
         other => other.map_err(failed)?,
     };
-    file.write_all(TEMPLATE.as_bytes()).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}
+
+fn exists(path: &Path) -> Failure {
+    let what = format!("{} already exists and was not changed", path.display());
+    Failure::new(Exit::Refused, what, "Overwrite it with `soong init --force`.")
+}
+
+fn print_written(context: &Context<'_>, written: Value) -> Result<Exit, Failure> {
     if context.global.json {
-        print::json(&serde_json::json!({ "path": path.display().to_string() }))?;
+        print::json(&written)?;
     } else {
+        let path = PathBuf::from(written["path"].as_str().unwrap_or_default());
         print::line(&format!("wrote {}", path.display()))?;
+        if written["model"].is_string() {
+            print::line(NEXT)?;
+        }
     }
     Ok(Exit::Success)
 }

@@ -78,7 +78,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
     let advice = report::allow_advice(&done.denied);
     if !context.global.json && !done.output_closed {
-        report::print_detail_commands(context, context.global.home.as_deref(), &done.session, &done.stored)?;
+        report::print_detail_commands(context, context.global.home.as_deref(), &done.session_name, &done.stored)?;
         report::print_denied_calls(&done.denied);
         if !has_failed && !advice.is_empty() {
             print::error_line(&advice);

@@ -24,7 +24,8 @@ use crate::{
     owner::{HomeConnection, Owner},
     print,
     progress::Progress,
-    report::{self, DeniedCall, StoredArtifact, TypedDuringRun},
+    reference,
+    report::{self, DeniedCall, FollowedRun, StoredArtifact, TypedDuringRun},
     slow_step::with_note,
     watch::{WatchTarget, watch},
 };
@@ -53,6 +54,8 @@ pub(super) struct RuntimeSession<'a> {
 /// Result of a run.
 pub(super) struct RunReport {
     pub(super) session: SessionId,
+    /// Short name of the session.
+    pub(super) session_name: String,
     /// Artifacts that the run stored.
     pub(super) stored: Vec<StoredArtifact>,
     /// Whether the reader of the output is gone.
@@ -211,6 +214,14 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
+    /// Returns the short name of a session for a hint, or its id if it cannot be read.
+    pub(super) async fn session_name(&self, id: &SessionId) -> String {
+        match self.client().session(id.as_str()).await {
+            Ok(view) => reference::short_name(&view.session).to_owned(),
+            Err(_) => id.to_string(),
+        }
+    }
+
     pub(super) fn client(&self) -> &Client {
         self.owner.client()
     }
@@ -242,6 +253,30 @@ impl<'a> RuntimeSession<'a> {
 
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
     pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
+        let (watched, stored) = self.follow(request, shown).await?;
+        let exit = report::exit(self.context, &watched);
+        if !watched.output_closed {
+            report::print_result(self.context, self.home, &watched, &stored)?;
+        }
+        let session_name = self.session_name(&watched.run.run.session_id).await;
+        Ok(RunReport {
+            session: watched.run.run.session_id,
+            session_name,
+            stored,
+            output_closed: watched.output_closed,
+            denied: watched.refused,
+            answer: watched.run.output,
+            typed: watched.typed,
+            exit,
+        })
+    }
+
+    /// Runs a prompt and shows its progress, but not its result. Also returns the artifacts that it stored.
+    pub(super) async fn follow(
+        &mut self,
+        request: StartBody,
+        shown: RunDisplay,
+    ) -> Result<(FollowedRun, Vec<StoredArtifact>), Failure> {
         let context = self.context;
         let last = request.messages.last().map(|message| message.content.to_string());
         let task = request.prompt.clone().or(last).unwrap_or_else(|| "resumed".to_owned());
@@ -261,19 +296,7 @@ impl<'a> RuntimeSession<'a> {
         let watched = watch(&target, events, progress).await?;
         self.interrupt.reset();
         let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
-        let exit = report::exit(context, &watched);
-        if !watched.output_closed {
-            report::print_result(context, self.home, &watched, &stored)?;
-        }
-        Ok(RunReport {
-            session: run.session_id,
-            stored,
-            output_closed: watched.output_closed,
-            denied: watched.refused,
-            answer: watched.run.output,
-            typed: watched.typed,
-            exit,
-        })
+        Ok((watched, stored))
     }
 
     /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error

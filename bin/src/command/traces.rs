@@ -1,9 +1,14 @@
 //! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
+//!
+//! Elsewhere: printing events (`traces/events.rs`) and messages (`traces/messages.rs`).
+
+mod events;
+mod messages;
 
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, StreamItem,
+    ErrorCode, StreamItem,
     protocol::{
-        EventRecord, Message, Reflection, Trace, TraceId, TraceStatus,
+        Reflection, Trace,
         api::{StartBody, TraceView},
     },
 };
@@ -15,11 +20,9 @@ use crate::{
     cli, config,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    message_marks,
     owner::HomeConnection,
     print, report,
-    source::{PAGE_EVENTS, Source},
-    watch::POLLING_NOTE,
+    source::Source,
 };
 
 pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Result<Exit, Failure> {
@@ -33,17 +36,22 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     match options {
         cli::Traces::List { all } => list(context, &source, *all).await?,
         cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
-        cli::Traces::Messages { id, all } => {
+        cli::Traces::Messages { id, all, last } => {
             let id = source.trace(id).await?.trace.trace_id;
-            messages(context, &source, id.as_str(), *all).await?;
+            messages::messages(context, &source, id.as_str(), *all, *last).await?;
         }
         cli::Traces::Events { id, since, follow } => {
             let id = source.trace(id).await?.trace.trace_id;
-            return events(context, &source, id.as_str(), *since, *follow).await;
+            return events::events(context, &source, id.as_str(), *since, *follow).await;
         }
-        cli::Traces::Export { id, dir } => {
+        cli::Traces::Export { id, dir, html } => {
             let id = source.trace(id).await?.trace.trace_id;
-            export::export(context, &source, id.as_str(), dir).await?;
+            if let Some(dir) = dir {
+                export::export(context, &source, id.as_str(), dir).await?;
+            }
+            if let Some(file) = html {
+                export::export_page(context, &source, id.as_str(), file).await?;
+            }
         }
         cli::Traces::Stop { .. } | cli::Traces::Reflect { .. } => {}
     }
@@ -171,141 +179,6 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn messages(context: &Context<'_>, source: &Source, id: &str, all: bool) -> Result<(), Failure> {
-    let path = if all { MessagePath::All } else { MessagePath::Main };
-    let messages = source.messages(id, path).await?;
-    if context.global.json {
-        return print::json(&messages);
-    }
-    let path = if all { source.messages(id, MessagePath::Main).await? } else { Vec::new() };
-    let marks = message_marks::marks(&messages, if all { &path } else { &messages });
-    for (message, mark) in messages.iter().zip(marks) {
-        print_message(context, message, &mark)?;
-    }
-    Ok(())
-}
-
-fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result<(), Failure> {
-    let answers = message.tool_call_id.as_ref().map_or_else(String::new, |id| format!(" answers {id}"));
-    let partial = if message.partial { " (partial)" } else { "" };
-    let head = format!("#{} {}{answers}{partial}{mark}", message.sequence, message.role.as_str());
-    print::line(&context.terminal.stdout.paint(TextStyle::Bold, &text::safe_line(&head)))?;
-    if !message.content.is_empty() {
-        print::line(&text::safe_block(message.content.trim_end()))?;
-    }
-    for file in message.content.files() {
-        print::line(&text::safe_line(&format!("[{}]", file.description())))?;
-    }
-    for call in &message.tool_calls {
-        let line = format!("-> {} {} [{}]", call.name, call.arguments, call.id);
-        print::line(&text::safe_line(&line))?;
-    }
-    print::line("")
-}
-
-async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, follow: bool) -> Result<Exit, Failure> {
-    let trace = source.trace(id).await?.trace;
-    if since > trace.last_event_id {
-        let message = format!("trace {id} has no event {since}: its last event is {}", trace.last_event_id);
-        return Err(ErrorInfo::new(ErrorCode::CursorUnknown, message).into());
-    }
-    let mut cursor = print_stored(context, source, &trace.trace_id, since).await?;
-    if !follow {
-        return Ok(Exit::Success);
-    }
-    let Source::Owner(client, ready) = source else {
-        return if trace.status.is_open() { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
-    };
-    // Check again after printing: if the run is still active now, its end will arrive on the stream.
-    match is_active(client, id).await? {
-        Some(true) => {}
-        Some(false) => {
-            let cursor = print_stored(context, source, &trace.trace_id, cursor).await?;
-            let is_open = source.trace(id).await?.trace.status.is_open();
-            return if is_open { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
-        }
-        None => return finish_following(context, id, cursor, ready.pid).await,
-    }
-    let mut events = match client.trace_events(&trace.trace_id, cursor).await {
-        Err(error) if error.code == ErrorCode::Closing => {
-            return finish_following(context, id, cursor, ready.pid).await;
-        }
-        events => events?,
-    };
-    let mut is_polled = false;
-    loop {
-        let next = events.next().await;
-        if events.is_polled() && !is_polled {
-            is_polled = true;
-            print::error_line(POLLING_NOTE);
-        }
-        match next {
-            Some(Ok(StreamItem::Event(record))) => {
-                cursor = record.event_id;
-                print_event(context, &record)?;
-                // Another run of the trace may be queued.
-                if record.event.is_terminal() && is_active(client, id).await? != Some(true) {
-                    return finish_following(context, id, cursor, ready.pid).await;
-                }
-            }
-            Some(Ok(StreamItem::Delta(_))) => {}
-            Some(Ok(StreamItem::Lost(lost))) => return Err(lost.error.clone().into()),
-            Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
-            Some(Err(_)) | None => return finish_following(context, id, cursor, ready.pid).await,
-        }
-    }
-}
-
-/// Returns the failure for a trace with a run that has not ended and that no process executes.
-fn interrupted(id: &str, cursor: u64) -> Failure {
-    let what = format!("trace {id} was interrupted at event {cursor}, and no process is executing it");
-    Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\"")
-}
-
-/// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
-async fn is_active(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
-    match client.trace(id).await {
-        Err(error) if error.code == ErrorCode::Closing => Ok(None),
-        found => {
-            let trace = found?.trace;
-            // A reflection run does not change the status of its trace, so the session's live runs decide.
-            let session = async || client.session(trace.session_id.as_str()).await;
-            match trace.status.is_open() || trace.parent_trace_id.is_some() {
-                true => Ok(Some(trace.status == TraceStatus::Running)),
-                false => Ok(Some(session().await?.session.live_runs > 0)),
-            }
-        }
-    }
-}
-
-/// Called when the run has ended or the owner process is gone: prints the events after the cursor, and fails if the
-/// trace is still open.
-async fn finish_following(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
-    let source = context.source().await?;
-    let trace = source.trace(id).await?.trace;
-    let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;
-    if !trace.status.is_open() {
-        return Ok(Exit::Success);
-    }
-    let what = format!("process {pid}, which executed trace {id}, has exited; its last recorded event is {cursor}");
-    Err(Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\""))
-}
-
-/// Prints all stored events after `since` and returns the id of the last one.
-async fn print_stored(context: &Context<'_>, source: &Source, id: &TraceId, since: u64) -> Result<u64, Failure> {
-    let mut cursor = since;
-    loop {
-        let page = source.events(id, cursor).await?;
-        for record in &page {
-            print_event(context, record)?;
-            cursor = record.event_id;
-        }
-        if page.len() < PAGE_EVENTS {
-            return Ok(cursor);
-        }
-    }
-}
-
 /// Stops the active run of a trace and waits until it has ended.
 async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let source = context.source().await?;
@@ -361,14 +234,4 @@ async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trac
         print::line(&format!("run {} of trace {id} ended: {}", stopped.run_id, run.run.status.as_str()))?;
     }
     Ok(Exit::Success)
-}
-
-fn print_event(context: &Context<'_>, record: &EventRecord) -> Result<(), Failure> {
-    if context.global.json {
-        return print::json_line(record);
-    }
-    let ts = record.ts.to_string();
-    let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
-    let data = text::cut(&text::safe_line(record.event.data_json().as_str()), 160, context.terminal.ellipsis());
-    print::line(&format!("{:>5}  {time}  {:<22}  {data}", record.event_id, text::safe_line(record.event.kind())))
 }

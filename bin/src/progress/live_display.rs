@@ -30,7 +30,7 @@ use tokio::{
 
 use crate::{
     context::{Context, RunDisplay},
-    line_progress, print,
+    event_sentences, print,
 };
 
 /// The actor tree is requested again after this many times the duration of the last request.
@@ -218,7 +218,7 @@ impl LiveDisplay {
                 self.print_steps(&steps);
                 if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
                     let warning = StyledLine::of(TextStyle::Yellow, "warning: ")
-                        .and(TextStyle::Plain, line_progress::mcp_warning(error));
+                        .and(TextStyle::Plain, event_sentences::mcp_warning(error));
                     self.screen.print_above(&[warning]);
                 }
                 if let (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(typing)) =

@@ -344,13 +344,13 @@ fn unusable_home_is_named_in_the_error() {
             row("tree", 2, "is a file, not a folder", "--home DIR"),
             row("run --model offline x", 2, "is a file, not a folder", "--home DIR"),
             row("run --model offline --detach x", 2, "is a file, not a folder", "--home DIR"),
-            row("init", 1, "config.toml cannot be written", "--home DIR"),
+            row("init --full", 1, "config.toml cannot be written", "--home DIR"),
         ],
     );
     std::fs::remove_file(world.home()).unwrap();
-    world.run(&["init"]).expect_code(0);
+    world.run(&["init", "--full"]).expect_code(0);
     check(&world, &[], &[row("init", 4, "config.toml already exists", "soong init --force")]);
-    check(&world, &[], &[row("init --config ../home/config.toml/x", 1, "cannot be written", "--config FILE")]);
+    check(&world, &[], &[row("init --full --config ../home/config.toml/x", 1, "cannot be written", "--config FILE")]);
     std::fs::write(world.home().join("sessions.sqlite"), "no database".repeat(1_000)).unwrap();
     let what = "is not a database that soong can read";
     check(

@@ -483,7 +483,7 @@ fn setup_and_list_commands_have_these_keys() {
     );
     let doctor = || world.run(&["doctor", "--json"]).expect_code(1).json();
     check("doctor", &[doctor()], &[("", "checks broken"), ("checks[]", "name status finding advice?")]);
-    check("init", &[json(&world, "init")], &[("", "path")]);
+    check("init", &[json(&world, "init --full")], &[("", "path")]);
     configure(
         &world,
         "[model_profiles.small]\nname = \"little\"\n[prices.little]\nprompt_per_mtok = \"1\"\n\

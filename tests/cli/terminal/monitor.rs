@@ -59,7 +59,7 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     seat.type_keys("q");
     let (code, rows) = seat.wait_for_exit();
     assert_eq!(code, Some(1), "{rows:#?}");
-    assert!(has(&rows, "cancelled: ") && !has(&rows, "soong monitor"), "{rows:#?}");
+    assert!(has(&rows, "cancelled in ") && !has(&rows, "soong monitor"), "{rows:#?}");
 }
 
 #[test]

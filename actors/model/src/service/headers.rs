@@ -16,6 +16,20 @@ pub(crate) fn key_value(key: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
+/// Returns the key of a profile, or `None` if its variable is not set.
+///
+/// # Errors
+/// A key that cannot be sent in a header.
+pub(crate) fn read_key<'a>(config: &ModelConfig, environment: &'a Environment) -> Result<Option<&'a str>, ModelError> {
+    let key = environment.get(config.api_key_env()).map(str::trim).filter(|key| !key.is_empty());
+    if key.is_some_and(|key| HeaderValue::from_str(key).is_err()) {
+        let env = config.api_key_env();
+        let message = format!("the key contains invalid characters; check the environment variable {env}");
+        return Err(ModelError::new(Failure::Unauthorized, message));
+    }
+    Ok(key)
+}
+
 /// Headers of a profile, ready to be sent.
 #[derive(Clone, Default)]
 pub(crate) struct Headers(HeaderMap);

@@ -149,6 +149,13 @@ impl HttpClient {
         Ok(Self { client, headers })
     }
 
+    /// Sends a request without a body and returns the response, whatever its status.
+    pub(crate) async fn get(&self, endpoint: &Url) -> reqwest::Result<Response> {
+        let mut request = Request::new(Method::GET, endpoint.clone());
+        request.headers_mut().clone_from(&self.headers);
+        self.client.execute(request).await
+    }
+
     /// Sends one request and returns the response, whatever its status.
     pub(crate) async fn send(
         &self,

@@ -13,9 +13,9 @@ use soong::{
 use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
 use super::Context;
-use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print};
+use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print, report};
 
-/// Maximum number of lines of an artifact's text that are shown after its record.
+/// Maximum number of lines of an artifact's text that follow its record, unless it is shown on a terminal.
 const MAX_TEXT_LINES: usize = 20;
 /// Half of the maximum width of the reason in a cleanup table, in columns.
 const COLUMNS: usize = 72;
@@ -111,6 +111,12 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
     }
     let Some(content) = content else { return Ok(()) };
     print::line("")?;
+    if context.terminal.has_stdout {
+        return match artifact.content_type.starts_with("text/markdown") {
+            true => report::render(&content, context.terminal).iter().try_for_each(|line| print::line(line)),
+            false => content.lines().try_for_each(|line| print::line(&text::safe_line_keep_spaces(line))),
+        };
+    }
     let mut lines = content.lines();
     for line in lines.by_ref().take(MAX_TEXT_LINES) {
         print::line(&text::safe_line_keep_spaces(line))?;

@@ -31,7 +31,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     ("status", "", "show tokens, cost and goals of the session"),
     ("messages", "", "show the messages of the session with their numbers"),
     ("artifacts", "", "list the artifacts of the session"),
-    ("export", "DIR", "export the session to files"),
+    ("export", "DIR", "export the session to a folder, or to one page: /export FILE.html"),
     ("sessions", "", "list the sessions"),
     ("agents", "", "show the running agents"),
     ("tools", "", "list the tools"),
@@ -215,10 +215,7 @@ impl ChatInput {
                 (Ok(number), _) => Self::Move(HeadMove::Fork(Some(number))),
                 (Err(_), _) => Self::Invalid(format!("give the number of a message: /{name} N; /messages shows them")),
             },
-            (_, rest) if let Some((_, query)) = QUERIES.iter().find(|(known, _)| *known == name) => {
-                let arguments = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
-                Self::Query(query.iter().map(|word| (*word).to_owned()).chain(arguments).collect())
-            }
+            (_, rest) if let Some(query) = query(name, rest) => query,
             (name, rest) if let Some(message) = custom.message(name, rest).filter(|_| !is_built_in(name)) => {
                 Self::Message(message)
             }
@@ -236,6 +233,15 @@ impl ChatInput {
             }
         }
     }
+}
+
+/// Returns the command that prints what a command of `soong` prints, or `None` if there is none of this name.
+fn query(name: &str, rest: &str) -> Option<ChatInput> {
+    let (_, query) = QUERIES.iter().find(|(known, _)| *known == name)?;
+    let to_page = (name == "export" && rest.ends_with(".html")).then_some("--html");
+    let rest = Some(rest).filter(|rest| !rest.is_empty());
+    let words = query.iter().copied().chain(to_page).chain(rest);
+    Some(ChatInput::Query(words.map(str::to_owned).collect()))
 }
 
 #[cfg(test)]
@@ -291,6 +297,10 @@ mod tests {
             ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
             ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),
             ("/export out", ChatInput::Query(["traces", "export", SESSION, "out"].map(str::to_owned).to_vec())),
+            (
+                "/export out.html",
+                ChatInput::Query(["traces", "export", SESSION, "--html", "out.html"].map(str::to_owned).to_vec()),
+            ),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
             assert_eq!(ChatInput::of(line, &CustomCommands::default()), want, "{line:?}");

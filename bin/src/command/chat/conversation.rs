@@ -9,7 +9,7 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{ArtifactsConfig, PermissionMode, RunMode, api::StartBody},
+    protocol::{ArtifactsConfig, PermissionMode, RunMode, SessionId, api::StartBody},
 };
 use soong_tui::{markdown::PageFormat, terminal::TextStyle, text, typed_messages::SharedMessages};
 
@@ -354,10 +354,12 @@ impl Conversation<'_> {
     }
 
     /// Prints how to continue the session later.
-    pub(super) fn print_resume_hint(&self) -> Result<(), Failure> {
+    pub(super) async fn print_resume_hint(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
                 let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                let session = place.session_name(&SessionId::new(session.as_str())).await;
+                let session = text::safe_line(&session);
                 self.print_dim(&format!("continue this session with `{soong} chat --session {session}`"))
             }
             _ => Ok(()),

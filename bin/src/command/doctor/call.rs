@@ -10,13 +10,14 @@ use std::{
 
 use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
-    protocol::{Event, ModelConfig, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
+    protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 use soong_tui::{format, text};
 
 use super::Check;
 use crate::{
     command::block_on_multi_thread,
+    config::Settings,
     context::Context,
     exit::{self, Exit, Failure},
     interrupt::Interrupt,
@@ -140,19 +141,18 @@ impl CallObservations {
 }
 
 /// Checks from the model call, and the exit code if it failed.
-pub(super) struct CallResult {
-    pub(super) checks: Vec<Check>,
-    pub(super) exit: Exit,
+pub(in crate::command) struct CallResult {
+    pub(in crate::command) checks: Vec<Check>,
+    pub(in crate::command) exit: Exit,
 }
 
 /// Calls the default model. Fails only on Ctrl-C.
-///
-/// `model`: the default model as runs use it, and its context window.
-pub(super) fn call(
-    context: &Context<'_>,
-    mut config: Config,
-    (model, context_window): (&ModelConfig, u64),
-) -> Result<CallResult, Failure> {
+pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Result<CallResult, Failure> {
+    // The default model as runs use it.
+    let models = settings.models(&context.environment);
+    let model = models.config.model.clone();
+    let context_window = models.catalog.limits(&model, model.model_name()).context_window;
+    let mut config = settings.config;
     // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();

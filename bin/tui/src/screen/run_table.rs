@@ -166,6 +166,7 @@ impl From<&Run> for RunRow {
         let used = RunUsage { turn: run.turn, tokens: run.usage.total_tokens, cost: run.cost };
         Self {
             state: run.status.into(),
+            activity: if run.status == RunStatus::Interrupted { "interrupted".to_owned() } else { String::new() },
             turn: used.turn,
             tokens: used.tokens,
             cost: used.cost,

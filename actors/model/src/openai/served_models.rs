@@ -1,0 +1,127 @@
+//! Which models a server offers, according to its list of models.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use serde::Deserialize;
+use soong_protocol::{ModelConfig, Provider};
+use soong_text::Environment;
+
+use super::ChatCompletions;
+use crate::{
+    Failure, ModelError,
+    service::{
+        Api,
+        headers::read_key,
+        http::{BaseUrl, HttpClient},
+    },
+};
+
+/// Maximum size of a list, in bytes.
+const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
+/// Parts of the names of models that do not answer messages.
+const OTHER_KINDS: [&str; 4] = ["embed", "rerank", "whisper", "moderation"];
+
+/// A model that a server offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedModel {
+    /// Name of the model.
+    pub name: String,
+    /// Context window in tokens, if the list contains it (vLLM, OpenRouter).
+    pub context_window: Option<u64>,
+}
+
+/// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models that only
+/// compute embeddings or transcribe are left out.
+///
+/// The key is sent as for chat completions. `timeout` applies to the connection and to each read.
+///
+/// # Errors
+/// An address or key that cannot be sent; a server that cannot be reached or answers with something else than a list.
+pub async fn served_models(
+    config: &ModelConfig,
+    environment: &Environment,
+    timeout: Duration,
+) -> Result<Vec<ServedModel>, ModelError> {
+    let base_url = BaseUrl::parse(config, Provider::Openai, ChatCompletions::ENDPOINT, environment)?;
+    let key = read_key(config, environment)?.unwrap_or("none");
+    let http = HttpClient::new(&base_url, ChatCompletions::headers(key, &base_url), timeout)?;
+    let host = base_url.host();
+    let unreachable = |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
+    let response = http.get(&base_url.endpoint("/models")?).await.map_err(unreachable)?;
+    let no_list = || ModelError::new(Failure::Rejected, format!("{host} does not list its models"));
+    if !response.status().is_success() {
+        return Err(no_list());
+    }
+    parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)
+}
+
+/// Reads a response. Returns `None` if it breaks off or is too long.
+async fn body(mut response: Response) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    while let Some(bytes) = response.chunk().await.ok()? {
+        body.extend_from_slice(&bytes);
+        if body.len() > MAX_LIST_BYTES {
+            return None;
+        }
+    }
+    Some(body)
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<ListedModel>,
+}
+
+#[derive(Deserialize)]
+struct ListedModel {
+    id: String,
+    #[serde(alias = "context_length")]
+    max_model_len: Option<u64>,
+}
+
+/// Returns the models of a list that can be named in a configuration.
+fn parse(body: &[u8]) -> Option<Vec<ServedModel>> {
+    let list: ModelList = serde_json::from_slice(body).ok()?;
+    let is_usable = |model: &ListedModel| {
+        let name = model.id.to_ascii_lowercase();
+        !name.is_empty()
+            && !name.contains(|c: char| c.is_control() || c.is_whitespace())
+            && !OTHER_KINDS.iter().any(|kind| name.contains(kind))
+    };
+    let usable = list.data.into_iter().filter(is_usable);
+    Some(usable.map(|model| ServedModel { name: model.id, context_window: model.max_model_len }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_servers_are_parsed() {
+        let model = |name: &str, context_window| ServedModel { name: name.to_owned(), context_window };
+        for (body, want) in [
+            // Ollama
+            (
+                r#"{"object":"list","data":[{"id":"qwen3:8b","object":"model","created":1,"owned_by":"library"},
+                    {"id":"nomic-embed-text:latest","object":"model"}]}"#,
+                Some(vec![model("qwen3:8b", None)]),
+            ),
+            // vLLM
+            (
+                r#"{"object":"list","data":[{"id":"meta/llama","max_model_len":32768,"root":"meta/llama"}]}"#,
+                Some(vec![model("meta/llama", Some(32_768))]),
+            ),
+            // llama.cpp
+            (
+                r#"{"models":[{"name":"x"}],"object":"list","data":[{"id":"/m/x.gguf","meta":{"n_ctx_train":8192}}]}"#,
+                Some(vec![model("/m/x.gguf", None)]),
+            ),
+            (r#"{"data":[{"id":"a\u001b[2J"},{"id":"two words"},{"id":""}]}"#, Some(vec![])),
+            (r#"{"detail":"Not Found"}"#, None),
+            ("<html></html>", None),
+        ] {
+            assert_eq!(parse(body.as_bytes()), want, "{body}");
+        }
+    }
+}

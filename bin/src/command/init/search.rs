@@ -1,0 +1,180 @@
+//! Finds the models that are available: by the keys in the environment, and from servers on this machine.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::future::join_all;
+use soong::{
+    Environment,
+    model::{ServedModel, served_models},
+    protocol::{ModelConfig, Provider},
+};
+
+use crate::secret;
+
+/// Servers on this machine that are asked for their models, at the addresses that they use by default.
+const LOCAL_SERVERS: [(&str, &str); 4] = [
+    ("Ollama", "http://127.0.0.1:11434/v1"),
+    ("LM Studio", "http://127.0.0.1:1234/v1"),
+    ("llama.cpp", "http://127.0.0.1:8080/v1"),
+    ("vLLM", "http://127.0.0.1:8000/v1"),
+];
+/// Providers that a key selects, with the name of the vendor.
+const VENDORS: [(Provider, &str); 3] =
+    [(Provider::OpenaiResponses, "OpenAI"), (Provider::Anthropic, "Anthropic"), (Provider::Gemini, "Google")];
+/// Maximum time that a server may take to list its models.
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A model that agents can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) name: String,
+    provider: Provider,
+    /// Address for the configuration. `None`: that of the environment, or the vendor's own service.
+    base_url: Option<String>,
+    context_window: Option<u64>,
+    /// Description of the origin, for the user.
+    pub(super) origin: String,
+}
+
+/// Result of the search.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The server of the environment first, then the vendors whose keys are set, then the servers on this machine.
+    pub(super) candidates: Vec<Candidate>,
+    /// Descriptions of what was configured but cannot be used.
+    pub(super) problems: Vec<String>,
+}
+
+impl Candidate {
+    /// Returns a configuration file for the model.
+    pub(super) fn config_text(&self) -> String {
+        let mut lines = vec![
+            "# Written by `soong init`. `soong guide configuration` explains the settings, and".to_owned(),
+            "# `soong init --full --force` replaces this file with one that lists all of them.".to_owned(),
+            "[model]".to_owned(),
+            format!("provider = {}", quoted(self.provider.as_str())),
+        ];
+        lines.extend(self.base_url.as_ref().map(|url| format!("base_url = {}", quoted(url))));
+        lines.push(format!("name = {}", quoted(&self.name)));
+        lines.extend(self.context_window.map(|tokens| format!("context_window = {tokens}")));
+        lines.join("\n") + "\n"
+    }
+}
+
+/// Returns a string of TOML. The escapes of JSON are valid in TOML; names and addresses have no control characters.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Searches for models. Takes at most as long as a server may take to list its models.
+pub(super) async fn find(environment: &Environment) -> Found {
+    find_among(&LOCAL_SERVERS, environment).await
+}
+
+async fn find_among(local: &[(&str, &str)], environment: &Environment) -> Found {
+    let of_environment = environment.get(Provider::Openai.base_url_env()).map(str::trim).filter(|url| !url.is_empty());
+    let listed = of_environment.map(|url| ("", url)).into_iter().chain(local.iter().copied());
+    let mut known = BTreeSet::new();
+    let servers: Vec<(&str, &str)> = listed.filter(|(_, url)| known.insert(url.trim_end_matches('/'))).collect();
+    let lists = join_all(servers.iter().map(|(_, url)| list(url, environment))).await;
+    let mut found = Found::default();
+    let mut on_this_machine = Vec::new();
+    for ((name, url), list) in servers.into_iter().zip(lists) {
+        match (name, list) {
+            ("", Ok(models)) => found.candidates = of_server(url, "OPENAI_BASE_URL", models),
+            ("", Err(problem)) => found.problems.push(format!("OPENAI_BASE_URL: {problem}")),
+            (name, Ok(models)) => on_this_machine.extend(of_server(url, name, models)),
+            (_, Err(_)) => {}
+        }
+    }
+    // With a base URL of the environment, the key of OpenAI is that of its server.
+    let vendors = VENDORS.into_iter().filter(|(provider, _)| {
+        let is_vendor = *provider != Provider::OpenaiResponses || of_environment.is_none();
+        is_vendor && environment.get(provider.api_key_env()).is_some_and(|key| !key.trim().is_empty())
+    });
+    found.candidates.extend(vendors.map(|(provider, vendor)| of_vendor(provider, vendor)));
+    found.candidates.extend(on_this_machine);
+    found
+}
+
+async fn list(base_url: &str, environment: &Environment) -> Result<Vec<ServedModel>, String> {
+    let config = ModelConfig { base_url: Some(base_url.to_owned()), ..ModelConfig::default() };
+    // A key is sent to the server of the environment only.
+    let is_own = environment.get(Provider::Openai.base_url_env()).is_some_and(|own| own.trim() == base_url);
+    let environment = if is_own { environment.clone() } else { Environment::default() };
+    match tokio::time::timeout(LIST_TIMEOUT, served_models(&config, &environment, LIST_TIMEOUT)).await {
+        Ok(Ok(models)) if models.is_empty() => Err(format!("{} has no models", secret::hide_in_address(base_url))),
+        Ok(listed) => listed.map_err(|error| error.message),
+        Err(_) => Err(format!("{} does not answer", secret::hide_in_address(base_url))),
+    }
+}
+
+fn of_server(base_url: &str, server: &str, models: Vec<ServedModel>) -> Vec<Candidate> {
+    // An address with a user, a password or a query may contain a secret, so it stays in the environment.
+    let has_secret = base_url.contains(['@', '?']);
+    let origin = format!("{server}, {}", secret::hide_in_address(base_url));
+    let candidate = |model: ServedModel| Candidate {
+        name: model.name,
+        provider: Provider::Openai,
+        base_url: (!has_secret).then(|| base_url.to_owned()),
+        context_window: model.context_window,
+        origin: origin.clone(),
+    };
+    models.into_iter().map(candidate).collect()
+}
+
+fn of_vendor(provider: Provider, vendor: &str) -> Candidate {
+    let config = ModelConfig { provider: Some(provider), ..ModelConfig::default() };
+    Candidate {
+        name: config.model_name().to_owned(),
+        provider,
+        base_url: None,
+        context_window: None,
+        origin: format!("{vendor}, {} is set", provider.api_key_env()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::Config;
+
+    use super::*;
+    use crate::config::Settings;
+
+    async fn found(variables: &[(&str, &str)]) -> Found {
+        // Nothing listens on this port of the loopback interface.
+        find_among(&[("Local", "http://127.0.0.1:9/v1")], &Environment::of(variables.iter().copied())).await
+    }
+
+    #[tokio::test]
+    async fn keys_offer_the_models_of_their_vendors() {
+        assert_eq!(found(&[]).await, Found::default());
+        let keys = [("GEMINI_API_KEY", "k"), ("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", " ")];
+        let offered = found(&keys).await.candidates;
+        let names: Vec<&str> = offered.iter().map(|candidate| candidate.name.as_str()).collect();
+        assert_eq!(names, ["gpt-6-luna", "gemini-3.8-flash"]);
+        assert_eq!(offered[0].origin, "OpenAI, OPENAI_API_KEY is set");
+        let unreachable = found(&[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://u:pw@127.0.0.1:9/v1")]).await;
+        assert_eq!(unreachable.candidates, []);
+        assert_eq!(unreachable.problems, ["OPENAI_BASE_URL: 127.0.0.1:9 cannot be reached"]);
+    }
+
+    #[test]
+    fn file_has_the_settings_of_the_model() {
+        let served = |name: &str| ServedModel { name: name.to_owned(), context_window: Some(32_768) };
+        let local = of_server("http://127.0.0.1:8000/v1", "vLLM", vec![served("a\"b\\c")]).remove(0);
+        assert_eq!(local.config_text().lines().count(), 7);
+        let model = Config::parse("c", &local.config_text()).unwrap().model;
+        assert_eq!(
+            (model.base_url.as_deref(), model.name.as_deref()),
+            (Some("http://127.0.0.1:8000/v1"), Some("a\"b\\c"))
+        );
+        assert_eq!((model.provider, model.context_window), (Some(Provider::Openai), Some(32_768)));
+        let secret = of_server("https://me:s3cret@h/v1", "x", vec![served("m")]).remove(0);
+        assert!(!format!("{secret:?}").contains("s3cret"));
+        let vendor = of_vendor(Provider::Anthropic, "Anthropic");
+        let settings = Settings::of("c", &vendor.config_text());
+        settings.check_model(None, &Environment::of([("ANTHROPIC_API_KEY", "k")])).unwrap();
+        assert_eq!(vendor.config_text().lines().count(), 5);
+    }
+}

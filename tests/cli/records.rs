@@ -1,0 +1,124 @@
+//! Commands that print or export the records of runs: events, messages, versions, the HTML page, and the pager.
+
+use serde_json::{Value, json};
+
+use crate::process::TestHome;
+use crate::pty::TestTerminal;
+use crate::scripted::{Reply, ScriptedServer};
+
+/// Returns a world with a session `s`, whose run has edited a file.
+fn edited() -> TestHome {
+    let world = TestHome::new();
+    std::fs::write(world.project().join("notes.txt"), "one\ntwo\n").unwrap();
+    let server = ScriptedServer::start(|asked| match asked.body["messages"].as_array().map(Vec::len) {
+        Some(2) => Reply::calls(&[("1", "read", r#"{"path": "notes.txt"}"#)]),
+        Some(4) => {
+            let change = json!({"path": "notes.txt", "edits": [{"old": "two", "new": "<b>three</b>"}]});
+            Reply::calls(&[("2", "edit", &change.to_string())])
+        }
+        _ => Reply::answer("I **changed** <script>it</script>."),
+    });
+    let mut command = world.command(&["run", "--session", "s", "--allow", "edit", "Change the notes"]);
+    let ran = command.env("OPENAI_BASE_URL", server.base_url()).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "one\n<b>three</b>\n");
+    world
+}
+
+#[test]
+fn events_are_sentences_and_messages_can_be_limited() {
+    let world = edited();
+    let events = world.run(&["traces", "events", "s"]).expect_code(0).out;
+    for part in
+        ["started as default in mode normal", "message 2 of user: Change the notes", "tool read completed after"]
+    {
+        assert!(events.contains(part), "{part:?} is missing in {events}");
+    }
+    assert!(!events.contains("{\""), "no JSON: {events}");
+    let kinds: Vec<&str> = events.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert!(kinds.contains(&"tool_completed"), "a pipe gets the kinds: {events}");
+    let all = world.run(&["traces", "messages", "s", "--json"]).expect_code(0).json();
+    let last = world.run(&["traces", "messages", "s", "--last", "2", "--json"]).expect_code(0).json();
+    let all = all.as_array().unwrap();
+    assert_eq!(last.as_array().unwrap()[..], all[all.len() - 2..]);
+    let more = world.run(&["traces", "messages", "s", "--last", "99", "--json"]).expect_code(0).json();
+    assert_eq!(more.as_array().unwrap(), all);
+    world.run(&["traces", "messages", "s", "--last", "0"]).expect_code(2);
+}
+
+#[test]
+fn versions_of_an_artifact_are_compared() {
+    let world = TestHome::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).expect_code(0);
+    let file = world.project().join("plan.md");
+    for text in ["a\nb\n", "a\nB\n", "a\nB\nc\n"] {
+        std::fs::write(&file, text).unwrap();
+        world.run(&["artifacts", "put", "plan.md", "plan.md"]).expect_code(0);
+    }
+    let diff = |args: &[&str]| world.run(&[&["artifacts", "diff", "plan.md"], args].concat()).expect_code(0).out;
+    assert_eq!(diff(&[]), "@@ -1,2 +1,3 @@\n a\n B\n+c\n");
+    assert_eq!(diff(&["1"]), "@@ -1,2 +1,3 @@\n a\n-b\n+B\n+c\n");
+    assert_eq!(diff(&["1", "2"]), "@@ -1,2 +1,2 @@\n a\n-b\n+B\n");
+    assert_eq!(diff(&["2", "2"]), "");
+    let json = world.run(&["artifacts", "diff", "plan.md", "1", "2", "--json"]).expect_code(0).json();
+    assert_eq!((&json["from"], &json["to"]), (&json!(1), &json!(2)));
+    assert!(json["diff"].as_str().unwrap().contains("-b\n+B\n"), "{json}");
+    world.run(&["artifacts", "diff", "plan.md", "7"]).expect_code(3);
+    world.run(&["artifacts", "put", "one", "plan.md"]).expect_code(0);
+    world.run(&["artifacts", "diff", "one"]).expect_code(3).expect_stderr(&["no earlier version"]);
+}
+
+#[test]
+fn trace_is_exported_to_one_page() {
+    let world = edited();
+    let ran = world.run(&["traces", "export", "s", "--html", "../page.html"]).expect_code(0);
+    assert!(ran.out.starts_with("1 trace written to ../page.html, "), "{}", ran.out);
+    let page = std::fs::read_to_string(world.project().join("../page.html")).unwrap();
+    for part in [
+        "<h1>Change the notes</h1>",
+        "<svg ",
+        "<summary>System prompt</summary>",
+        "+ &lt;b&gt;three&lt;/b&gt;",
+        "<span class=\"bold\">changed</span>",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing in {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("http"), "it needs nothing else");
+    // A page of a demo has all its agents.
+    let (_, result) = world.demo(&[]);
+    let demo = result["trace_id"].as_str().unwrap();
+    let json = world.run(&["traces", "export", demo, "--html", "../page.html", "--json"]).expect_code(0).json();
+    let traces = json["traces"].as_array().unwrap().len();
+    assert!(traces >= 6, "{json}");
+    let page = std::fs::read_to_string(world.project().join("../page.html")).unwrap();
+    assert_eq!(json["size"], Value::from(page.len()));
+    assert_eq!(page.matches("<h2 id=").count(), traces);
+    world.run(&["traces", "export", "s"]).expect_code(2);
+    world.run(&["traces", "export", "s", "../out", "--html", "../page.html"]).expect_code(2);
+}
+
+#[test]
+fn long_output_on_a_terminal_is_shown_with_the_pager() {
+    let world = edited();
+    let show = |args: &[&str], pager: &str| {
+        let seat = TestTerminal::start(&world, args, (12, 100), &[("PAGER", pager), ("PATH", "/usr/bin:/bin")]);
+        let (code, rows) = seat.wait_for_exit();
+        assert_eq!(code, Some(0), "{rows:#?}");
+        rows
+    };
+    let numbered = "sed s/^/paged:/";
+    let rows = show(&["traces", "events", "s"], numbered);
+    assert!(rows.iter().filter(|row| row.starts_with("paged:")).count() > 12, "{rows:#?}");
+    for (args, pager) in [
+        (&["sessions", "list"][..], numbered),
+        (&["traces", "events", "s"], "cat"),
+        (&["traces", "events", "s"], "/no/such/pager"),
+    ] {
+        let rows = show(args, pager);
+        assert!(!rows.iter().any(|row| row.starts_with("paged:")), "{args:?} {pager}: {rows:#?}");
+        assert!(
+            rows.iter().any(|row| row.contains("started as default") || row.starts_with("ID") || row.contains("s ")),
+            "{rows:#?}"
+        );
+    }
+}
