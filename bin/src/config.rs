@@ -21,7 +21,11 @@ use soong::{
 
 use soong_storage::blob::BlobLocation;
 
-use crate::{cli::Global, exit::Failure, file, secret};
+use crate::{
+    cli::{Global, nearest_of},
+    exit::Failure,
+    file, secret,
+};
 
 /// Advice for an error in a line of the configuration file.
 const CORRECT_LINE: &str = "Correct that line; `soong init --full` writes a file with every setting explained.";
@@ -186,8 +190,9 @@ impl Settings {
 
     /// Parses the text of a configuration file for a home.
     pub(crate) fn parse(path: PathBuf, text: String, home: &Path) -> Result<Self, Failure> {
-        let config = Config::parse(&path.display().to_string(), &text)
-            .map_err(|error| Failure::usage(error.to_string(), format!("{}\n{CORRECT_LINE}", error.excerpt)))?;
+        let config = Config::parse(&path.display().to_string(), &text).map_err(|error| {
+            Failure::usage(with_similar_field(&error.to_string()), format!("{}\n{CORRECT_LINE}", error.excerpt))
+        })?;
         secret::set_known(&Environment::from_process(), &config);
         if let Err(error) = BlobLocation::parse(&config.artifacts.store) {
             let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
@@ -252,6 +257,19 @@ impl Settings {
     }
 }
 
+/// Replaces the list of all fields in an error about an unknown field by the most similar one. Returns other errors, and
+/// those without a similar field, unchanged.
+fn with_similar_field(error: &str) -> String {
+    let similar = || {
+        let (start, expected) = error.split_once(", expected one of ")?;
+        let (_, unknown) = start.rsplit_once("unknown field `")?;
+        let unknown = unknown.strip_suffix('`')?;
+        let nearest = nearest_of(unknown, expected.split(", ").map(|field| field.trim_matches('`')))?;
+        Some(format!("{start}; did you mean `{nearest}`?"))
+    };
+    similar().unwrap_or_else(|| error.to_owned())
+}
+
 /// Returns advice for a user without a model. `key`: environment variable of the key that is missing.
 pub(crate) fn ways_to_a_model(key: &str) -> String {
     let vendors = [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);
@@ -276,6 +294,17 @@ mod tests {
         assert_eq!(shown("", &key).as_deref(), Some("model gemini-3.8-flash (GEMINI_API_KEY is set)"));
         assert_eq!(shown("", &Environment::default()), None);
         assert_eq!(shown("[model]\nname = \"gemini-3.6-flash\"\n", &key), None);
+    }
+
+    #[test]
+    fn unknown_field_is_answered_with_the_similar_one() {
+        let error = |text: &str| with_similar_field(&Config::parse("c", text).unwrap_err().to_string());
+        assert_eq!(
+            error("[model]\ntemperatur = 1\n"),
+            "c:2: `model.temperatur`: unknown field `temperatur`; did you mean `temperature`?"
+        );
+        assert!(error("[model]\nzzzzzz = 1\n").contains("expected one of `provider`"));
+        assert!(!error("[model]\nname = 1\n").contains("did you mean"));
     }
 
     #[test]

@@ -63,7 +63,9 @@ impl Context<'_> {
         let is_unused = is_default && offline_store::is_unused(&self.home()?);
         match (is_unused, self.global.json) {
             (true, true) => print::json(empty)?,
-            (true, false) => print::line("No sessions yet. Start one with: soong chat")?,
+            (true, false) => {
+                print::line("No sessions yet. Start one with `soong`, or try `soong demo`, which needs no key.")?
+            }
             (false, _) => {}
         }
         Ok(is_unused)

@@ -1,7 +1,7 @@
 //! Printing: to standard output, whose reader may close it, and to standard error, where write errors are ignored.
 
 use std::{
-    io::{ErrorKind, Write},
+    io::{ErrorKind, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -79,11 +79,17 @@ pub(crate) fn error_line(line: &str) {
 pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     if !failure.what.is_empty() {
         let paint = terminal.stderr;
-        let head = match failure.exit {
-            Exit::AwaitsInput => paint.paint(TextStyle::Yellow, "waiting:"),
-            _ => paint.paint(TextStyle::Red, "error:"),
+        let (style, head) = match failure.exit {
+            Exit::AwaitsInput => (TextStyle::Yellow, "waiting:"),
+            _ => (TextStyle::Red, "error:"),
         };
-        error_line(&format!("{head} {}", text::safe_line(&failure.what)));
+        let what = format!("{head} {}", text::safe_line(&failure.what));
+        for line in wrap(&what, std::io::stderr().is_terminal()) {
+            error_line(&match line.strip_prefix(head) {
+                Some(rest) => format!("{}{rest}", paint.paint(style, head)),
+                None => line,
+            });
+        }
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {
             error_line(&format!("  {}", text::safe_line_keep_spaces(line)));
         }
@@ -94,6 +100,15 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
 /// Prints a table that fits the terminal; complete if standard output is not one. Cells are untrusted text.
 pub(crate) fn table(terminal: &Terminal, columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
     table::lines(columns, rows, columns_of(terminal), terminal.ellipsis()).iter().try_for_each(|row| line(row))
+}
+
+/// Wraps a safe line between words if it is printed on a terminal of known width.
+pub(crate) fn wrap(line: &str, on_terminal: bool) -> Vec<String> {
+    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+    match on_terminal && columns > 0 {
+        true => text::wrap(line, usize::from(columns)),
+        false => vec![line.to_owned()],
+    }
 }
 
 /// Returns the width of the terminal on standard output, if it is one and its width is known.

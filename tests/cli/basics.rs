@@ -260,9 +260,15 @@ fn invalid_prompts_are_rejected_and_control_codes_removed() {
 #[test]
 fn wrong_usage_and_unknown_names_have_distinct_exit_codes() {
     let world = TestHome::new();
-    for list in [["sessions", "list"].as_slice(), &["traces", "list"], &["usage"]] {
+    let lists =
+        ["sessions list", "traces list", "artifacts list", "permissions list", "questions list", "usage", "tree"];
+    for list in lists.map(|list| list.split(' ').collect::<Vec<_>>()) {
+        let list = list.as_slice();
         let listed = world.run(list).expect_code(0);
-        assert_eq!(listed.out, "No sessions yet. Start one with: soong chat\n", "{list:?}");
+        assert_eq!(
+            listed.out, "No sessions yet. Start one with `soong`, or try `soong demo`, which needs no key.\n",
+            "{list:?}"
+        );
         world
             .run(&[&["--home", "no-such-home"], list].concat())
             .expect_code(3)
@@ -273,7 +279,7 @@ fn wrong_usage_and_unknown_names_have_distinct_exit_codes() {
     assert!(!world.home().exists(), "reading makes nothing");
     std::fs::create_dir(world.home()).unwrap();
     world.run(&["traces", "list"]).expect_code(0);
-    world.run(&["tree"]).expect_code(3).expect_stderr(&["has no database"]);
+    world.run(&["sessions", "show", "x"]).expect_code(3).expect_stderr(&["has no database"]);
     world.run(&["run", "--model", "offline", "x"]).expect_code(0);
     for (args, code) in [
         (vec!["sessions", "show", "nothing"], 3),
@@ -387,9 +393,9 @@ fn build_without_otlp_warns_once_of_collector_variable() {
 #[test]
 fn color_is_used_only_when_requested() {
     let world = TestHome::new();
-    let colored = world.run(&["--color", "always", "tree"]).expect_code(3);
+    let colored = world.run(&["--color", "always", "sessions", "show", "x"]).expect_code(3);
     assert!(colored.err.contains('\u{1b}'), "{}", colored.err);
-    assert!(!world.run(&["tree"]).expect_code(3).err.contains('\u{1b}'));
+    assert!(!world.run(&["sessions", "show", "x"]).expect_code(3).err.contains('\u{1b}'));
 }
 
 #[test]

@@ -44,6 +44,7 @@ use crate::{
 pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     match options {
+        A::List { of } if of.session.is_none() && context.print_if_unused(&[(); 0])? => {}
         A::List { of } => {
             let artifacts = open(context, of, None).await?;
             show::list(context, &artifacts).await?;

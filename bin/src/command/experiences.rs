@@ -47,6 +47,8 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
     };
     if context.global.json {
         print::json(&shown)?;
+    } else if shown.is_empty() {
+        print::line("no experiences; runs record them when they reflect on a conversation (`soong guide memory`)")?;
     } else {
         let row = |known: &&Experience| {
             vec![

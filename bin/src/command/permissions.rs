@@ -22,6 +22,9 @@ use crate::{
 
 /// Lists permissions.
 pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failure> {
+    if context.print_if_unused(&[(); 0])? {
+        return Ok(Exit::Success);
+    }
     let status = (!all).then_some(PermissionStatus::Pending);
     let source = context.source().await?;
     let permissions = source.permissions(status, None).await?;

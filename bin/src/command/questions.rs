@@ -19,6 +19,9 @@ use crate::{
 
 /// Lists questions.
 pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failure> {
+    if context.print_if_unused(&[(); 0])? {
+        return Ok(Exit::Success);
+    }
     let status = (!all).then_some(QuestionStatus::Pending);
     let questions = context.source().await?.questions(status, None).await?;
     if context.global.json {

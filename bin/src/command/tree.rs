@@ -34,6 +34,9 @@ const COLUMNS: usize = 160;
 const ACTIVITY_COLUMNS: usize = 27;
 
 pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
+    if context.print_if_unused(&json!({ "source": "disk", "pid": null, "children": [] }))? {
+        return Ok(Exit::Success);
+    }
     match context.source().await? {
         Source::Owner(client, ready) => live(context, &client.tree().await?, &ready)?,
         Source::Disk(records) => print_recorded(context, &records)?,
