@@ -194,7 +194,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         print::line(&format!("waits for {}", ask.summary()))?;
     }
     print::line("")?;
-    traces::table(&all, context)?;
+    traces::tree_table(&all, std::slice::from_ref(&session), context)?;
     if !artifacts.is_empty() {
         print::line("")?;
         let records = OfflineStore::open(&context.home()?)?;
@@ -224,7 +224,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-        let hint = format!("Details: {soong} artifacts show NAME --session {}", session.session_id);
+        let hint = format!("Details: {soong} artifacts show NAME --session {}", reference::short_name(&session));
         print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     }
     Ok(Exit::Success)

@@ -4,11 +4,12 @@
 
 mod events;
 mod messages;
+mod tree;
 
 use soong::{
     ErrorCode, StreamItem,
     protocol::{
-        Reflection, Trace,
+        Reflection, Session, Trace,
         api::{StartBody, TraceView},
     },
 };
@@ -21,7 +22,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     owner::HomeConnection,
-    print, report,
+    print, reference, report,
     source::Source,
 };
 
@@ -79,24 +80,42 @@ pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>
 }
 
 async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Result<(), Failure> {
-    let traces = source.traces(None, with_calls).await?;
+    let mut traces = source.traces(None, with_calls).await?;
     if context.global.json {
         return print::json(&traces);
     }
     if traces.is_empty() {
         return print::line("no traces");
     }
-    table(&traces, context)
+    if !context.terminal.has_stdout {
+        return table(&traces, context);
+    }
+    traces.reverse();
+    tree_table(&traces, &source.sessions(with_calls).await?, context)
+}
+
+/// Prints traces, one per line: as trees with short names on a terminal, otherwise as a table. The traces are given oldest
+/// first, and complete for each of the sessions.
+pub(super) fn tree_table(traces: &[Trace], sessions: &[Session], context: &Context<'_>) -> Result<(), Failure> {
+    if !context.terminal.has_stdout {
+        return table(traces, context);
+    }
+    let names = sessions.iter().map(|session| (session.session_id.clone(), reference::short_name(session).to_owned()));
+    let arranged = tree::arrange(traces, &names.collect(), context.terminal.unicode);
+    print_rows(arranged.into_iter().map(|entry| (entry.name, entry.trace)), context)
 }
 
 /// Prints a table of traces, one per line.
-pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failure> {
+fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failure> {
+    print_rows(traces.iter().map(|trace| (trace.trace_id.to_string(), trace)), context)
+}
+
+fn print_rows<'a>(traces: impl Iterator<Item = (String, &'a Trace)>, context: &Context<'_>) -> Result<(), Failure> {
     let (created, time) = print::times(context.terminal, ["CREATED", "CREATED (UTC)"]);
     let rows: Vec<Vec<String>> = traces
-        .iter()
-        .map(|trace| {
+        .map(|(name, trace)| {
             vec![
-                trace.trace_id.to_string(),
+                name,
                 trace.status.as_str().to_owned(),
                 trace.agent_type.clone(),
                 time(trace.created_at),
