@@ -160,7 +160,7 @@ shows goals, team, events, messages, artifacts and a timeline. A line at the top
 stuck, wait for you or have failed, and actors that crashed; n selects the next one. If the owner
 process ends, the monitor waits for the next one.
 
-Keys: ? lists all keys. Up, Down, Enter and Tab move, 1 to 7 select a pane, / filters, s sorts, c
+Keys: ? lists all keys. Up, Down, Enter and Tab move, 1 to 8 select a pane, / filters, s sorts, c
 cancels, a answers, x exports, K crashes an actor as a test, q quits.
 
 Examples:

@@ -9,7 +9,7 @@ use crate::{
     served::{OFFLINE, TestServer},
 };
 
-const WIDE: (u16, u16) = (36, 150);
+const WIDE: (u16, u16) = (36, 139);
 
 fn row<'a>(rows: &'a [String], text: &str) -> &'a str {
     rows.iter().find(|row| row.contains(text)).unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
@@ -148,7 +148,7 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
 fn screen_numbers_match_the_api_and_the_database() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     priced(&world);
-    let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide the work"];
+    let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide it"];
     let owner = begin(&world, &service, &budget);
     let mut root = service.next();
     root.call("agent", &json!({ "task": ["one", "two", "three"] }));

@@ -81,6 +81,8 @@ type Stamp = (u64, u64, bool);
 pub(crate) struct Detail {
     pub(crate) pane: Pane,
     pub(crate) has_focus: bool,
+    /// Whether the pane takes the place of the tree while it has the focus.
+    pub(crate) is_zoomed: bool,
     subject: Option<Key>,
     pub(crate) records: Records,
     loads: HashMap<RecordKind, LoadState>,
@@ -100,6 +102,7 @@ impl Default for Detail {
         Self {
             pane: Pane::Facts,
             has_focus: false,
+            is_zoomed: false,
             subject: None,
             records: Records::default(),
             loads: HashMap::new(),

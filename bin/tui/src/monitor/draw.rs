@@ -24,6 +24,10 @@ use crate::{format, screen::totals::format_cost, styled_line::StyledLine, termin
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
+/// Minimum number of columns to show them side by side.
+const SIDE_BY_SIDE_COLUMNS: u16 = 140;
+/// Minimum number of columns to name all panes, and to name them briefly.
+const TAB_COLUMNS: (u16, u16) = (108, 80);
 /// Minimum size of the window: columns and rows.
 const MIN_SIZE: (u16, u16) = (30, 6);
 /// Minimum number of columns to name an actor in the alarm line.
@@ -47,16 +51,30 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
     let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
     let alarm = u16::from(has_alarm);
     let body = area.height.saturating_sub(head + alarm + 1);
-    let pane = match monitor.detail.has_focus {
+    let top = head + alarm;
+    let is_large = area.height >= SPLIT_MIN_ROWS;
+    let is_pane_alone = monitor.detail.has_focus && (monitor.detail.is_zoomed || !is_large);
+    if is_large && !is_pane_alone && area.width >= SIDE_BY_SIDE_COLUMNS {
+        let left = area.width * 11 / 20;
+        let body = row(top, body);
+        return Areas {
+            head: row(0, head),
+            alarm: row(head, alarm),
+            tree: Rect { width: left, ..body },
+            // One column stays free between them.
+            pane: Rect { x: body.x + left + 1, width: area.width - left - 1, ..body },
+            foot: row(top + body.height, 1),
+        };
+    }
+    let pane = match is_pane_alone {
         // Rows that the tree does not need belong to the pane, up to two thirds.
-        _ if area.height >= SPLIT_MIN_ROWS => {
+        false if is_large => {
             let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
             body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
         }
         true => body,
         false => 0,
     };
-    let top = head + alarm;
     Areas {
         head: row(0, head),
         alarm: row(head, alarm),
@@ -88,6 +106,12 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
         tree::draw(monitor, buffer, areas.tree, now);
     }
     if areas.pane.height > 0 {
+        if areas.pane.x > area.x {
+            let rule = StyledLine::of(TextStyle::Dim, if cells.unicode { "│" } else { "|" });
+            (areas.pane.top()..areas.pane.bottom()).for_each(|y| {
+                cells.put(buffer, (areas.pane.x - 1, y), 1, &rule);
+            });
+        }
         self::pane(monitor, buffer, areas.pane, now);
     }
     put(cells, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
@@ -276,11 +300,12 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let mut x = area.x + 1;
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.detail.pane;
-        // If there is no room for all names, only the selected tab shows its name.
-        let name = if is_shown || area.width >= 100 {
-            format!(" {} {} ", at + 1, pane.name())
-        } else {
-            format!(" {} ", at + 1)
+        // If there is no room for all names, they are short, or only the selected tab shows its name.
+        let (name, gap) = match area.width {
+            columns if columns >= TAB_COLUMNS.0 => (format!(" {} {} ", at + 1, pane.name()), 1),
+            columns if columns >= TAB_COLUMNS.1 => (format!(" {} {}", at + 1, pane.short_name()), 0),
+            _ if is_shown => (format!(" {} {} ", at + 1, pane.name()), 1),
+            _ => (format!(" {} ", at + 1), 1),
         };
         let style = if is_shown { TextStyle::Bold } else { TextStyle::Dim };
         let room = usize::from(area.right().saturating_sub(x));
@@ -289,7 +314,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
             let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
             buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
         }
-        x = x.saturating_add(took + 1).min(area.right());
+        x = x.saturating_add(took + gap).min(area.right());
     }
 }
 
@@ -315,7 +340,7 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
             Pane::Artifacts => hints.push(("Esc", "list")),
             Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "summary")),
             Pane::Events | Pane::Messages => hints.push(("Enter", "details")),
-            Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
+            Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline | Pane::Transcript => {}
         }
         if monitor.detail.pane.grows() {
             hints.push(("f", if monitor.detail.at_end { "stop following" } else { "follow" }));

@@ -92,12 +92,17 @@ const BINDINGS: &[Binding] = &[
     ),
     navigate(&[Right, Char('l')], Navigation::In, "", ""),
     navigate(&[Char('z')], Navigation::FoldAll, "z", "fold or unfold all"),
-    navigate(&[Enter], Navigation::Open, "Enter", "open the pane; there: preview an artifact, or toggle details"),
+    navigate(&[Enter], Navigation::Open, "Enter", "show the pane alone; there: preview an artifact, or toggle details"),
     navigate(&[Esc], Navigation::Close, "Esc", "back to the tree, or remove the filter"),
     navigate(&[Tab], Navigation::Switch, "Tab", "switch between tree and pane"),
     navigate(&[BackTab], Navigation::NextPane, "Shift-Tab", "next pane"),
     // Digits are handled in `action`.
-    navigate(&[], Navigation::Pane(0), "1 to 7", "Facts, Goals, Team, Events, Messages, Artifacts, Timeline"),
+    navigate(
+        &[],
+        Navigation::Pane(0),
+        "1 to 8",
+        "Facts, Goals, Team, Events, Messages, Artifacts, Timeline, Transcript",
+    ),
     bind(&[Char('n')], KeyAction::NextUrgent, "n", "next alert: stuck, asking, failed, restarted"),
     navigate(&[Char('!')], Navigation::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
     bind(&[Char('/')], KeyAction::Filter, "/", "filter by text: id, task, state, error"),
@@ -131,7 +136,7 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
     if key.modifiers.contains(KeyModifiers::ALT) {
         return None;
     }
-    if let Char(digit @ '1'..='7') = key.code {
+    if let Char(digit @ '1'..='8') = key.code {
         return Some(KeyAction::Navigate(Navigation::Pane(digit as usize - '1' as usize)));
     }
     BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
@@ -168,8 +173,8 @@ mod tests {
             (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
-            (Char('7'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(6)))),
-            (Char('8'), KeyModifiers::NONE, None),
+            (Char('8'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(7)))),
+            (Char('9'), KeyModifiers::NONE, None),
         ] {
             assert_eq!(of(code, modifiers), want, "{code:?} {modifiers:?}");
         }

@@ -10,6 +10,7 @@ mod goals;
 mod messages;
 mod team;
 mod timeline;
+mod transcript;
 
 pub(crate) use facts::used_fraction;
 use soong_protocol::{
@@ -30,11 +31,20 @@ pub(crate) enum Pane {
     Messages,
     Artifacts,
     Timeline,
+    Transcript,
 }
 
 impl Pane {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Facts, Self::Goals, Self::Team, Self::Events, Self::Messages, Self::Artifacts, Self::Timeline];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Facts,
+        Self::Goals,
+        Self::Team,
+        Self::Events,
+        Self::Messages,
+        Self::Artifacts,
+        Self::Timeline,
+        Self::Transcript,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -45,6 +55,19 @@ impl Pane {
             Self::Messages => "Messages",
             Self::Artifacts => "Artifacts",
             Self::Timeline => "Timeline",
+            Self::Transcript => "Transcript",
+        }
+    }
+
+    /// Returns a name of at most five characters.
+    pub(crate) const fn short_name(self) -> &'static str {
+        match self {
+            Self::Events => "Evts",
+            Self::Messages => "Msgs",
+            Self::Artifacts => "Files",
+            Self::Timeline => "Time",
+            Self::Transcript => "Steps",
+            other => other.name(),
         }
     }
 
@@ -52,7 +75,7 @@ impl Pane {
     pub(crate) const fn needs(self) -> RecordKind {
         match self {
             Self::Facts | Self::Goals | Self::Team => RecordKind::Facts,
-            Self::Events | Self::Timeline => RecordKind::Events,
+            Self::Events | Self::Timeline | Self::Transcript => RecordKind::Events,
             Self::Messages => RecordKind::Messages,
             Self::Artifacts => RecordKind::Artifacts,
         }
@@ -60,12 +83,12 @@ impl Pane {
 
     /// Returns whether the pane shows only records: no durations and no state of an actor.
     pub(crate) const fn is_recorded(self) -> bool {
-        matches!(self, Self::Events | Self::Messages | Self::Artifacts)
+        matches!(self, Self::Events | Self::Messages | Self::Artifacts | Self::Transcript)
     }
 
     /// Returns whether the pane grows at its end, which is then the default position.
     pub(crate) const fn grows(self) -> bool {
-        matches!(self, Self::Events | Self::Messages | Self::Timeline)
+        matches!(self, Self::Events | Self::Messages | Self::Timeline | Self::Transcript)
     }
 }
 
@@ -144,6 +167,7 @@ pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine
         Pane::Messages => Some(messages::lines(page.records.messages.as_ref()?, page)),
         Pane::Artifacts => Some(artifacts::lines(page)?),
         Pane::Timeline => Some(timeline::lines(page.records.events.as_ref()?, page)),
+        Pane::Transcript => Some(transcript::lines(page.records.events.as_ref()?, page)),
     }
 }
 

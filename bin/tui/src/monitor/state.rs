@@ -329,14 +329,18 @@ impl Monitor {
             Navigation::Out => self.list.fold_or_ascend(forest),
             Navigation::FoldAll => self.list.fold_all(forest),
             Navigation::Open if self.detail.has_focus => self.detail.open_preview(),
-            Navigation::Open => self.detail.has_focus = true,
+            Navigation::Open => (self.detail.has_focus, self.detail.is_zoomed) = (true, true),
             Navigation::Close if self.detail.close_preview() => {}
-            Navigation::Close if self.detail.has_focus => self.detail.has_focus = false,
+            Navigation::Close if self.detail.has_focus => {
+                (self.detail.has_focus, self.detail.is_zoomed) = (false, false);
+            }
             Navigation::Close => self.list.change(forest, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
-            Navigation::Switch => self.detail.has_focus = !self.detail.has_focus,
+            Navigation::Switch => {
+                (self.detail.has_focus, self.detail.is_zoomed) = (!self.detail.has_focus, false);
+            }
             Navigation::Pane(at) => {
                 self.detail.show(Pane::ALL[at]);
                 // If there is room for only one of tree and pane, the pane is shown.

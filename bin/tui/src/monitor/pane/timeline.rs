@@ -12,6 +12,8 @@ use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 /// Width of a bar's name and of its duration, in columns.
 const NAME: usize = 26;
 const TIME: usize = 12;
+/// Minimum length of a common start of tasks that is left out, in bytes.
+const MIN_COMMON_START: usize = 8;
 
 /// A period of time with a name.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +24,8 @@ struct TimelineSpan {
     /// `None` if it has not ended.
     end: Option<Timestamp>,
     has_failed: bool,
+    /// Whether it is that of a sub-agent.
+    is_child: bool,
 }
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
@@ -38,10 +42,9 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
     let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
     let total = end.millis_since(begin).max(1);
-    let mut lines = vec![
-        StyledLine::of(TextStyle::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
-            .and(TextStyle::Dim, text::pad(&format!("{}: {}", clock(end), format::duration(total)), room)),
-    ];
+    let mut lines =
+        vec![StyledLine::of(TextStyle::Dim, text::pad(&clock(begin), NAME)).and(TextStyle::Dim, axis(total, room))];
+    let starts = common_starts(&spans);
     for span in &spans {
         let until = span.end.unwrap_or(end);
         let column = |at: Timestamp| {
@@ -52,8 +55,8 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         let wide = (to.saturating_sub(from)).max(1);
         let bar = page.cells.bar(1.0, wide);
         let time = format::duration(until.millis_since(span.begin));
-        let name =
-            text::pad(&text::cut(&text::safe_line_keep_spaces(&span.name), NAME - 1, page.cells.ellipsis()), NAME);
+        let name = name(span, &starts, page.cells.ellipsis());
+        let name = text::pad(&text::cut(&text::safe_line_keep_spaces(&name), NAME - 1, page.cells.ellipsis()), NAME);
         let style = if span.has_failed { TextStyle::Red } else { span.style };
         lines.push(
             StyledLine::of(if span.end.is_none() { TextStyle::Bold } else { TextStyle::Plain }, name)
@@ -64,6 +67,52 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         );
     }
     lines
+}
+
+/// Returns an axis of `columns`: the times at its start, its quarters and its end, as far as there is room.
+fn axis(total_ms: u64, columns: usize) -> String {
+    let last = format::duration(total_ms);
+    let end = columns.saturating_sub(text::width(&last));
+    let mut axis = String::new();
+    for quarter in 0..4_usize {
+        let label = format::duration(total_ms * quarter as u64 / 4);
+        let at = columns * quarter / 4;
+        let is_free = quarter == 0 || at > text::width(&axis) + 1;
+        if is_free && at + text::width(&label) < end {
+            axis = text::pad(&axis, at) + &label;
+        }
+    }
+    text::cut(&(text::pad(&axis, end) + &last), columns, "")
+}
+
+/// Returns the type of the sub-agent of a span.
+fn agent_type(span: &TimelineSpan) -> &str {
+    span.name.trim_start().split(' ').next().unwrap_or_default()
+}
+
+/// Returns, for each type of sub-agents, the length of the text with which the names of all of them start, up to the end
+/// of a word. Texts that are too short to be worth leaving out are not included.
+fn common_starts(spans: &[TimelineSpan]) -> HashMap<&str, usize> {
+    let mut starts: HashMap<&str, (&str, usize)> = HashMap::new();
+    for span in spans.iter().filter(|span| span.is_child) {
+        let (start, count) = starts.entry(agent_type(span)).or_insert((&span.name, 0));
+        let same = start.char_indices().zip(span.name.chars()).find(|((_, one), other)| one != other);
+        let shorter = start.len().min(span.name.len());
+        *start = &start[..same.map_or(shorter, |((at, _), _)| at)];
+        *count += 1;
+    }
+    let several = starts.into_iter().filter(|(_, (_, count))| *count > 1);
+    let words = several.map(|(kind, (start, _))| (kind, start.rfind(' ').map_or(0, |at| at + 1)));
+    words.filter(|(kind, words)| *words >= kind.len() + MIN_COMMON_START).collect()
+}
+
+/// Returns the name of a span: for a sub-agent, its type and what its task has not in common with the others.
+fn name(span: &TimelineSpan, starts: &HashMap<&str, usize>, ellipsis: &str) -> String {
+    let kind = agent_type(span);
+    match starts.get(kind).filter(|_| span.is_child) {
+        Some(same) => format!("  {kind} {ellipsis}{}", &span.name[*same..]),
+        None => span.name.clone(),
+    }
 }
 
 fn clock(at: Timestamp) -> String {
@@ -147,8 +196,9 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
         for change in changes(&record.event, turn) {
             match change {
                 Change::Begin { key, name, style } => {
+                    let is_child = key.starts_with("child ");
                     open.insert(key, spans.len());
-                    spans.push(TimelineSpan { name, style, begin: record.ts, end: None, has_failed: false });
+                    spans.push(TimelineSpan { name, style, begin: record.ts, end: None, has_failed: false, is_child });
                 }
                 Change::End { key, has_failed } => {
                     if let Some(span) = open.remove(&key) {
@@ -168,6 +218,36 @@ mod tests {
     use soong_protocol::{ErrorCode, ErrorInfo, QuestionId};
 
     use super::*;
+
+    #[test]
+    fn names_of_sub_agents_leave_out_what_all_have_in_common() {
+        let span = |name: &str, is_child| {
+            let (style, begin) = (TextStyle::Cyan, Timestamp::from_millis(0));
+            TimelineSpan { name: name.to_owned(), style, begin, end: None, has_failed: false, is_child }
+        };
+        let spans = [
+            span("  explore Explore the folder `src/` of", true),
+            span("  explore Explore the folder `sources/` of", true),
+            span("  default Write a report", true),
+            span("  explore is a tool", false),
+        ];
+        let starts = common_starts(&spans);
+        let names: Vec<String> = spans.iter().map(|span| name(span, &starts, "…")).collect();
+        assert_eq!(
+            names,
+            ["  explore …`src/` of", "  explore …`sources/` of", "  default Write a report", "  explore is a tool"]
+        );
+        let short = [span("  explore a b", true), span("  explore a c", true)];
+        assert_eq!(common_starts(&short), HashMap::new());
+    }
+
+    #[test]
+    fn axis_has_the_times_that_fit() {
+        assert_eq!(axis(8_000, 40), "0.0 s     2.0 s     4.0 s          8.0 s");
+        assert_eq!(axis(8_000, 60), "0.0 s          2.0 s          4.0 s          6.0 s     8.0 s");
+        assert_eq!(axis(8_000, 12), "0.0 s  8.0 s");
+        assert_eq!(text::width(&axis(8_000, 3)), 3);
+    }
 
     #[test]
     fn spans_have_times_and_open_ones_end_with_the_run() {

@@ -237,7 +237,7 @@ fn ended_run_shows_its_stored_record() {
     let mut evening = evening();
     let requests = evening.changes(Vec::new(), &["run:back"]);
     assert!(requests.contains(&MonitorRequest::ReadRun(RunId::new("back"))), "{requests:?}");
-    assert!(evening.screen(140, 30).contains("ended"));
+    assert!(evening.screen(139, 30).contains("ended"));
     let mut record = Run::queued(
         SessionId::new("s"),
         TraceId::new("s@back"),
@@ -250,12 +250,12 @@ fn ended_run_shows_its_stored_record() {
     (record.usage.total_tokens, record.completed_at) = (9_950, Some(at(0)));
     record.error = Some(ErrorInfo::new(ErrorCode::Timeout, "it took too long"));
     evening.hears(MonitorInput::Record(RunId::new("back"), Box::new(Ok(record))));
-    let screen = evening.screen(140, 30);
+    let screen = evening.screen(139, 30);
     for part in ["failed", "9.9k", "it took too long"] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
     evening.types("e");
-    assert!(!evening.screen(140, 30).contains("it took too long"), "those that have ended are left out");
+    assert!(!evening.screen(139, 30).contains("it took too long"), "those that have ended are left out");
 }
 
 #[test]

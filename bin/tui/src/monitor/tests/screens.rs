@@ -16,13 +16,9 @@ fn evening(cells: CellWriter) -> TestMonitor {
 #[test]
 fn stuck_child_shows_its_last_error_and_cost() {
     let screen = evening(FINE).screen(140, 32);
-    for part in [
-        "1 is stuck",
-        "Explore the folder `vendor/`",
-        "rate_limited: the service is busy",
-        "$0.1365",
-        "no progress for",
-    ] {
+    for part in
+        ["1 is stuck", "Explore the folder `vendor/`", "rate_limited: the service", "$0.1365", "no progress for"]
+    {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
     assert_snapshot!("afternoon_140x32", screen);
