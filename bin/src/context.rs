@@ -29,6 +29,8 @@ pub(crate) struct Context<'a> {
 pub(crate) enum RunDisplay {
     /// Prints the answer at the end.
     Once,
+    /// Prints nothing but the answer.
+    Quiet,
     /// Shows the monitor first, then prints the answer.
     Monitored,
     /// Streams the answer and prints little else. The user can type the next messages.

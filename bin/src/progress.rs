@@ -27,6 +27,8 @@ pub(crate) enum Progress {
     Plain(Box<LineProgress>),
     /// Every event as JSON, on standard output.
     Json,
+    /// No display.
+    Quiet,
     /// No display: the reader of the output is gone.
     Closed,
 }
@@ -36,6 +38,9 @@ impl Progress {
     pub(crate) fn choose(context: &Context<'_>, shown: RunDisplay, run: &Accepted, kind: &str, task: &str) -> Self {
         if context.global.json {
             return Self::Json;
+        }
+        if matches!(shown, RunDisplay::Quiet) {
+            return Self::Quiet;
         }
         if !context.terminal.can_redraw {
             return Self::Plain(Box::new(LineProgress::of(run.run_id.clone())));
@@ -57,7 +62,7 @@ impl Progress {
                 picture.apply(item);
                 Ok(())
             }
-            (Self::Plain(_) | Self::Closed, _) => Ok(()),
+            (Self::Plain(_) | Self::Quiet | Self::Closed, _) => Ok(()),
         }
     }
 
@@ -99,7 +104,7 @@ impl Progress {
 
     /// Returns whether the user at the terminal can be prompted.
     pub(crate) fn can_ask(&self) -> bool {
-        matches!(self, Self::Live(_) | Self::Plain(_)) && prompts::is_interactive()
+        matches!(self, Self::Live(_) | Self::Plain(_) | Self::Quiet) && prompts::is_interactive()
     }
 
     /// Returns the label of a child run, or `None` if `run` is not a known child.
@@ -107,7 +112,7 @@ impl Progress {
         match self {
             Self::Live(picture) => picture.child_label(run),
             Self::Plain(plain) => plain.child(run).map(str::to_owned),
-            Self::Json | Self::Closed => None,
+            Self::Quiet | Self::Json | Self::Closed => None,
         }
     }
 

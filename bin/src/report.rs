@@ -106,15 +106,8 @@ pub(crate) fn print_result(
     if context.global.json {
         return json(home, watched, stored);
     }
-    let violates_schema =
-        watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ResultSchemaValidationFailed);
-    match &watched.run.output {
-        // An output that does not match the schema goes to standard error, not to a reader of standard output.
-        Some(output) if violates_schema => {
-            print::line_or_stderr(context.terminal, TextStyle::Plain, &text::safe_block(output))?
-        }
-        _ if !watched.answer_printed => answer(&watched.run, context.terminal)?,
-        _ => {}
+    if print_answer(context, watched)? {
+        print::line_or_stderr(context.terminal, TextStyle::Plain, "")?;
     }
     print_summary(watched, stored, context.terminal)
 }
@@ -196,16 +189,21 @@ fn json(home: &Path, watched: &FollowedRun, stored: &[StoredArtifact]) -> Result
     print::json_line(&json!({ "result": result }))
 }
 
-/// Prints the answer: rendered on a terminal, otherwise as plain text.
-fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
-    let output = view.output.as_deref().unwrap_or_default();
-    if output.trim().is_empty() {
-        return Ok(());
+/// Prints the answer, unless it was printed while it streamed in: rendered on a terminal, otherwise as plain text. Returns
+/// whether it did.
+pub(crate) fn print_answer(context: &Context<'_>, watched: &FollowedRun) -> Result<bool, Failure> {
+    let output = watched.run.output.as_deref().unwrap_or_default();
+    let violates_schema =
+        watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ResultSchemaValidationFailed);
+    if violates_schema && watched.run.output.is_some() {
+        // It goes to standard error, not to a reader of standard output.
+        print::line_or_stderr(context.terminal, TextStyle::Plain, &text::safe_block(output))?;
+        return Ok(false);
     }
-    for line in render(output, terminal) {
-        print::line(&line)?;
+    if watched.answer_printed || output.trim().is_empty() {
+        return Ok(false);
     }
-    print::line_or_stderr(terminal, TextStyle::Plain, "")
+    render(output, context.terminal).iter().try_for_each(|line| print::line(line)).map(|()| true)
 }
 
 /// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for unsafe characters.

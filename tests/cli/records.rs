@@ -122,3 +122,22 @@ fn long_output_on_a_terminal_is_shown_with_the_pager() {
         );
     }
 }
+
+#[test]
+fn quiet_run_prints_only_the_answer() {
+    let world = TestHome::new();
+    let server = ScriptedServer::start(|_| Reply::answer("Only this."));
+    let environment = [("OPENAI_BASE_URL", server.base_url())];
+    let environment = environment.each_ref().map(|(name, url)| (*name, url.as_str()));
+    let mut command = world.command(&["run", "--quiet", "Say it"]);
+    let ran = command.envs(environment).output().unwrap();
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), "Only this.\n");
+    assert_eq!(String::from_utf8(ran.stderr).unwrap(), "");
+    let seat = TestTerminal::start(&world, &["run", "-q", "Say it"], (12, 60), &environment);
+    let (code, rows) = seat.wait_for_exit();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).filter(|row| !row.is_empty()).collect();
+    assert_eq!((code, rows), (Some(0), vec!["Only this."]));
+    for more in ["--json", "--monitor", "--detach"] {
+        world.run(&["run", "--quiet", more, "Say it"]).expect_code(2);
+    }
+}

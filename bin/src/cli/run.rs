@@ -126,6 +126,9 @@ pub(crate) struct Run {
     /// Show the monitor during the run; q closes it and the run continues
     #[arg(long, conflicts_with_all = ["json", "detach"])]
     pub(crate) monitor: bool,
+    /// Print only the answer: no progress and no summary
+    #[arg(short, long, conflicts_with_all = ["json", "detach", "monitor"])]
+    pub(crate) quiet: bool,
 }
 
 /// Options of `call`.

@@ -33,7 +33,12 @@ use crate::{
 };
 
 pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<Exit, Failure> {
-    let shown = if options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
+    let shown = match (options.monitor, options.quiet) {
+        (true, _) => RunDisplay::Monitored,
+        (false, true) => RunDisplay::Quiet,
+        (false, false) => RunDisplay::Once,
+    };
+    let is_quiet = options.quiet;
     if options.monitor {
         monitor::check(context.terminal)?;
     }
@@ -78,7 +83,9 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
     let advice = report::allow_advice(&done.denied);
     if !context.global.json && !done.output_closed {
-        report::print_detail_commands(context, context.global.home.as_deref(), &done.session_name, &done.stored)?;
+        if !is_quiet {
+            report::print_detail_commands(context, context.global.home.as_deref(), &done.session_name, &done.stored)?;
+        }
         report::print_denied_calls(&done.denied);
         if !has_failed && !advice.is_empty() {
             print::error_line(&advice);

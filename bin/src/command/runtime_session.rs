@@ -253,10 +253,13 @@ impl<'a> RuntimeSession<'a> {
 
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
     pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
+        let is_quiet = matches!(shown, RunDisplay::Quiet);
         let (watched, stored) = self.follow(request, shown).await?;
         let exit = report::exit(self.context, &watched);
-        if !watched.output_closed {
-            report::print_result(self.context, self.home, &watched, &stored)?;
+        match (watched.output_closed, is_quiet) {
+            (true, _) => {}
+            (false, true) => report::print_answer(self.context, &watched).map(drop)?,
+            (false, false) => report::print_result(self.context, self.home, &watched, &stored)?,
         }
         let session_name = self.session_name(&watched.run.run.session_id).await;
         Ok(RunReport {

@@ -85,7 +85,7 @@ impl LiveDisplay {
     pub(super) fn open(context: &Context<'_>, shown: RunDisplay, run: &Accepted, kind: &str, task: &str) -> Self {
         let board = RunTable::with_root(run.run_id.clone(), kind, task);
         let hint = match shown {
-            RunDisplay::Once | RunDisplay::Monitored => {
+            RunDisplay::Once | RunDisplay::Quiet | RunDisplay::Monitored => {
                 vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
             }
             RunDisplay::Chat { .. } if context.terminal.has_stdout => {
