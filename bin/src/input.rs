@@ -15,7 +15,7 @@ use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::line_editor::{ChatKey, Completion, Completions};
-use self::line_editor::{LineEditor, ReadLine, Replacement, erase};
+use self::line_editor::{LineEditor, ReadLine, ReadStart, Replacement, erase};
 use crate::exit::{Exit, Failure};
 
 /// Result of reading a line.
@@ -132,6 +132,7 @@ type ReadResult = (Editor, Result<ReadLine, ReadlineError>);
 struct LineRead {
     read: Option<JoinHandle<ReadResult>>,
     replacement: Replacement,
+    start: ReadStart,
 }
 
 /// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
@@ -140,18 +141,25 @@ static ABANDONED_READ: Mutex<Option<(LineRead, Option<Termios>)>> = Mutex::new(N
 impl LineRead {
     fn start(mut editor: Editor, prompt: &str, text: &str) -> Self {
         let (prompt, text) = (prompt.to_owned(), text.to_owned());
-        let replacement = match &editor {
-            Editor::Rich(editor) => editor.replacement().clone(),
-            Editor::Plain => Replacement::default(),
+        let (replacement, start) = match &editor {
+            Editor::Rich(editor) => (editor.replacement().clone(), editor.start().clone()),
+            Editor::Plain => (Replacement::default(), ReadStart::default()),
         };
+        match &editor {
+            Editor::Rich(_) => start.reset(),
+            // The terminal driver edits the line, in the modes that the terminal has.
+            Editor::Plain => start.set(),
+        }
+        let started = start.clone();
         let read = Some(tokio::task::spawn_blocking(move || {
             keyboard::set_prompt_active(true);
             let said = editor.read(&prompt, &text);
+            started.set();
             keyboard::set_prompt_active(false);
             keyboard::set_prompt_abandoned(false);
             (editor, said)
         }));
-        Self { read, replacement }
+        Self { read, replacement, start }
     }
 
     /// Returns an abandoned read, which the next key ends, below a new prompt. Returns `None` if there is none, or if its
@@ -185,10 +193,12 @@ impl LineRead {
 impl Drop for LineRead {
     fn drop(&mut self) {
         if let Some(read) = self.read.take() {
+            // An editor that is still starting would change the terminal after it was restored here.
+            self.start.wait();
             keyboard::set_prompt_abandoned(!read.is_finished());
             let mode = keyboard::suspend_prompt();
             let _ = writeln!(terminal());
-            let abandoned = Self { read: Some(read), replacement: self.replacement.clone() };
+            let abandoned = Self { read: Some(read), replacement: self.replacement.clone(), start: self.start.clone() };
             *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((abandoned, mode));
         }
     }

@@ -72,6 +72,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 sent: Vec::new(),
                 has_plan: false,
                 last_answer: None,
+                last_prompt_tokens: None,
                 interrupted_at: None,
             };
             let ended = match conversation.print_header(model.as_deref()) {

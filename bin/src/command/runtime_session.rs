@@ -64,6 +64,8 @@ pub(super) struct RunReport {
     pub(super) denied: Vec<DeniedCall>,
     /// The answer, if there is one.
     pub(super) answer: Option<String>,
+    /// Size of the last prompt in tokens, as estimated.
+    pub(super) context_tokens: Option<u64>,
     /// Input that the user typed while the run was active.
     pub(super) typed: TypedDuringRun,
     /// Exit code or failure of the process if this was its only run.
@@ -269,6 +271,7 @@ impl<'a> RuntimeSession<'a> {
             output_closed: watched.output_closed,
             denied: watched.refused,
             answer: watched.run.output,
+            context_tokens: watched.context_tokens,
             typed: watched.typed,
             exit,
         })

@@ -5,7 +5,8 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use ignore::WalkBuilder;
@@ -23,6 +24,8 @@ use soong_tui::text;
 
 /// Maximum number of files of a project that are searched for a name.
 const MAX_SEARCHED_FILES: usize = 20_000;
+/// Maximum time until an editor reads keys.
+const START_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of files that are offered.
 const MAX_OFFERED_FILES: usize = 30;
 
@@ -103,6 +106,7 @@ pub(crate) struct LineEditor {
     /// The key that ended the last line, other than Enter.
     end_key: Arc<Mutex<Option<ChatKey>>>,
     replacement: Replacement,
+    start: ReadStart,
 }
 
 /// A line that was read.
@@ -146,12 +150,17 @@ impl LineEditor {
         }
         let replacement = Replacement::default();
         editor.bind_sequence(Event::Any, EventHandler::Conditional(Box::new(replacement.clone())));
-        editor.set_helper(Some(LineHelper { completions }));
-        Ok(Self { editor, end_key, replacement })
+        let start = ReadStart::default();
+        editor.set_helper(Some(LineHelper { completions, start: start.clone() }));
+        Ok(Self { editor, end_key, replacement, start })
     }
 
     pub(super) fn replacement(&self) -> &Replacement {
         &self.replacement
+    }
+
+    pub(super) fn start(&self) -> &ReadStart {
+        &self.start
     }
 
     /// Reads a line, beginning with this text.
@@ -192,6 +201,32 @@ impl ConditionalEventHandler for EndLine {
 
 struct LineHelper {
     completions: Option<Completions>,
+    start: ReadStart,
+}
+
+/// Whether an editor has set its terminal modes and reads keys.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ReadStart(Arc<(Mutex<bool>, Condvar)>);
+
+impl ReadStart {
+    fn is_set(&self) -> MutexGuard<'_, bool> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self) {
+        *self.is_set() = true;
+        self.0.1.notify_all();
+    }
+
+    pub(super) fn reset(&self) {
+        *self.is_set() = false;
+    }
+
+    /// Waits until the editor reads keys, at most for a moment.
+    pub(super) fn wait(&self) {
+        // An error means that a thread has panicked.
+        let _ = self.0.1.wait_timeout_while(self.is_set(), START_TIMEOUT, |is_set| !*is_set);
+    }
 }
 
 impl Completer for LineHelper {
@@ -241,6 +276,12 @@ fn files(project: &Path, part: &str) -> Vec<Pair> {
 
 impl Hinter for LineHelper {
     type Hint = String;
+
+    fn hint(&self, _: &str, _: usize, _: &Context<'_>) -> Option<String> {
+        // The editor asks for a hint whenever it draws the line, for the first time after it has set its terminal modes.
+        self.start.set();
+        None
+    }
 }
 
 impl Highlighter for LineHelper {}
@@ -268,7 +309,10 @@ mod tests {
         }
         let command = |text: &str| Completion { text: text.to_owned(), description: "about".to_owned() };
         let commands = ["/mode ", "/model ", "/quit"].map(command).to_vec();
-        let helper = LineHelper { completions: Some(Completions { commands, project: Some(dir.path().to_owned()) }) };
+        let helper = LineHelper {
+            completions: Some(Completions { commands, project: Some(dir.path().to_owned()) }),
+            start: ReadStart::default(),
+        };
         for (line, start, expected) in [
             ("/mo", 0, vec!["/mode ", "/model "]),
             ("/q", 0, vec!["/quit"]),
@@ -287,6 +331,6 @@ mod tests {
                 "{line:?}"
             );
         }
-        assert_eq!(completed(&LineHelper { completions: None }, "/mo"), (3, vec![]));
+        assert_eq!(completed(&LineHelper { completions: None, start: ReadStart::default() }, "/mo"), (3, vec![]));
     }
 }

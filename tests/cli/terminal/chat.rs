@@ -215,6 +215,8 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     asked.answer("Reviewed.");
     seat.wait_for_text("Reviewed.");
     seat.wait_for_cursor();
+    seat.type_keys("/context\r");
+    seat.wait_for_text("of the 1.0M tokens that gpt-4.1-mini can take");
     seat.type_keys("/copy\r");
     seat.wait_for_text("copied the last answer");
     seat.type_keys("/help\r");

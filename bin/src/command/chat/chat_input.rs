@@ -9,7 +9,7 @@ use super::custom_commands::CustomCommands;
 use crate::{cli::nearest_of, input::Completion};
 
 /// Commands: name, arguments and description.
-const COMMANDS: [(&str, &str, &str); 25] = [
+const COMMANDS: [(&str, &str, &str); 27] = [
     ("help", "", "show this list"),
     ("new", "", "start a new session"),
     ("resume", "SESSION", "continue another session"),
@@ -29,6 +29,8 @@ const COMMANDS: [(&str, &str, &str); 25] = [
     ("copy", "", "copy the last answer to the clipboard"),
     ("monitor", "", "show all agents live"),
     ("status", "", "show tokens, cost and goals of the session"),
+    ("context", "", "show how much of the context window the last prompt used"),
+    ("diff", "", "show the changes in the project that are not committed (`git diff`)"),
     ("messages", "", "show the messages of the session with their numbers"),
     ("artifacts", "", "list the artifacts of the session"),
     ("export", "DIR", "export the session to a folder, or to one page: /export FILE.html"),
@@ -136,7 +138,7 @@ pub(super) enum HeadMove {
     Fork(Option<u64>),
 }
 
-/// An output that needs nothing but the terminal.
+/// An output that starts no run and changes nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Printed {
     Help,
@@ -144,6 +146,10 @@ pub(super) enum Printed {
     Copy,
     /// Clears the screen.
     Clear,
+    /// The size of the last prompt.
+    Context,
+    /// Changes in the project.
+    Diff,
 }
 
 /// A setting of the next runs.
@@ -202,6 +208,8 @@ impl ChatInput {
             ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
             ("resume", session) => Self::Resume(session.to_owned()),
             ("clear", "") => Self::Print(Printed::Clear),
+            ("context", "") => Self::Print(Printed::Context),
+            ("diff", "") => Self::Print(Printed::Diff),
             ("undo", "") => Self::Move(HeadMove::Undo),
             ("copy", "") => Self::Print(Printed::Copy),
             ("monitor", "") => Self::Monitor,

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use soong_tui::{attention, text};
+use soong_tui::{attention, format, text};
 
 use super::{
     chat_input::{SESSION, Setting, help},
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     command::{attach::Attachments, pasted_files::words, run_query, runtime_session::RuntimeSession},
+    config,
     exit::Failure,
     print, reference,
 };
@@ -60,6 +61,31 @@ impl Conversation<'_> {
         }
         self.command_outputs.push(output);
         Ok(())
+    }
+
+    /// Prints the changes in the project that are not committed.
+    pub(super) async fn print_diff(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+        match self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) {
+            Some(folder) => shell::run("git --no-pager diff HEAD", folder, place.interrupted()).await.map(drop),
+            None => print::line("there is no project on this machine"),
+        }
+    }
+
+    /// Prints the size of the last prompt, and the share of the model's context window if it is known here.
+    pub(super) fn print_context(&self) -> Result<(), Failure> {
+        let Some(tokens) = self.last_prompt_tokens else { return print::line(NO_MESSAGES) };
+        if self.context.remote.is_some() {
+            return print::line(&format!("the last prompt had about {} tokens", format::count(tokens)));
+        }
+        let settings = config::read(&self.context.global, &self.context.home()?)?;
+        let models = settings.models(&self.context.environment);
+        let name = self.next_request.model.as_ref().and_then(Option::as_deref).unwrap_or("default");
+        let (_, profile) = models.profile(name)?;
+        let window = models.catalog.limits(&profile, profile.model_name()).context_window;
+        let used = format::count_and_share(tokens, window);
+        let model = text::safe_line(profile.model_name());
+        let window = format::count(window);
+        print::line(&format!("the last prompt had about {used} of the {window} tokens that {model} can take"))
     }
 
     /// Attaches a file to the next message.

@@ -71,6 +71,8 @@ pub(super) struct Conversation<'a> {
     pub(super) has_plan: bool,
     /// The last answer.
     pub(super) last_answer: Option<String>,
+    /// Size of the last prompt in tokens, as estimated.
+    pub(super) last_prompt_tokens: Option<u64>,
     /// Time of the last Ctrl-C, if nothing was typed since.
     pub(super) interrupted_at: Option<Instant>,
 }
@@ -149,7 +151,6 @@ impl Conversation<'_> {
             let mut line = std::pin::pin!(self.next_line());
             loop {
                 tokio::select! {
-                    // First: a prompt that is abandoned while it starts would change the terminal afterwards.
                     biased;
                     () = place.wait_for_end_signal() => return Ok(None),
                     () = place.interrupted() => {
@@ -213,12 +214,14 @@ impl Conversation<'_> {
             ChatInput::Monitor => place.show_monitor(None).await?,
             ChatInput::Print(Printed::Copy) => self.copy_answer()?,
             ChatInput::Print(Printed::Help) => self.print_help()?,
+            ChatInput::Print(Printed::Context) => self.print_context()?,
+            ChatInput::Print(Printed::Diff) => self.print_diff(place).await?,
             ChatInput::Print(Printed::Clear) if !self.context.terminal.can_redraw => {}
             ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::New => {
                 self.next_request.session_id = None;
-                self.last_answer = None;
+                (self.last_answer, self.last_prompt_tokens) = (None, None);
                 print::line("your next message starts a new session")?;
             }
             ChatInput::Invalid(what) => print::line(&what)?,
@@ -295,6 +298,7 @@ impl Conversation<'_> {
             self.next_request.permission_mode = done.typed.permission_mode;
         }
         self.last_answer = done.answer.or(self.last_answer.take());
+        self.last_prompt_tokens = done.context_tokens.or(self.last_prompt_tokens);
         match done.exit {
             Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => {
                 self.interrupted_at = (!done.typed.cancelled_by_key).then(Instant::now);
