@@ -77,7 +77,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     }
 }
 
-/// Runs a command that only prints. A pager shows long output.
+/// Runs a command that asks nothing. A pager shows long output.
 fn paged<T>(context: &Context<'_>, command: impl FnOnce() -> T) -> T {
     pager::with_pager(context.terminal, &context.environment, command)
 }
@@ -128,7 +128,8 @@ fn execute_record_command(context: &Context<'_>, command: RecordCommand) -> Resu
     }
 }
 
-/// Runs a command that shows something, given by its words, within another command.
+/// Runs a command that shows something, given by its words, within another command. No pager is used, because its end would
+/// end the other command too.
 async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Failure> {
     let words = std::iter::once("soong").chain(words.iter().map(String::as_str));
     let usage = |error: clap::Error| {
@@ -142,7 +143,7 @@ async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Fail
             let what = "this would show the configuration of this machine, not that of the server";
             Err(Failure::usage(what, "Use it without --url."))
         }
-        Command::Records(command) => run_record_command(context, command),
+        Command::Records(command) => execute_record_command(context, command),
         Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
         Command::Catalog(command) => run_catalog_command(context, &command),
         _ => Err(Failure::usage("this command cannot be used here", "Use it in another terminal.")),

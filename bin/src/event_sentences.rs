@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 use soong::protocol::{
     ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, ErrorInfo, Event, EventRecord, ExperienceId, GoalEvent,
-    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent,
-    ToolEvent, TraceId,
+    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, SubAgentEvent, ToolEvent,
+    TraceId,
 };
 use soong_tui::{format, text};
 
@@ -26,9 +26,12 @@ pub(crate) struct EventSentences {
 }
 
 impl EventSentences {
-    /// Describes any event, notable or not.
+    /// Describes any event.
     pub(crate) fn sentence(&mut self, record: &EventRecord) -> String {
-        self.notable(record).unwrap_or_else(|| other_sentence(&record.event))
+        match &record.event {
+            Event::Run(event @ RunEvent::Failed { .. }) => run(event).unwrap_or_default(),
+            event => self.notable(record).unwrap_or_else(|| other_sentence(event)),
+        }
     }
 
     /// Returns the name of a child run.
@@ -36,7 +39,7 @@ impl EventSentences {
         self.children.get(run).map(String::as_str)
     }
 
-    /// Describes an event that is notable, or returns `None`.
+    /// Describes an event that a user who watches the run wants to know of. Returns `None` for other events.
     pub(crate) fn notable(&mut self, record: &EventRecord) -> Option<String> {
         // The parent reports the start and end of a child, and the goals of a child are not shown.
         let is_child = record.run_id.as_ref().is_some_and(|id| self.children.contains_key(id));
@@ -118,7 +121,7 @@ impl EventSentences {
             }
             SubAgentEvent::Completed { run_id, status, summary, stats, .. } => {
                 let name = self.children.get(run_id).map_or("a child", String::as_str);
-                let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
+                let how = status.as_str();
                 let used = format::count(stats.tree.total_tokens);
                 // The reason of a failure was already printed.
                 let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };

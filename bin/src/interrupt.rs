@@ -21,7 +21,7 @@ use tokio::{
 use crate::{exit::Exit, print};
 
 /// Maximum time between two signals that count as the same interrupt.
-const DUPLICATE_WINDOW: Duration = Duration::from_millis(150);
+pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_millis(150);
 
 /// Listener for interrupts, active from its creation.
 pub(crate) struct Interrupt {

@@ -1,6 +1,6 @@
 //! Shows long output of a command with a pager, such as `less`.
 //!
-//! Output is kept until it no longer fits on the screen. Only then is the pager started, and gets the rest line by line.
+//! Output is kept as long as it fits on the screen. Then the pager is started, and gets all of it, line by line.
 
 use std::{
     io::{IsTerminal, Write, stdin, stdout},
@@ -74,7 +74,7 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
         Output::Direct => writeln!(stdout().lock(), "{line}"),
         Output::Paged(pager) => write_to(pager, line),
         Output::Kept { lines, rows, screen: (columns, height), pager } => {
-            *rows += line.split('\n').map(|line| text::width(line).div_ceil(*columns).max(1)).sum::<usize>();
+            *rows += line.split('\n').map(|line| visible_width(line).div_ceil(*columns).max(1)).sum::<usize>();
             lines.push(line.to_owned());
             // The prompt of the shell needs a row too.
             if *rows < *height {
@@ -95,6 +95,13 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
             }
         }
     }
+}
+
+/// Returns the width of a line without its escape codes for styles.
+fn visible_width(line: &str) -> usize {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().map_or(0, text::width);
+    first + parts.map(|part| part.split_once('m').map_or(0, |(_, text)| text::width(text))).sum::<usize>()
 }
 
 fn write_to(pager: &mut Child, line: &str) -> std::io::Result<()> {
@@ -122,14 +129,9 @@ fn finish() {
 impl Pager {
     fn start(&self) -> std::io::Result<Child> {
         ignore_interrupts();
-        let mut command = match self.command.contains(char::is_whitespace) {
-            true => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(&self.command);
-                shell
-            }
-            false => Command::new(&self.command),
-        };
+        let mut words = self.command.split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or(PAGER));
+        command.args(words);
         if self.sets_options {
             command.env("LESS", LESS);
         }
@@ -151,4 +153,16 @@ fn ignore_interrupts() {
     });
     // Fails if the thread has ended, because there are no resources for it.
     let _ = is_installed.recv();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles_have_no_width() {
+        for (line, width) in [("", 0), ("abc", 3), ("\u{1b}[1mabc\u{1b}[0m d", 5), ("\u{1b}[31m好\u{1b}[0m", 2)] {
+            assert_eq!(visible_width(line), width, "{line:?}");
+        }
+    }
 }

@@ -131,10 +131,10 @@ Examples:
         /// Artifact: its name, user:NAME, or its id
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
-        /// Stored version to compare with
+        /// Older version [default: see above]
         #[arg(value_name = "FROM", value_parser = number_parser::<u64>(1..=u64::MAX))]
         from: Option<u64>,
-        /// Stored version that is compared
+        /// Newer version [default: the current content]
         #[arg(value_name = "TO", value_parser = number_parser::<u64>(1..=u64::MAX))]
         to: Option<u64>,
         #[command(flatten)]

@@ -29,7 +29,8 @@ Looks for the API keys of the environment and for servers on this machine (Ollam
 llama.cpp, vLLM), lets you choose a model, calls it with a task and a tool, and writes a short
 config.toml to the home, or to the file of --config. Nothing is written if the model does not work.
 
-Exit codes: 2 no model was found or chosen, 4 the file exists, 5 the model does not answer.
+Exit codes: 1 the model rejects the call, or the file cannot be written, 2 no model was found or
+chosen, 4 the file exists, 5 the model does not answer or rejects the key, 130 Ctrl-C.
 
 Examples:
   soong init

@@ -53,7 +53,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let log = options.log_executions.as_deref();
     let demo = Demo { context, options, home: &home, project: &project, settings: &settings, log };
     if options.kill {
-        return kill::kill(&demo).await;
+        return kill::kill(&demo, matches!(demo_home, DemoHome::Cached(_))).await;
     }
     let finished = demo.run(matches!(demo_home, DemoHome::Cached(_))).await?;
     let exit = report::exit(context, &finished.run);

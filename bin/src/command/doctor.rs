@@ -85,6 +85,11 @@ impl Check {
         Self { name, status: Status::Broken, finding: finding.into(), advice: Some(advice.into()) }
     }
 
+    /// Returns the finding of a broken check.
+    pub(super) fn failure(&self) -> Option<String> {
+        (self.status == Status::Broken).then(|| self.finding.clone())
+    }
+
     /// Prints the check, with its advice below it.
     pub(super) fn print(&self, context: &Context<'_>) -> Result<(), Failure> {
         let (word, style) = self.status.word();

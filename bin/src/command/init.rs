@@ -5,11 +5,7 @@
 mod choice;
 mod search;
 
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::Path};
 
 use serde_json::{Value, json};
 use soong::protocol::Provider;
@@ -33,47 +29,49 @@ const NEXT: &str = "Next: `soong` opens a chat; `soong run \"…\"` runs one pro
 
 pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
     log::start(context.global.verbose, LogTarget::StandardError);
-    let path = match &context.global.config {
-        Some(path) => path.clone(),
-        None => config::home(&context.global, &context.environment)?.join("config.toml"),
-    };
+    let home = config::home(&context.global, &context.environment)?;
+    let path = context.global.config.clone().unwrap_or_else(|| home.join("config.toml"));
     if path.exists() && !options.force {
         return Err(exists(&path));
     }
     if options.full {
         write(context, &path, TEMPLATE, options.force)?;
-        return print_written(context, json!({ "path": path.display().to_string() }));
+        return print_written(context, &path, None);
     }
     if !context.global.json {
         print::error_line("looking for API keys in the environment, and for servers on this machine");
     }
     let found = block_on_current_thread(async { Ok(search::find(&context.environment).await) })?;
     let asks = !options.yes && !context.global.json && prompts::is_interactive();
-    let (model, checks) = choose(context, &path, found, asks)?;
+    let (model, checks) = choose(context, (&home, &path), found, asks)?;
     write(context, &path, &model.config_text(), options.force)?;
-    let written = json!({ "path": path.display().to_string(), "model": model.name, "checks": checks });
-    print_written(context, written)
+    print_written(context, &path, Some((&model, checks)))
 }
 
 /// Returns a model that answers and the results of its checks. The user chooses it if `asks`; otherwise it is the first one.
 ///
 /// # Errors
 /// No model was found or chosen; without questions, also a model that does not work.
-fn choose(context: &Context<'_>, path: &Path, found: Found, asks: bool) -> Result<(Candidate, Value), Failure> {
+fn choose(
+    context: &Context<'_>,
+    (home, path): (&Path, &Path),
+    found: Found,
+    asks: bool,
+) -> Result<(Candidate, Value), Failure> {
     found.problems.iter().for_each(|problem| print::error_line(&format!("note: {problem}")));
     let Some(first) = found.candidates.first() else {
-        let what = "no model was found: no API key is set, and no known server runs on this machine";
+        let what = "no usable model was found, neither by an API key nor on a server of this machine";
         return Err(Failure::usage(what, config::ways_to_a_model(Provider::Openai.api_key_env())));
     };
     loop {
         let model = match asks {
-            true => block_on_current_thread(choice::ask(context, &found.candidates))?,
+            true => block_on_current_thread(choice::ask(&found.candidates))?,
             false => Some(first.clone()),
         };
         let Some(model) = model else {
             return Err(Failure::usage("no model was chosen; nothing was written", "Start again with `soong init`."));
         };
-        let settings = Settings::parse(path.to_owned(), model.config_text(), Path::new(""))?;
+        let settings = Settings::parse(path.to_owned(), model.config_text(), home)?;
         let called = doctor::call_model(context, settings)?;
         if !context.global.json {
             called.checks.iter().try_for_each(|check| check.print(context))?;
@@ -82,8 +80,10 @@ fn choose(context: &Context<'_>, path: &Path, found: Found, asks: bool) -> Resul
             return Ok((model, serde_json::to_value(&called.checks).unwrap_or_default()));
         }
         if !asks {
-            let what = format!("the model {} does not work; no configuration was written", model.name);
-            return Err(Failure::new(called.exit, what, "Correct it and try again, or use `soong init --full`."));
+            let broken = called.checks.iter().find_map(|check| check.failure()).unwrap_or_default();
+            let what = format!("no configuration was written, because the model does not work: {broken}");
+            let advice = "Set another key or OPENAI_BASE_URL, or write the file yourself: `soong init --full`.";
+            return Err(Failure::new(called.exit, what, advice));
         }
     }
 }
@@ -99,14 +99,15 @@ fn write(context: &Context<'_>, path: &Path, text: &str, overwrite: bool) -> Res
         (Some(_), Some(folder)) => std::fs::create_dir_all(folder).map_err(failed)?,
         (_, None) => {}
     }
-    let mut file = File::options();
-    file.write(true);
-    let opened = if overwrite { file.create(true).truncate(true) } else { file.create_new(true) }.open(path);
-    let mut file = match opened {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(exists(path)),
-        other => other.map_err(failed)?,
-    };
-    file.write_all(text.as_bytes()).map_err(failed)
+    // A file that cannot be written completely does not replace the other one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    let moved = if overwrite { file.persist(path) } else { file.persist_noclobber(path) };
+    match moved {
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Err(exists(path)),
+        moved => moved.map(drop).map_err(|error| failed(error.error)),
+    }
 }
 
 fn exists(path: &Path) -> Failure {
@@ -114,14 +115,19 @@ fn exists(path: &Path) -> Failure {
     Failure::new(Exit::Refused, what, "Overwrite it with `soong init --force`.")
 }
 
-fn print_written(context: &Context<'_>, written: Value) -> Result<Exit, Failure> {
-    if context.global.json {
-        print::json(&written)?;
-    } else {
-        let path = PathBuf::from(written["path"].as_str().unwrap_or_default());
-        print::line(&format!("wrote {}", path.display()))?;
-        if written["model"].is_string() {
-            print::line(NEXT)?;
+/// Prints the path of the file, and the model and its checks if there are any.
+fn print_written(context: &Context<'_>, path: &Path, model: Option<(&Candidate, Value)>) -> Result<Exit, Failure> {
+    let path = path.display().to_string();
+    match (context.global.json, model) {
+        (true, Some((model, checks))) => {
+            print::json(&json!({ "path": path, "model": model.name, "checks": checks }))?;
+        }
+        (true, None) => print::json(&json!({ "path": path }))?,
+        (false, model) => {
+            print::line(&format!("wrote {path}"))?;
+            if model.is_some() {
+                print::line(NEXT)?;
+            }
         }
     }
     Ok(Exit::Success)

@@ -20,7 +20,7 @@ use super::{
     attach::Attachments,
     continued,
     host::{self, builder},
-    runtime_session::{RuntimeSession, fetch_last_session, last_session_of},
+    runtime_session::{RunReport, RuntimeSession, fetch_last_session, last_session_of},
 };
 use crate::{
     cli,
@@ -33,15 +33,8 @@ use crate::{
 };
 
 pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<Exit, Failure> {
-    let shown = match (options.monitor, options.quiet) {
-        (true, _) => RunDisplay::Monitored,
-        (false, true) => RunDisplay::Quiet,
-        (false, false) => RunDisplay::Once,
-    };
+    let shown = display(context, &options)?;
     let is_quiet = options.quiet;
-    if options.monitor {
-        monitor::check(context.terminal)?;
-    }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     continued::resolve(context, &mut options.conversation).await?;
@@ -79,7 +72,11 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
         Err(failure) => Err(failure),
     };
     place.close().await;
-    let done = done?;
+    report_end(context, done?, is_quiet, fails_on_denied)
+}
+
+/// Prints how to go on after a run, and returns the exit code. `fails_on_denied`: a denied call is a failure.
+fn report_end(context: &Context<'_>, done: RunReport, is_quiet: bool, fails_on_denied: bool) -> Result<Exit, Failure> {
     let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
     let advice = report::allow_advice(&done.denied);
     if !context.global.json && !done.output_closed {
@@ -97,6 +94,15 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
             Err(Failure::new(Exit::Refused, format!("{calls} denied (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
+    }
+}
+
+/// Returns how the run is shown. Fails if the terminal cannot show it so.
+fn display(context: &Context<'_>, options: &cli::Run) -> Result<RunDisplay, Failure> {
+    match (options.monitor, options.quiet) {
+        (true, _) => monitor::check(context.terminal).map(|()| RunDisplay::Monitored),
+        (false, true) => Ok(RunDisplay::Quiet),
+        (false, false) => Ok(RunDisplay::Once),
     }
 }
 

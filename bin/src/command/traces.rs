@@ -1,6 +1,7 @@
 //! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
 //!
-//! Elsewhere: printing events (`traces/events.rs`) and messages (`traces/messages.rs`).
+//! Elsewhere: printing events (`traces/events.rs`) and messages (`traces/messages.rs`), the order of a tree
+//! (`traces/tree.rs`).
 
 mod events;
 mod messages;

@@ -13,7 +13,8 @@ use std::{
 use futures::StreamExt;
 use serde::Serialize;
 use soong::protocol::{
-    Event, EventRecord, MessageEvent, Role, RunEvent, RunId, Timestamp, Trace, TraceId, TraceStatus, api::TraceView,
+    Event, EventRecord, Message, MessageContent, MessageEvent, Role, RunEvent, RunId, Timestamp, ToolEvent, Trace,
+    TraceId, TraceStatus, api::TraceView,
 };
 use soong_tui::{
     format,
@@ -66,25 +67,47 @@ pub(crate) async fn export_page(source: &Source, id: &str, file: &Path) -> Resul
         }
         traces.push(ExportedTrace { events: events(source, &view.trace).await?, view, depth });
     }
-    let page = secret::redacted(&page(&traces)).into_owned();
+    let page = page(&traces);
     let body = futures::stream::once(async { Ok(page.into()) }).boxed();
     let size = file::write(file, body).await?;
     let traces = traces.into_iter().map(|exported| exported.view.trace.trace_id).collect();
     Ok(ExportedPage { file: file.to_owned(), traces, size })
 }
 
-/// Reads the events of a trace, up to the last event that its record names.
+/// Reads the events of a trace, up to the last event that its record names. Long messages, whose text is not part of
+/// their events, are added to them, and known secrets are redacted.
 async fn events(source: &Source, trace: &Trace) -> Result<Vec<EventRecord>, Failure> {
     let mut events: Vec<EventRecord> = Vec::new();
-    loop {
-        let cursor = events.last().map_or(0, |last| last.event_id);
+    let mut cursor = 0;
+    while cursor < trace.last_event_id {
         let page = source.events(&trace.trace_id, cursor).await?;
-        let is_last = page.is_empty();
+        let Some(last) = page.last() else { break };
+        cursor = last.event_id;
         events.extend(page.into_iter().filter(|record| record.event_id <= trace.last_event_id));
-        if is_last || events.last().is_some_and(|last| last.event_id == trace.last_event_id) {
-            return Ok(events);
+    }
+    let is_long =
+        |record: &EventRecord| matches!(record.event, Event::Message(MessageEvent::Added { content: None, .. }));
+    let mut texts: HashMap<u64, MessageContent> = HashMap::new();
+    if events.iter().any(is_long) {
+        let keep = |message: Message| {
+            texts.insert(message.sequence, message.content);
+            Ok(())
+        };
+        source.each_message(&trace.trace_id, trace.last_sequence, keep).await?;
+    }
+    for record in &mut events {
+        match &mut record.event {
+            Event::Message(MessageEvent::Added { sequence, content, .. }) => {
+                let whole = content.take().or_else(|| texts.remove(sequence));
+                *content = whole.map(|whole| secret::redacted(whole.as_str()).into_owned().into());
+            }
+            Event::Tool(ToolEvent::Started { arguments_preview, .. }) => {
+                *arguments_preview = secret::redacted(arguments_preview).into_owned();
+            }
+            _ => {}
         }
     }
+    Ok(events)
 }
 
 /// A trace of the page.
@@ -109,7 +132,8 @@ impl ExportedTrace {
         match self.trace().status {
             TraceStatus::Completed => "completed",
             TraceStatus::Failed => "failed",
-            _ => "open",
+            TraceStatus::Stopped => "stopped",
+            TraceStatus::Running | TraceStatus::Interrupted => "open",
         }
     }
 
@@ -117,8 +141,13 @@ impl ExportedTrace {
         match self.class() {
             "completed" => "✓",
             "failed" => "✗",
+            "stopped" => "⊘",
             _ => "…",
         }
+    }
+
+    fn short_task(&self) -> String {
+        text::cut(&text::safe_line(&self.trace().task), TASK_COLUMNS, "…")
     }
 
     fn agent(&self) -> String {
@@ -129,7 +158,7 @@ impl ExportedTrace {
 /// Returns the page.
 fn page(traces: &[ExportedTrace]) -> String {
     let Some(main) = traces.first() else { return String::new() };
-    let title = text::cut(&text::safe_line(&main.trace().task), TASK_COLUMNS, "…");
+    let title = main.short_task();
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n\
@@ -179,7 +208,7 @@ fn push_tree(html: &mut String, traces: &[ExportedTrace]) {
             html.push_str("</ul>\n");
             depth -= 1;
         }
-        let task = text::cut(&text::safe_line(&exported.trace().task), TASK_COLUMNS, "…");
+        let task = exported.short_task();
         let figures = format!(
             "{}, {} tokens, {}",
             format::duration(exported.trace().total_duration_ms),
@@ -232,7 +261,7 @@ fn push_timeline(html: &mut String, traces: &[ExportedTrace]) {
             escaped(&label),
             exported.class(),
             y + 3,
-            escaped(&text::cut(&text::safe_line(&exported.trace().task), TASK_COLUMNS, "…"))
+            escaped(&exported.short_task())
         );
     }
     html.push_str("</svg>\n");
@@ -271,7 +300,7 @@ fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
 /// Adds the messages and the steps of a trace. `number`: its position, which the tree links to.
 fn push_transcript(html: &mut String, number: usize, exported: &ExportedTrace) {
     let mut steps: HashMap<&RunId, Transcript> = HashMap::new();
-    let heading = format!("{}: {}", exported.agent(), text::safe_line(&exported.trace().task));
+    let heading = format!("{}: {}", exported.agent(), exported.short_task());
     let _ = writeln!(html, "<h2 id=\"t{number}\">{}</h2>", escaped(&heading));
     for record in &exported.events {
         if let Some(run) = &record.run_id {
@@ -288,9 +317,15 @@ fn push_transcript(html: &mut String, number: usize, exported: &ExportedTrace) {
                 let _ =
                     writeln!(html, "<p class=\"red\">failed: {}</p>", escaped(&text::safe_line(&error.to_string())));
             }
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+                let _ = writeln!(html, "<p class=\"dim\">continued after message {head_sequence}</p>");
+            }
             Event::Run(RunEvent::Cancelled { .. }) => html.push_str("<p class=\"yellow\">cancelled</p>\n"),
             _ => {}
         }
+    }
+    for step in steps.values_mut().flat_map(Transcript::flush) {
+        push_lines(html, &step.lines(FORMAT.width, FORMAT.unicode));
     }
 }
 
@@ -356,9 +391,9 @@ const fn class(style: TextStyle) -> &'static str {
     }
 }
 
-/// Escapes text for HTML, in elements and attributes.
+/// Redacts known secrets, and escapes text for HTML, in elements and attributes.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    secret::redacted(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Column {
 /// maximum width of a line; `None`: all columns, complete.
 pub fn lines(columns: &[Column], rows: &[Vec<String>], width: Option<usize>, ellipsis: &str) -> Vec<String> {
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| text::safe_line(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| text::safe_line_keep_spaces(cell)).collect()).collect();
     let widest = |(at, column): (usize, &Column)| {
         let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| text::width(cell));
         cells.chain([text::width(column.name)]).max().unwrap_or(0)

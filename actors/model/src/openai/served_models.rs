@@ -1,9 +1,9 @@
-//! Which models a server offers, according to its list of models.
+//! The models that a server offers, according to its list of models.
 
 use std::time::Duration;
 
 use reqwest::Response;
-use serde::Deserialize;
+use serde_json::Value;
 use soong_protocol::{ModelConfig, Provider};
 use soong_text::Environment;
 
@@ -20,7 +20,20 @@ use crate::{
 /// Maximum size of a list, in bytes.
 const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 /// Parts of the names of models that do not answer messages.
-const OTHER_KINDS: [&str; 4] = ["embed", "rerank", "whisper", "moderation"];
+const OTHER_KINDS: [&str; 12] = [
+    "embed",
+    "rerank",
+    "moderation",
+    "whisper",
+    "transcribe",
+    "tts",
+    "realtime",
+    "dall-e",
+    "image",
+    "sora",
+    "babbage",
+    "davinci",
+];
 
 /// A model that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +44,13 @@ pub struct ServedModel {
     pub context_window: Option<u64>,
 }
 
-/// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models that only
-/// compute embeddings or transcribe are left out.
+/// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models for
+/// other purposes, such as embeddings, speech and images, are left out.
 ///
 /// The key is sent as for chat completions. `timeout` applies to the connection and to each read.
 ///
 /// # Errors
-/// An address or key that cannot be sent; a server that cannot be reached or answers with something else than a list.
+/// An address or key that cannot be sent; a server that cannot be reached, or whose answer is no list.
 pub async fn served_models(
     config: &ModelConfig,
     environment: &Environment,
@@ -68,29 +81,22 @@ async fn body(mut response: Response) -> Option<Vec<u8>> {
     Some(body)
 }
 
-#[derive(Deserialize)]
-struct ModelList {
-    data: Vec<ListedModel>,
-}
-
-#[derive(Deserialize)]
-struct ListedModel {
-    id: String,
-    #[serde(alias = "context_length")]
-    max_model_len: Option<u64>,
-}
-
 /// Returns the models of a list that can be named in a configuration.
 fn parse(body: &[u8]) -> Option<Vec<ServedModel>> {
-    let list: ModelList = serde_json::from_slice(body).ok()?;
-    let is_usable = |model: &ListedModel| {
-        let name = model.id.to_ascii_lowercase();
-        !name.is_empty()
-            && !name.contains(|c: char| c.is_control() || c.is_whitespace())
-            && !OTHER_KINDS.iter().any(|kind| name.contains(kind))
-    };
-    let usable = list.data.into_iter().filter(is_usable);
-    Some(usable.map(|model| ServedModel { name: model.id, context_window: model.max_model_len }).collect())
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let usable = list["data"].as_array()?.iter().filter_map(|model| {
+        let name = model["id"].as_str().filter(|name| is_usable(name))?;
+        let context_window = [&model["max_model_len"], &model["context_length"]].into_iter().find_map(Value::as_u64);
+        Some(ServedModel { name: name.to_owned(), context_window })
+    });
+    Some(usable.collect())
+}
+
+fn is_usable(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    !name.is_empty()
+        && !name.contains(|c: char| c.is_control() || c.is_whitespace())
+        && !OTHER_KINDS.iter().any(|kind| lower.contains(kind))
 }
 
 #[cfg(test)]
@@ -118,6 +124,10 @@ mod tests {
                 Some(vec![model("/m/x.gguf", None)]),
             ),
             (r#"{"data":[{"id":"a\u001b[2J"},{"id":"two words"},{"id":""}]}"#, Some(vec![])),
+            (
+                r#"{"data":[{"id":"b","max_model_len":8,"context_length":9},{"name":"no id"},{"id":"c","context_length":1.5}]}"#,
+                Some(vec![model("b", Some(8)), model("c", None)]),
+            ),
             (r#"{"detail":"Not Found"}"#, None),
             ("<html></html>", None),
         ] {

@@ -39,14 +39,16 @@ pub(super) async fn diff(
         return print::line_or_stderr(context.terminal, TextStyle::Plain, "no difference");
     }
     // The first two lines name files.
-    diff.lines().skip(2).try_for_each(|line| {
+    diff.split_terminator('\n').skip(2).try_for_each(|line| {
         let style = match line.as_bytes().first() {
             Some(b'+') => TextStyle::Green,
             Some(b'-') => TextStyle::Red,
             Some(b'@') => TextStyle::Cyan,
             _ => TextStyle::Plain,
         };
-        print::line(&context.terminal.stdout.paint(style, &text::safe_line_keep_spaces(line)))
+        // Otherwise a line whose end has changed would look the same.
+        let line = line.strip_suffix('\r').map_or_else(|| line.to_owned(), |line| format!("{line}\\r"));
+        print::line(&context.terminal.stdout.paint(style, &text::safe_line_keep_spaces(&line)))
     })
 }
 

@@ -30,6 +30,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{ChatKey, Input, InputLine},
+    interrupt::DUPLICATE_WINDOW,
     print, report,
     watch::next_permission_mode,
 };
@@ -44,6 +45,8 @@ const PLAN_HINT: &str = "type 1 to execute this plan in mode ask, 2 in mode edit
 /// Answers that start the execution of a plan, with the permission mode of the run.
 const EXECUTIONS: [(&str, PermissionMode); 2] = [("1", PermissionMode::Ask), ("2", PermissionMode::Edits)];
 
+/// Printed after the first Ctrl-C.
+const QUIT_HINT: &str = "press Ctrl-C again to quit, or use /quit or Ctrl-D";
 /// Maximum time between two presses of Ctrl-C that end the chat.
 const QUIT_WINDOW: Duration = Duration::from_secs(2);
 
@@ -143,10 +146,13 @@ impl Conversation<'_> {
         Ok(InputLine::Line(message))
     }
 
-    /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a signal, because the prompt
-    /// does not read keys yet, counts like one at the prompt.
+    /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a signal, because no editor
+    /// reads keys, counts like one at the prompt; in a pipe it ends the chat.
     async fn next_input(&mut self, place: &RuntimeSession<'_>) -> Result<Option<InputLine>, Failure> {
+        let is_pipe = !self.input.is_terminal();
+        let reads_keys = self.context.terminal.can_redraw;
         let mut interrupted_at = self.interrupted_at;
+        let mut last_signal: Option<Instant> = None;
         let input = {
             let mut line = std::pin::pin!(self.next_line());
             loop {
@@ -154,10 +160,16 @@ impl Conversation<'_> {
                     biased;
                     () = place.wait_for_end_signal() => return Ok(None),
                     () = place.interrupted() => {
-                        if is_second_interrupt(&mut interrupted_at) {
-                            return Ok(Some(InputLine::Closed));
-                        }
                         place.reset_interrupt();
+                        // A wrapper process may forward a signal that the terminal has also sent.
+                        let before = last_signal.replace(Instant::now());
+                        match before.is_some_and(|before| before.elapsed() < DUPLICATE_WINDOW) {
+                            _ if is_pipe => return Ok(None),
+                            true => {}
+                            false if is_second_interrupt(&mut interrupted_at) => return Ok(Some(InputLine::Closed)),
+                            false if !reads_keys => print::line(QUIT_HINT)?,
+                            false => {}
+                        }
                     }
                     line = &mut line => break line?,
                 }
@@ -187,7 +199,7 @@ impl Conversation<'_> {
                 if is_second_interrupt(&mut self.interrupted_at) {
                     return Ok(Next::Quit);
                 }
-                print::line("press Ctrl-C again to quit, or use /quit or Ctrl-D").map(|()| Next::Continue)
+                print::line(QUIT_HINT).map(|()| Next::Continue)
             }
             InputLine::Closed => Ok(Next::Quit),
         }

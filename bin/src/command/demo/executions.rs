@@ -1,4 +1,4 @@
-//! Which model calls and tool calls were executed, according to callbacks of the runtime.
+//! The model calls and tool calls that were executed, according to callbacks of the runtime.
 //!
 //! Each execution adds a line to a file, before its result is stored. The file is independent of the database, so that
 //! `soong demo --kill` can compare both.

@@ -21,7 +21,7 @@ use soong_tui::{
 };
 
 use super::{
-    Demo,
+    Demo, MAX_SESSIONS,
     executions::{self, ExecutionCounts, Step},
 };
 use crate::{
@@ -42,7 +42,8 @@ const EVENTS_PAGE: usize = 10_000;
 /// Width of the tree if standard output is not a terminal of known width.
 const COLUMNS: usize = 100;
 
-pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
+/// Kills the process of a demo and resumes its run. `is_cached`: the home keeps only the last sessions.
+pub(super) async fn kill(demo: &Demo<'_>, is_cached: bool) -> Result<Exit, Failure> {
     let heading = |line: &str| print::line(&demo.context.terminal.stdout.paint(TextStyle::Bold, line));
     let folder = tempfile::Builder::new().prefix("soong-demo-").tempdir().map_err(|error| uncontrolled(&error))?;
     let log = folder.path().join("executions.jsonl");
@@ -61,7 +62,7 @@ pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
     before.0.print(demo.context)?;
     print::line("")?;
     heading("This process resumes the run:")?;
-    resume(&demo, &session).await?;
+    resume(&demo, &session, is_cached).await?;
     let after = (Records::read(&demo, &session)?, read_log()?);
     after.0.print(demo.context)?;
     print::line("")?;
@@ -69,7 +70,8 @@ pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
 }
 
 fn uncontrolled(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("the process of the demo cannot be controlled: {error}"), "Try again.")
+    let what = format!("the process of the demo or its log cannot be used: {error}");
+    Failure::new(Exit::Failed, what, "Check the folder for temporary files, and try again.")
 }
 
 /// Starts the demo in a process of its own.
@@ -82,14 +84,17 @@ fn start(demo: &Demo<'_>, children: u16) -> Result<Child, Failure> {
     if demo.options.here {
         command.arg("--here");
     }
+    if let Some(config) = &demo.context.global.config {
+        command.arg("--config").arg(config);
+    }
     if let Some(log) = demo.log {
         command.arg("--log-executions").arg(log);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().map_err(|error| uncontrolled(&error))
 }
 
-/// Reads the events of the process until so many sub-agents have ended. Returns the session.
+/// Reads the events of the process until this number of sub-agents has ended. Returns the session.
 fn run_until(process: &mut Child, ended: usize) -> Result<SessionId, Failure> {
     let output = process.stdout.take().map(BufReader::new);
     let mut count = 0;
@@ -101,16 +106,27 @@ fn run_until(process: &mut Child, ended: usize) -> Result<SessionId, Failure> {
             return Ok(SessionId::new(event["session_id"].as_str().unwrap_or_default()));
         }
     }
-    let ended = format::plural(ended, "sub-agent", "sub-agents");
-    let what = format!("the process of the demo ended before {ended} had ended");
-    Err(Failure::new(Exit::Failed, what, "`soong demo` shows why."))
+    Err(ended_early(process))
+}
+
+/// Returns the failure of a process that ended by itself.
+fn ended_early(process: &mut Child) -> Failure {
+    let printed = process.stderr.take().map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default();
+    let error = printed.lines().rfind(|line| line.starts_with("error: ")).unwrap_or("error: it printed no error");
+    let is_refused = process.wait().is_ok_and(|status| status.code() == Some(Exit::Refused as i32));
+    let exit = if is_refused { Exit::Refused } else { Exit::Failed };
+    let what = format!("the process of the demo ended too early: {}", error.trim_start_matches("error: "));
+    Failure::new(exit, what, "Choose another home with --home DIR, or try `soong demo`.")
 }
 
 /// Resumes the run here and waits for its end.
-async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
+async fn resume(demo: &Demo<'_>, session: &SessionId, is_cached: bool) -> Result<(), Failure> {
     let mut place = RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
     let request = StartBody { session_id: Some(session.to_string()), unattended: true, ..StartBody::default() };
     let resumed = place.follow(request, RunDisplay::Once).await;
+    if is_cached {
+        place.delete_old_sessions(MAX_SESSIONS).await;
+    }
     place.close().await;
     report::exit(demo.context, &resumed?.0).map(drop)
 }

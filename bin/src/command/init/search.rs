@@ -21,6 +21,8 @@ const LOCAL_SERVERS: [(&str, &str); 4] = [
 /// Providers that a key selects, with the name of the vendor.
 const VENDORS: [(Provider, &str); 3] =
     [(Provider::OpenaiResponses, "OpenAI"), (Provider::Anthropic, "Anthropic"), (Provider::Gemini, "Google")];
+/// Variable of the key for servers on this machine. The keys of the vendors are not sent to them.
+const LOCAL_KEY: &str = "LOCAL_API_KEY";
 /// Maximum time that a server may take to list its models.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -28,9 +30,12 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) name: String,
-    provider: Provider,
+    /// The provider. `None`: chat completions of `base_url`.
+    provider: Option<Provider>,
     /// Address for the configuration. `None`: that of the environment, or the vendor's own service.
     base_url: Option<String>,
+    /// Whether the server gets no key: it is found at an address at which any program may listen.
+    is_without_key: bool,
     context_window: Option<u64>,
     /// Description of the origin, for the user.
     pub(super) origin: String,
@@ -52,9 +57,10 @@ impl Candidate {
             "# Written by `soong init`. `soong guide configuration` explains the settings, and".to_owned(),
             "# `soong init --full --force` replaces this file with one that lists all of them.".to_owned(),
             "[model]".to_owned(),
-            format!("provider = {}", quoted(self.provider.as_str())),
         ];
+        lines.extend(self.provider.map(|provider| format!("provider = {}", quoted(provider.as_str()))));
         lines.extend(self.base_url.as_ref().map(|url| format!("base_url = {}", quoted(url))));
+        lines.extend(self.is_without_key.then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))));
         lines.push(format!("name = {}", quoted(&self.name)));
         lines.extend(self.context_window.map(|tokens| format!("context_window = {tokens}")));
         lines.join("\n") + "\n"
@@ -73,18 +79,19 @@ pub(super) async fn find(environment: &Environment) -> Found {
 
 async fn find_among(local: &[(&str, &str)], environment: &Environment) -> Found {
     let of_environment = environment.get(Provider::Openai.base_url_env()).map(str::trim).filter(|url| !url.is_empty());
-    let listed = of_environment.map(|url| ("", url)).into_iter().chain(local.iter().copied());
+    let local = local.iter().map(|(name, url)| (Some(*name), *url));
+    let listed = of_environment.map(|url| (None, url)).into_iter().chain(local);
     let mut known = BTreeSet::new();
-    let servers: Vec<(&str, &str)> = listed.filter(|(_, url)| known.insert(url.trim_end_matches('/'))).collect();
+    let servers: Vec<(Option<&str>, &str)> = listed.filter(|(_, url)| known.insert(same_address(url))).collect();
     let lists = join_all(servers.iter().map(|(_, url)| list(url, environment))).await;
     let mut found = Found::default();
     let mut on_this_machine = Vec::new();
     for ((name, url), list) in servers.into_iter().zip(lists) {
         match (name, list) {
-            ("", Ok(models)) => found.candidates = of_server(url, "OPENAI_BASE_URL", models),
-            ("", Err(problem)) => found.problems.push(format!("OPENAI_BASE_URL: {problem}")),
-            (name, Ok(models)) => on_this_machine.extend(of_server(url, name, models)),
-            (_, Err(_)) => {}
+            (None, Ok(models)) => found.candidates = of_server(url, None, models),
+            (None, Err(problem)) => found.problems.push(format!("OPENAI_BASE_URL: {problem}")),
+            (Some(name), Ok(models)) => on_this_machine.extend(of_server(url, Some(name), models)),
+            (Some(_), Err(_)) => {}
         }
     }
     // With a base URL of the environment, the key of OpenAI is that of its server.
@@ -97,9 +104,14 @@ async fn find_among(local: &[(&str, &str)], environment: &Environment) -> Found 
     found
 }
 
+/// Returns an address in one form, to compare it with others.
+fn same_address(url: &str) -> String {
+    url.trim_end_matches('/').replacen("//localhost", "//127.0.0.1", 1)
+}
+
 async fn list(base_url: &str, environment: &Environment) -> Result<Vec<ServedModel>, String> {
     let config = ModelConfig { base_url: Some(base_url.to_owned()), ..ModelConfig::default() };
-    // A key is sent to the server of the environment only.
+    // The key is that of the server of the environment.
     let is_own = environment.get(Provider::Openai.base_url_env()).is_some_and(|own| own.trim() == base_url);
     let environment = if is_own { environment.clone() } else { Environment::default() };
     match tokio::time::timeout(LIST_TIMEOUT, served_models(&config, &environment, LIST_TIMEOUT)).await {
@@ -109,14 +121,19 @@ async fn list(base_url: &str, environment: &Environment) -> Result<Vec<ServedMod
     }
 }
 
-fn of_server(base_url: &str, server: &str, models: Vec<ServedModel>) -> Vec<Candidate> {
+/// Returns the models of a server. `local`: name of the server if it was found on this machine.
+fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) -> Vec<Candidate> {
+    // The default model is offered first.
+    let default = ModelConfig::default();
+    models.sort_by_key(|model| model.name != default.model_name());
     // An address with a user, a password or a query may contain a secret, so it stays in the environment.
     let has_secret = base_url.contains(['@', '?']);
-    let origin = format!("{server}, {}", secret::hide_in_address(base_url));
+    let origin = format!("{}, {}", local.unwrap_or("OPENAI_BASE_URL"), secret::hide_in_address(base_url));
     let candidate = |model: ServedModel| Candidate {
         name: model.name,
-        provider: Provider::Openai,
+        provider: None,
         base_url: (!has_secret).then(|| base_url.to_owned()),
+        is_without_key: local.is_some(),
         context_window: model.context_window,
         origin: origin.clone(),
     };
@@ -127,8 +144,9 @@ fn of_vendor(provider: Provider, vendor: &str) -> Candidate {
     let config = ModelConfig { provider: Some(provider), ..ModelConfig::default() };
     Candidate {
         name: config.model_name().to_owned(),
-        provider,
+        provider: Some(provider),
         base_url: None,
+        is_without_key: false,
         context_window: None,
         origin: format!("{vendor}, {} is set", provider.api_key_env()),
     }
@@ -162,15 +180,16 @@ mod tests {
     #[test]
     fn file_has_the_settings_of_the_model() {
         let served = |name: &str| ServedModel { name: name.to_owned(), context_window: Some(32_768) };
-        let local = of_server("http://127.0.0.1:8000/v1", "vLLM", vec![served("a\"b\\c")]).remove(0);
+        let local = of_server("http://127.0.0.1:8000/v1", Some("vLLM"), vec![served("a\"b\\c")]).remove(0);
         assert_eq!(local.config_text().lines().count(), 7);
         let model = Config::parse("c", &local.config_text()).unwrap().model;
         assert_eq!(
             (model.base_url.as_deref(), model.name.as_deref()),
             (Some("http://127.0.0.1:8000/v1"), Some("a\"b\\c"))
         );
-        assert_eq!((model.provider, model.context_window), (Some(Provider::Openai), Some(32_768)));
-        let secret = of_server("https://me:s3cret@h/v1", "x", vec![served("m")]).remove(0);
+        assert_eq!((model.api_key_env(), model.context_window), (LOCAL_KEY, Some(32_768)));
+        assert_eq!(model.provider(), Provider::Openai);
+        let secret = of_server("https://me:s3cret@h/v1", None, vec![served("m")]).remove(0);
         assert!(!format!("{secret:?}").contains("s3cret"));
         let vendor = of_vendor(Provider::Anthropic, "Anthropic");
         let settings = Settings::of("c", &vendor.config_text());

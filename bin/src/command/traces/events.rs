@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     event_sentences::EventSentences,
     exit::{Exit, Failure},
-    print,
+    print, report,
     source::{PAGE_EVENTS, Source},
     watch::POLLING_NOTE,
 };
@@ -35,7 +35,7 @@ pub(super) async fn events(
         return Ok(Exit::Success);
     }
     let Source::Owner(client, ready) = source else {
-        return if trace.status.is_open() { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
+        return if trace.status.is_open() { Err(interrupted(context, id, cursor)) } else { Ok(Exit::Success) };
     };
     // Check again after printing: if the run is still active now, its end will arrive on the stream.
     match is_active(client, id).await? {
@@ -43,7 +43,7 @@ pub(super) async fn events(
         Some(false) => {
             let cursor = printer.print_stored(source, &trace.trace_id, cursor).await?;
             let is_open = source.trace(id).await?.trace.status.is_open();
-            return if is_open { Err(interrupted(id, cursor)) } else { Ok(Exit::Success) };
+            return if is_open { Err(interrupted(context, id, cursor)) } else { Ok(Exit::Success) };
         }
         None => return printer.finish_following(id, cursor, ready.pid).await,
     }
@@ -78,9 +78,14 @@ pub(super) async fn events(
 }
 
 /// Returns the failure for a trace with a run that has not ended and that no process executes.
-fn interrupted(id: &str, cursor: u64) -> Failure {
+fn interrupted(context: &Context<'_>, id: &str, cursor: u64) -> Failure {
     let what = format!("trace {id} was interrupted at event {cursor}, and no process is executing it");
-    Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\"")
+    Failure::new(Exit::Failed, what, resume_advice(context, id))
+}
+
+fn resume_advice(context: &Context<'_>, id: &str) -> String {
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    format!("Resume it: {soong} run --trace {id}")
 }
 
 /// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
@@ -116,7 +121,7 @@ impl EventPrinter<'_> {
             return Ok(Exit::Success);
         }
         let what = format!("process {pid}, which executed trace {id}, has exited; its last recorded event is {cursor}");
-        Err(Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\""))
+        Err(Failure::new(Exit::Failed, what, resume_advice(self.context, id)))
     }
 
     /// Prints all stored events after `since` and returns the id of the last one.

@@ -21,7 +21,7 @@ const fn style(role: Role) -> TextStyle {
     }
 }
 
-/// Prints the messages of a trace: those of the main path, or all. `last`: only so many.
+/// Prints the messages of a trace: those of the main path, or all. `last`: at most this number of messages, from the end.
 pub(super) async fn messages(
     context: &Context<'_>,
     source: &Source,
@@ -58,7 +58,7 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
         lines.by_ref().take(shown).try_for_each(print::line)?;
         let more = lines.count();
         if more > 0 {
-            let more = format!("({}; a pipe gets all)", format::plural(more, "more line", "more lines"));
+            let more = format!("({}; in a pipe, all are printed)", format::plural(more, "more line", "more lines"));
             print::line(&context.terminal.stdout.paint(TextStyle::Dim, &more))?;
         }
     }
