@@ -75,7 +75,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     report_end(context, done?, is_quiet, fails_on_denied)
 }
 
-/// Prints how to go on after a run, and returns the exit code. `fails_on_denied`: a denied call is a failure.
+/// Prints the commands that continue after a run, and returns the exit code. `fails_on_denied`: a denied call is a failure.
 fn report_end(context: &Context<'_>, done: RunReport, is_quiet: bool, fails_on_denied: bool) -> Result<Exit, Failure> {
     let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
     let advice = report::allow_advice(&done.denied);

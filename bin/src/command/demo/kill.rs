@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use soong::protocol::{Event, EventRecord, ModelEvent, Run, SessionId, ToolEvent, api::StartBody};
+use soong::protocol::{Event, EventRecord, ModelEvent, Run, RunMode, SessionId, ToolEvent, api::StartBody};
 use soong_storage::store::{Reader, TraceFilter};
 use soong_tui::{
     format,
@@ -122,7 +122,9 @@ fn ended_early(process: &mut Child) -> Failure {
 /// Resumes the run here and waits for its end.
 async fn resume(demo: &Demo<'_>, session: &SessionId, is_cached: bool) -> Result<(), Failure> {
     let mut place = RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
-    let request = StartBody { session_id: Some(session.to_string()), unattended: true, ..StartBody::default() };
+    let session_id = Some(session.to_string());
+    let mode = Some(Some(RunMode::Orchestrator));
+    let request = StartBody { session_id, mode, unattended: true, ..StartBody::default() };
     let resumed = place.follow(request, RunDisplay::Once).await;
     if is_cached {
         place.delete_old_sessions(MAX_SESSIONS).await;
