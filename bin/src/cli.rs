@@ -389,6 +389,14 @@ pub(crate) enum Config {
     Show,
 }
 
+/// Columns of a list.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ColumnsArg {
+    /// Print only these columns, in this order: their names in lower case, with - for spaces
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "json")]
+    pub(crate) columns: Vec<String>,
+}
+
 /// Subcommand of commands that only list.
 #[derive(Debug, Subcommand)]
 pub(crate) enum List {

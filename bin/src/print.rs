@@ -102,6 +102,24 @@ pub(crate) fn table(terminal: &Terminal, columns: &[Column], rows: &[Vec<String>
     table::lines(columns, rows, columns_of(terminal), terminal.ellipsis()).iter().try_for_each(|row| line(row))
 }
 
+/// Prints the columns that the user has selected, or all of them if none is selected.
+pub(crate) fn selected_table(
+    terminal: &Terminal,
+    columns: &[Column],
+    rows: &[Vec<String>],
+    selected: &[String],
+) -> Result<(), Failure> {
+    if selected.is_empty() {
+        return table(terminal, columns, rows);
+    }
+    let (columns, rows) = table::select(columns, rows, selected).map_err(|unknown| {
+        let keys: Vec<String> = columns.iter().map(Column::key).collect();
+        let what = format!("there is no column {}", text::safe_line(&unknown));
+        Failure::usage(what, format!("The columns are: {}", keys.join(", ")))
+    })?;
+    self::table(terminal, &columns, &rows)
+}
+
 /// Wraps a safe line between words if it is printed on a terminal of known width.
 pub(crate) fn wrap(line: &str, on_terminal: bool) -> Vec<String> {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();

@@ -59,7 +59,7 @@ fn demo_reports_on_project_files_and_prints_report_path() {
 fn killed_demo_loses_and_repeats_nothing() {
     let world = TestHome::new();
     let home = world.home().display().to_string();
-    let ran = world.run(&["demo", "--kill", "--children", "6", "--pace", "60ms", "--home", &home]).expect_code(0);
+    let ran = world.run(&["demo", "--kill", "--children", "6", "--pace", "120ms", "--home", &home]).expect_code(0);
     let lines: Vec<&str> = ran.out.lines().collect();
     assert!(lines[0].starts_with("process ") && lines[0].ends_with(" starts 6 sub-agents"), "{}", ran.out);
     let (killed, resumed) = ran.out.split_once("This process resumes the run:").expect(&ran.out);

@@ -152,7 +152,7 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     owner.child.wait().unwrap();
     drop(children);
     let rest = followed.map(Result::unwrap).count();
-    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has exited", "soong run --continue"]);
+    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has exited", "soong run --trace s"]);
     assert!(rest > 3);
 
     assert!(has_socket(&world), "kill -9 leaves the socket behind");
@@ -162,7 +162,7 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     world
         .run(&["traces", "events", "s", "--follow"])
         .expect_code(1)
-        .expect_stderr(&["trace s was interrupted", "soong run --continue"]);
+        .expect_stderr(&["trace s was interrupted", "soong run --trace s"]);
 
     // The next owner resumes the runs: first the two children, then the parent.
     let next = begin(&world, &service, &["run", "--trace", "s"]);
@@ -358,7 +358,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop((first, second));
-    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --continue"]);
+    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --trace s"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();

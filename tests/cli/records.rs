@@ -47,6 +47,19 @@ fn events_are_sentences_and_messages_can_be_limited() {
 }
 
 #[test]
+fn columns_of_lists_can_be_selected() {
+    let world = TestHome::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).expect_code(0);
+    let sessions = world.run(&["sessions", "list", "--columns", "name,session"]).expect_code(0).out;
+    assert_eq!(sessions, "NAME   SESSION\nHello  s\n");
+    let traces = world.run(&["traces", "list", "--columns", "trace,status"]).expect_code(0).out;
+    assert_eq!(traces, "TRACE  STATUS\ns      completed\n");
+    let unknown = world.run(&["sessions", "list", "--columns", "nam"]).expect_code(2);
+    unknown.expect_stderr(&["there is no column nam", "session, last-event, runs, name, project"]);
+    world.run(&["sessions", "list", "--columns", "name", "--json"]).expect_code(2);
+}
+
+#[test]
 fn versions_of_an_artifact_are_compared() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).expect_code(0);

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use super::{duration, number_parser};
+use super::{ColumnsArg, duration, number_parser};
 
 /// Session whose artifacts a command uses.
 #[derive(Debug, Args)]
@@ -30,6 +30,8 @@ Examples:
     List {
         #[command(flatten)]
         of: SessionArg,
+        #[command(flatten)]
+        columns: ColumnsArg,
     },
     /// Show an artifact: its properties, its stored versions and the beginning of its text
     #[command(after_help = "\

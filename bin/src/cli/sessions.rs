@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::{duration, number_parser};
+use super::{ColumnsArg, duration, number_parser};
 
 /// Options of `sessions`.
 #[derive(Debug, Subcommand)]
@@ -18,6 +18,8 @@ Examples:
         /// Also list single calls (`soong call`)
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        columns: ColumnsArg,
     },
     /// Show a session: its traces and artifacts
     #[command(after_help = "\

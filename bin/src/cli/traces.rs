@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::number_parser;
+use super::{ColumnsArg, number_parser};
 
 /// Options of `traces`.
 #[derive(Debug, Subcommand)]
@@ -18,6 +18,8 @@ Examples:
         /// Also list single calls (`soong call`)
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        columns: ColumnsArg,
     },
     /// Show a trace: its result, goals and sub-agents
     #[command(after_help = "\

@@ -44,10 +44,10 @@ use crate::{
 pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     match options {
-        A::List { of } if of.session.is_none() && context.print_if_unused(&[(); 0])? => {}
-        A::List { of } => {
+        A::List { of, .. } if of.session.is_none() && context.print_if_unused(&[(); 0])? => {}
+        A::List { of, columns } => {
             let artifacts = open(context, of, None).await?;
-            show::list(context, &artifacts).await?;
+            show::list(context, &artifacts, &columns.columns).await?;
         }
         A::Show { name, of } => {
             let artifacts = open(context, of, Some(name)).await?;

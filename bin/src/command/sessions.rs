@@ -35,7 +35,7 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
     }
     let source = context.source().await?;
     match options {
-        cli::Sessions::List { all } => list(context, &source, *all).await,
+        cli::Sessions::List { all, columns } => list(context, &source, *all, &columns.columns).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
         cli::Sessions::Fork { id, at, session_id, name } => {
             let request = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
@@ -120,7 +120,7 @@ fn print_deleted(
     Ok(Exit::Success)
 }
 
-async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Result<Exit, Failure> {
+async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns: &[String]) -> Result<Exit, Failure> {
     let sessions = source.sessions(with_calls).await?;
     if context.global.json {
         print::json(&sessions)?;
@@ -145,7 +145,7 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
             ]
         })
         .collect();
-    print::table(
+    print::selected_table(
         context.terminal,
         &[
             Column::text("SESSION", 16),
@@ -155,6 +155,7 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
             Column::text("PROJECT", 16).drops(2),
         ],
         &rows,
+        columns,
     )?;
     Ok(Exit::Success)
 }
@@ -194,7 +195,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         print::line(&format!("waits for {}", ask.summary()))?;
     }
     print::line("")?;
-    traces::tree_table(&all, std::slice::from_ref(&session), context)?;
+    traces::tree_table(&all, std::slice::from_ref(&session), context, &[])?;
     if !artifacts.is_empty() {
         print::line("")?;
         let records = OfflineStore::open(&context.home()?)?;

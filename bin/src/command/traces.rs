@@ -36,7 +36,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     }
     let source = context.source().await?;
     match options {
-        cli::Traces::List { all } => list(context, &source, *all).await?,
+        cli::Traces::List { all, columns } => list(context, &source, *all, &columns.columns).await?,
         cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
         cli::Traces::Messages { id, all, last } => {
             let id = source.trace(id).await?.trace.trace_id;
@@ -80,7 +80,7 @@ pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>
     done?.exit
 }
 
-async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Result<(), Failure> {
+async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns: &[String]) -> Result<(), Failure> {
     let mut traces = source.traces(None, with_calls).await?;
     if context.global.json {
         return print::json(&traces);
@@ -89,29 +89,38 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool) -> Resul
         return print::line("no traces");
     }
     if !context.terminal.has_stdout {
-        return table(&traces, context);
+        return table(&traces, context, columns);
     }
     traces.reverse();
-    tree_table(&traces, &source.sessions(with_calls).await?, context)
+    tree_table(&traces, &source.sessions(with_calls).await?, context, columns)
 }
 
 /// Prints traces, one per line: as trees with short names on a terminal, otherwise as a table. The traces are given oldest
 /// first, and complete for each of the sessions.
-pub(super) fn tree_table(traces: &[Trace], sessions: &[Session], context: &Context<'_>) -> Result<(), Failure> {
+pub(super) fn tree_table(
+    traces: &[Trace],
+    sessions: &[Session],
+    context: &Context<'_>,
+    columns: &[String],
+) -> Result<(), Failure> {
     if !context.terminal.has_stdout {
-        return table(traces, context);
+        return table(traces, context, columns);
     }
     let names = sessions.iter().map(|session| (session.session_id.clone(), reference::short_name(session).to_owned()));
     let arranged = tree::arrange(traces, &names.collect(), context.terminal.unicode);
-    print_rows(arranged.into_iter().map(|entry| (entry.name, entry.trace)), context)
+    print_rows(arranged.into_iter().map(|entry| (entry.name, entry.trace)), context, columns)
 }
 
 /// Prints a table of traces, one per line.
-fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failure> {
-    print_rows(traces.iter().map(|trace| (trace.trace_id.to_string(), trace)), context)
+fn table(traces: &[Trace], context: &Context<'_>, columns: &[String]) -> Result<(), Failure> {
+    print_rows(traces.iter().map(|trace| (trace.trace_id.to_string(), trace)), context, columns)
 }
 
-fn print_rows<'a>(traces: impl Iterator<Item = (String, &'a Trace)>, context: &Context<'_>) -> Result<(), Failure> {
+fn print_rows<'a>(
+    traces: impl Iterator<Item = (String, &'a Trace)>,
+    context: &Context<'_>,
+    columns: &[String],
+) -> Result<(), Failure> {
     let (created, time) = print::times(context.terminal, ["CREATED", "CREATED (UTC)"]);
     let rows: Vec<Vec<String>> = traces
         .map(|(name, trace)| {
@@ -126,7 +135,7 @@ fn print_rows<'a>(traces: impl Iterator<Item = (String, &'a Trace)>, context: &C
             ]
         })
         .collect();
-    print::table(
+    print::selected_table(
         context.terminal,
         &[
             Column::text("TRACE", 24),
@@ -138,6 +147,7 @@ fn print_rows<'a>(traces: impl Iterator<Item = (String, &'a Trace)>, context: &C
             Column::text("TASK", 20),
         ],
         &rows,
+        columns,
     )
 }
 
@@ -194,7 +204,7 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
     }
     if !sub_traces.is_empty() {
         print::line("")?;
-        table(sub_traces, context)?;
+        table(sub_traces, context, &[])?;
     }
     Ok(())
 }

@@ -28,10 +28,28 @@ impl Column {
         Self { name, min: Some(min), drop_order: 0 }
     }
 
+    /// Returns the name by which users select the column: in lower case, with `-` for spaces, without a unit in parentheses.
+    pub fn key(&self) -> String {
+        let name = self.name.split(" (").next().unwrap_or_default();
+        name.to_lowercase().replace(' ', "-")
+    }
+
     /// Lets the column be dropped. Columns with a greater `order` are dropped first.
     pub const fn drops(self, order: u8) -> Self {
         Self { drop_order: order, ..self }
     }
+}
+
+/// Returns the columns with these keys, in this order, and their cells. Returns the first unknown key as the error.
+pub fn select(
+    columns: &[Column],
+    rows: &[Vec<String>],
+    keys: &[String],
+) -> Result<(Vec<Column>, Vec<Vec<String>>), String> {
+    let place = |key: &String| columns.iter().position(|column| column.key() == *key).ok_or_else(|| key.clone());
+    let places = keys.iter().map(place).collect::<Result<Vec<usize>, String>>()?;
+    let cells = |row: &Vec<String>| places.iter().map(|at| row.get(*at).cloned().unwrap_or_default()).collect();
+    Ok((places.iter().map(|at| columns[*at]).collect(), rows.iter().map(cells).collect()))
 }
 
 /// Returns the lines of a table, the heading first. The last column is not padded. Cells are untrusted text. `width`:
@@ -105,6 +123,16 @@ mod tests {
             ["plan-a-garden-3f", "idle", "Plan a garden with a pond", "/home/ada/garden"].map(str::to_owned).to_vec(),
             ["beans", "2 active", "Water", "/srv/beans"].map(str::to_owned).to_vec(),
         ]
+    }
+
+    #[test]
+    fn columns_are_selected_by_their_keys() {
+        let columns = [Column::whole("ID"), Column::whole("LAST EVENT (UTC)"), Column::text("NAME", 4)];
+        let rows = [vec!["1".to_owned(), "now".to_owned(), "garden".to_owned()]];
+        let keys = |keys: &str| keys.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let (chosen, cells) = select(&columns, &rows, &keys("name,last-event")).unwrap();
+        assert_eq!(lines(&chosen, &cells, None, "…"), ["NAME    LAST EVENT (UTC)", "garden  now"]);
+        assert_eq!(select(&columns, &rows, &keys("id,Id")).unwrap_err(), "Id");
     }
 
     #[test]

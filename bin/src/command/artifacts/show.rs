@@ -30,7 +30,7 @@ pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
     format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
 }
 
-pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> Result<(), Failure> {
+pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource, columns: &[String]) -> Result<(), Failure> {
     let artifacts = artifacts.list().await?;
     if context.global.json {
         return print::json(&artifacts);
@@ -54,7 +54,7 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
         ]
     };
     let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
-    print::table(
+    print::selected_table(
         context.terminal,
         &[
             Column::text("ARTIFACT", 16),
@@ -66,6 +66,7 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource) -> R
             Column::text("ABOUT", 12).drops(1),
         ],
         &rows,
+        columns,
     )?;
     if artifacts.iter().any(|artifact| artifact.dirty) {
         print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
