@@ -128,14 +128,15 @@ fn finish() {
 
 impl Pager {
     fn start(&self) -> std::io::Result<Child> {
-        ignore_interrupts();
         let mut words = self.command.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or(PAGER));
         command.args(words);
         if self.sets_options {
             command.env("LESS", LESS);
         }
-        command.stdin(Stdio::piped()).spawn()
+        let started = command.stdin(Stdio::piped()).spawn()?;
+        ignore_interrupts();
+        Ok(started)
     }
 }
 
