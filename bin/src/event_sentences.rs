@@ -210,7 +210,7 @@ fn artifact(event: &ArtifactEvent) -> Option<String> {
     })
 }
 
-/// Describes an event that is not notable.
+/// Describes an event that [`EventSentences::notable`] leaves out.
 fn other_sentence(event: &Event) -> String {
     match event {
         Event::Message(MessageEvent::Added { sequence, role, preview, .. }) => {

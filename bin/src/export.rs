@@ -17,7 +17,7 @@ use std::{
 use serde::{Serialize, Serializer};
 use soong::{
     MessagePath,
-    protocol::{Event, Run, RunEvent, RunId, Trace, TraceId, api::TraceView},
+    protocol::{Event, EventRecord, Run, RunEvent, RunId, Trace, TraceId, api::TraceView},
 };
 use soong_tui::{format, text};
 
@@ -173,27 +173,23 @@ async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u6
     let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
     let mut runs: RunModels = Vec::new();
-    let (mut cursor, mut count) = (0, 0);
-    while cursor < trace.last_event_id {
-        let page = source.events(&trace.trace_id, cursor).await?;
-        let Some(last) = page.last() else { break };
-        cursor = last.event_id;
-        for record in page.iter().filter(|record| record.event_id <= trace.last_event_id) {
-            serde_json::to_writer(&mut out, record).map_err(|error| broken(error.into()))?;
-            out.write_all(b"\n").map_err(broken)?;
-            count += 1;
-            let Some(run) = &record.run_id else { continue };
-            let known = runs.iter().rposition(|(id, _)| id == run);
-            let at = known.unwrap_or_else(|| {
-                runs.push((run.clone(), None));
-                runs.len() - 1
-            });
-            if let Event::Run(RunEvent::LoopStarted { model, .. }) = &record.event {
-                runs[at].1 = Some(model.clone());
-            }
+    let mut count = 0;
+    let write = |record: EventRecord| {
+        serde_json::to_writer(&mut out, &record).map_err(|error| broken(error.into()))?;
+        out.write_all(b"\n").map_err(broken)?;
+        count += 1;
+        let Some(run) = &record.run_id else { return Ok(()) };
+        let known = runs.iter().rposition(|(id, _)| id == run);
+        let at = known.unwrap_or_else(|| {
+            runs.push((run.clone(), None));
+            runs.len() - 1
+        });
+        if let Event::Run(RunEvent::LoopStarted { model, .. }) = &record.event {
+            runs[at].1 = Some(model.clone());
         }
-        tokio::task::yield_now().await;
-    }
+        Ok(())
+    };
+    source.each_event(&trace.trace_id, trace.last_event_id, write).await?;
     out.flush().map_err(broken)?;
     Ok((count, runs))
 }

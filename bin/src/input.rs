@@ -145,16 +145,13 @@ impl LineRead {
             Editor::Rich(editor) => (editor.replacement().clone(), editor.start().clone()),
             Editor::Plain => (Replacement::default(), ReadStart::default()),
         };
-        match &editor {
-            Editor::Rich(_) => start.reset(),
-            // The terminal driver edits the line, in the modes that the terminal has.
-            Editor::Plain => start.set(),
-        }
+        // The terminal driver edits a plain line, in the modes that the terminal has.
+        start.set(matches!(editor, Editor::Plain));
         let started = start.clone();
         let read = Some(tokio::task::spawn_blocking(move || {
             keyboard::set_prompt_active(true);
             let said = editor.read(&prompt, &text);
-            started.set();
+            started.set(true);
             keyboard::set_prompt_active(false);
             keyboard::set_prompt_abandoned(false);
             (editor, said)

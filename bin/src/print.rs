@@ -10,7 +10,7 @@ use soong::protocol::Timestamp;
 use soong_tui::{
     format, screen,
     table::{self, Column},
-    terminal::{Terminal, TextStyle},
+    terminal::{Paint, Terminal, TextStyle},
     text,
 };
 
@@ -83,13 +83,9 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
             Exit::AwaitsInput => (TextStyle::Yellow, "waiting:"),
             _ => (TextStyle::Red, "error:"),
         };
-        let what = format!("{head} {}", text::safe_line(&failure.what));
-        for line in wrap(&what, std::io::stderr().is_terminal()) {
-            error_line(&match line.strip_prefix(head) {
-                Some(rest) => format!("{}{rest}", paint.paint(style, head)),
-                None => line,
-            });
-        }
+        let what = format!(" {}", text::safe_line(&failure.what));
+        let is_terminal = std::io::stderr().is_terminal();
+        wrap_after((paint, style, head), &what, is_terminal).iter().for_each(|line| error_line(line));
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {
             error_line(&format!("  {}", text::safe_line_keep_spaces(line)));
         }
@@ -120,13 +116,21 @@ pub(crate) fn selected_table(
     self::table(terminal, &columns, &rows)
 }
 
-/// Wraps a safe line between words if it is printed on a terminal of known width.
-pub(crate) fn wrap(line: &str, on_terminal: bool) -> Vec<String> {
+/// Returns the lines of a safe text that begins with a styled word. On a terminal of known width, it is wrapped between
+/// words.
+pub(crate) fn wrap_after((paint, style, head): (Paint, TextStyle, &str), rest: &str, on_terminal: bool) -> Vec<String> {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    match on_terminal && columns > 0 {
-        true => text::wrap(line, usize::from(columns)),
-        false => vec![line.to_owned()],
+    let whole = format!("{head}{rest}");
+    let mut lines = match on_terminal && columns > 0 {
+        true => text::wrap(&whole, usize::from(columns)),
+        false => vec![whole],
+    };
+    if let Some(first) = lines.first_mut()
+        && let Some(rest) = first.strip_prefix(head)
+    {
+        *first = format!("{}{rest}", paint.paint(style, head));
     }
+    lines
 }
 
 /// Returns the width of the terminal on standard output, if it is one and its width is known.

@@ -199,6 +199,24 @@ impl Source {
         Ok(())
     }
 
+    /// Calls `take` with each event of a trace up to event `last`, in order. Only a page of events is held in memory.
+    pub(crate) async fn each_event(
+        &self,
+        id: &TraceId,
+        last: u64,
+        mut take: impl FnMut(EventRecord) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut cursor = 0;
+        while cursor < last {
+            let page = self.events(id, cursor).await?;
+            let Some(newest) = page.last() else { break };
+            cursor = newest.event_id;
+            page.into_iter().filter(|record| record.event_id <= last).try_for_each(&mut take)?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
     /// Returns the usage of runs, grouped.
     pub(crate) async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, Failure> {
         match self {

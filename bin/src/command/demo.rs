@@ -51,11 +51,12 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
     let log = options.log_executions.as_deref();
-    let demo = Demo { context, options, home: &home, project: &project, settings: &settings, log };
+    let keeps_last_sessions = matches!(demo_home, DemoHome::Cached(_));
+    let demo = Demo { context, options, home: &home, keeps_last_sessions, project: &project, settings: &settings, log };
     if options.kill {
-        return kill::kill(&demo, matches!(demo_home, DemoHome::Cached(_))).await;
+        return kill::kill(&demo).await;
     }
-    let finished = demo.run(matches!(demo_home, DemoHome::Cached(_))).await?;
+    let finished = demo.run().await?;
     let exit = report::exit(context, &finished.run);
     if context.global.json {
         report::print_result(context, &home, &finished.run, &finished.stored)?;
@@ -71,6 +72,8 @@ struct Demo<'a> {
     context: &'a Context<'a>,
     options: &'a cli::Demo,
     home: &'a Path,
+    /// Whether earlier sessions of the home are deleted.
+    keeps_last_sessions: bool,
     project: &'a Path,
     settings: &'a Settings,
     /// File to which each executed model call and tool call is added.
@@ -86,8 +89,8 @@ struct Finished {
 }
 
 impl Demo<'_> {
-    /// Runs the demo. `is_cached`: the home keeps only the last sessions.
-    async fn run(&self, is_cached: bool) -> Result<Finished, Failure> {
+    /// Runs the demo.
+    async fn run(&self) -> Result<Finished, Failure> {
         let shown = if self.options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
         let mut place = RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
         let finished = match place.follow(self.request(), shown).await {
@@ -97,7 +100,7 @@ impl Demo<'_> {
             }
             Err(failure) => Err(failure),
         };
-        if is_cached {
+        if self.keeps_last_sessions {
             place.delete_old_sessions(MAX_SESSIONS).await;
         }
         place.close().await;
@@ -172,15 +175,17 @@ impl Demo<'_> {
             }
             None => print::line("The run stored no report.")?,
         }
-        if let DemoHome::Temporary(_) = home {
-            let reason =
-                "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now.";
-            print(TextStyle::Dim, &format!("{reason} Use `--home DIR` to keep it."))?;
-        } else {
-            report::print_detail_commands(self.context, Some(self.home), session, stored)?;
-        }
-        if let DemoHome::Cached(home) = home {
-            print(TextStyle::Dim, &format!("{} keeps the last {MAX_SESSIONS} demos.", home.display()))?;
+        let details = || report::print_detail_commands(self.context, Some(self.home), session, stored);
+        match home {
+            DemoHome::Temporary(_) => {
+                let reason = "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now.";
+                print(TextStyle::Dim, &format!("{reason} Use `--home DIR` to keep it."))?;
+            }
+            DemoHome::Cached(home) => {
+                details()?;
+                print(TextStyle::Dim, &format!("{} keeps the last {MAX_SESSIONS} demos.", home.display()))?;
+            }
+            DemoHome::Named(_) => details()?,
         }
         print(TextStyle::Bold, &format!("Next: {}", NEXT.join(if terminal.unicode { " · " } else { ", " })))
     }

@@ -93,14 +93,10 @@ impl Check {
     /// Prints the check, with its advice below it.
     pub(super) fn print(&self, context: &Context<'_>) -> Result<(), Failure> {
         let (word, style) = self.status.word();
-        let status = text::pad(word, 7);
-        let line = format!("{status}  {}: {}", self.name, text::safe_line(&self.finding));
-        for line in print::wrap(&line, context.terminal.has_stdout) {
-            print::line(&match line.strip_prefix(&status) {
-                Some(rest) => format!("{}{rest}", context.terminal.stdout.paint(style, &status)),
-                None => line,
-            })?;
-        }
+        let word = text::pad(word, 7);
+        let finding = format!("  {}: {}", self.name, text::safe_line(&self.finding));
+        let lines = print::wrap_after((context.terminal.stdout, style, &word), &finding, context.terminal.has_stdout);
+        lines.iter().try_for_each(|line| print::line(line))?;
         let mut advice = self.advice.iter().flat_map(|advice| advice.lines());
         advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
     }

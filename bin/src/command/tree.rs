@@ -180,12 +180,20 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
         let head =
             text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
         print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
-        let board = RunTable { entries: runs.iter().copied().map(RunRow::from).collect() };
-        for line in lines(&board, &frame) {
-            print::line(line.to_ansi(context.terminal.stdout).trim_end())?;
-        }
+        print_runs(context, runs.iter().copied(), usize::MAX)?;
     }
     Ok(())
+}
+
+/// Prints runs as a tree of at most `height` lines.
+pub(super) fn print_runs<'a>(
+    context: &Context<'_>,
+    runs: impl Iterator<Item = &'a Run>,
+    height: usize,
+) -> Result<(), Failure> {
+    let table = RunTable { entries: runs.map(RunRow::from).collect() };
+    let format = PictureFormat { height, ..frame(context) };
+    lines(&table, &format).iter().try_for_each(|line| print::line(line.to_ansi(context.terminal.stdout).trim_end()))
 }
 
 /// Groups runs by session.

@@ -14,7 +14,7 @@ use futures::StreamExt;
 use serde::Serialize;
 use soong::protocol::{
     Event, EventRecord, Message, MessageContent, MessageEvent, Role, RunEvent, RunId, Timestamp, ToolEvent, Trace,
-    TraceId, TraceStatus, api::TraceView,
+    TraceId, TraceStatus, Usd, api::TraceView,
 };
 use soong_tui::{
     format,
@@ -78,13 +78,11 @@ pub(crate) async fn export_page(source: &Source, id: &str, file: &Path) -> Resul
 /// their events, are added to them, and known secrets are redacted.
 async fn events(source: &Source, trace: &Trace) -> Result<Vec<EventRecord>, Failure> {
     let mut events: Vec<EventRecord> = Vec::new();
-    let mut cursor = 0;
-    while cursor < trace.last_event_id {
-        let page = source.events(&trace.trace_id, cursor).await?;
-        let Some(last) = page.last() else { break };
-        cursor = last.event_id;
-        events.extend(page.into_iter().filter(|record| record.event_id <= trace.last_event_id));
-    }
+    let keep = |record| {
+        events.push(record);
+        Ok(())
+    };
+    source.each_event(&trace.trace_id, trace.last_event_id, keep).await?;
     let is_long =
         |record: &EventRecord| matches!(record.event, Event::Message(MessageEvent::Added { content: None, .. }));
     let mut texts: HashMap<u64, MessageContent> = HashMap::new();
@@ -128,21 +126,13 @@ impl ExportedTrace {
         Some((self.events.first()?.ts, self.events.last()?.ts))
     }
 
-    fn class(&self) -> &'static str {
-        match self.trace().status {
-            TraceStatus::Completed => "completed",
-            TraceStatus::Failed => "failed",
-            TraceStatus::Stopped => "stopped",
-            TraceStatus::Running | TraceStatus::Interrupted => "open",
-        }
-    }
-
-    fn mark(&self) -> &'static str {
-        match self.class() {
-            "completed" => "✓",
-            "failed" => "✗",
-            "stopped" => "⊘",
-            _ => "…",
+    /// Returns the mark of the status in the tree, and the class of the bar in the timeline.
+    const fn status(&self) -> (&'static str, &'static str) {
+        match self.view.trace.status {
+            TraceStatus::Completed => ("✓", "completed"),
+            TraceStatus::Failed => ("✗", "failed"),
+            TraceStatus::Stopped => ("⊘", "stopped"),
+            TraceStatus::Running | TraceStatus::Interrupted => ("…", "open"),
         }
     }
 
@@ -218,7 +208,7 @@ fn push_tree(html: &mut String, traces: &[ExportedTrace]) {
         let _ = writeln!(
             html,
             "<li>{} <a href=\"#t{number}\">{}</a> {} <span class=\"dim\">{}</span></li>",
-            exported.mark(),
+            exported.status().0,
             escaped(&exported.agent()),
             escaped(&task),
             escaped(&figures)
@@ -259,7 +249,7 @@ fn push_timeline(html: &mut String, traces: &[ExportedTrace]) {
             exported.depth * 10,
             y + 12,
             escaped(&label),
-            exported.class(),
+            exported.status().1,
             y + 3,
             escaped(&exported.short_task())
         );
@@ -269,11 +259,11 @@ fn push_timeline(html: &mut String, traces: &[ExportedTrace]) {
 
 /// Adds tokens and cost of each model.
 fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
-    let mut models: Vec<(&str, usize, u64, Option<soong::protocol::Usd>)> = Vec::new();
+    let mut models: Vec<(&str, usize, u64, Option<Usd>)> = Vec::new();
     for exported in traces {
         let trace = exported.trace();
         let at = models.iter().position(|(model, ..)| *model == trace.model).unwrap_or_else(|| {
-            models.push((&trace.model, 0, 0, Some(soong::protocol::Usd::default())));
+            models.push((&trace.model, 0, 0, Some(Usd::default())));
             models.len() - 1
         });
         let (_, count, tokens, cost) = &mut models[at];

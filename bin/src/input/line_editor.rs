@@ -209,23 +209,19 @@ struct LineHelper {
 pub(super) struct ReadStart(Arc<(Mutex<bool>, Condvar)>);
 
 impl ReadStart {
-    fn is_set(&self) -> MutexGuard<'_, bool> {
+    fn state(&self) -> MutexGuard<'_, bool> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set(&self) {
-        *self.is_set() = true;
+    pub(super) fn set(&self, has_started: bool) {
+        *self.state() = has_started;
         self.0.1.notify_all();
-    }
-
-    pub(super) fn reset(&self) {
-        *self.is_set() = false;
     }
 
     /// Waits until the editor reads keys, at most for a moment.
     pub(super) fn wait(&self) {
         // An error means that a thread has panicked.
-        let _ = self.0.1.wait_timeout_while(self.is_set(), START_TIMEOUT, |is_set| !*is_set);
+        let _ = self.0.1.wait_timeout_while(self.state(), START_TIMEOUT, |has_started| !*has_started);
     }
 }
 
@@ -279,7 +275,7 @@ impl Hinter for LineHelper {
 
     fn hint(&self, _: &str, _: usize, _: &Context<'_>) -> Option<String> {
         // The editor asks for a hint whenever it draws the line, for the first time after it has set its terminal modes.
-        self.start.set();
+        self.start.set(true);
         None
     }
 }

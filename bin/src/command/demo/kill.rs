@@ -10,22 +10,14 @@ use std::{
 use serde_json::Value;
 use soong::protocol::{Event, EventRecord, ModelEvent, Run, RunMode, SessionId, ToolEvent, api::StartBody};
 use soong_storage::store::{Reader, TraceFilter};
-use soong_tui::{
-    format,
-    screen::{
-        self,
-        lines::{PictureFormat, lines},
-        run_table::{RunRow, RunTable},
-    },
-    terminal::TextStyle,
-};
+use soong_tui::{format, terminal::TextStyle};
 
 use super::{
     Demo, MAX_SESSIONS,
     executions::{self, ExecutionCounts, Step},
 };
 use crate::{
-    command::runtime_session::RuntimeSession,
+    command::{runtime_session::RuntimeSession, tree},
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     offline_store::OfflineStore,
@@ -39,11 +31,9 @@ const CHILDREN: u16 = 30;
 const PACE_MS: u128 = 200;
 /// Maximum number of events that are read at once.
 const EVENTS_PAGE: usize = 10_000;
-/// Width of the tree if standard output is not a terminal of known width.
-const COLUMNS: usize = 100;
 
-/// Kills the process of a demo and resumes its run. `is_cached`: the home keeps only the last sessions.
-pub(super) async fn kill(demo: &Demo<'_>, is_cached: bool) -> Result<Exit, Failure> {
+/// Kills the process of a demo and resumes its run.
+pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
     let heading = |line: &str| print::line(&demo.context.terminal.stdout.paint(TextStyle::Bold, line));
     let folder = tempfile::Builder::new().prefix("soong-demo-").tempdir().map_err(|error| uncontrolled(&error))?;
     let log = folder.path().join("executions.jsonl");
@@ -62,7 +52,7 @@ pub(super) async fn kill(demo: &Demo<'_>, is_cached: bool) -> Result<Exit, Failu
     before.0.print(demo.context)?;
     print::line("")?;
     heading("This process resumes the run:")?;
-    resume(&demo, &session, is_cached).await?;
+    resume(&demo, &session).await?;
     let after = (Records::read(&demo, &session)?, read_log()?);
     after.0.print(demo.context)?;
     print::line("")?;
@@ -120,13 +110,13 @@ fn ended_early(process: &mut Child) -> Failure {
 }
 
 /// Resumes the run here and waits for its end.
-async fn resume(demo: &Demo<'_>, session: &SessionId, is_cached: bool) -> Result<(), Failure> {
+async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
     let mut place = RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
     let session_id = Some(session.to_string());
     let mode = Some(Some(RunMode::Orchestrator));
     let request = StartBody { session_id, mode, unattended: true, ..StartBody::default() };
     let resumed = place.follow(request, RunDisplay::Once).await;
-    if is_cached {
+    if demo.keeps_last_sessions {
         place.delete_old_sessions(MAX_SESSIONS).await;
     }
     place.close().await;
@@ -163,14 +153,12 @@ impl Records {
 
     /// Prints the runs as a tree. On a terminal, both trees fit on the screen together.
     fn print(&self, context: &Context<'_>) -> Result<(), Failure> {
-        let terminal = context.terminal;
-        let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
-        let is_known = terminal.has_stdout && columns > 1;
-        let width = if is_known { usize::from(columns) - 1 } else { COLUMNS };
-        let height = if is_known { (usize::from(rows) / 2).saturating_sub(4).max(4) } else { usize::MAX };
-        let format = PictureFormat { width, height, unicode: terminal.unicode, now: screen::now() };
-        let table = RunTable { entries: self.runs.iter().map(RunRow::from).collect() };
-        lines(&table, &format).iter().try_for_each(|line| print::line(line.to_ansi(terminal.stdout).trim_end()))
+        let (_, rows) = crossterm::terminal::size().unwrap_or_default();
+        let height = match context.terminal.has_stdout && rows > 0 {
+            true => (usize::from(rows) / 2).saturating_sub(4).max(4),
+            false => usize::MAX,
+        };
+        tree::print_runs(context, self.runs.iter(), height)
     }
 
     /// Returns the number of stored model answers of each run, and the tool calls whose results are stored.
@@ -199,7 +187,7 @@ struct Comparison {
     effects: usize,
     /// Events that were stored before the kill and are missing or different after it.
     lost: usize,
-    /// Executions of steps that had a stored result.
+    /// Further executions of steps that had a stored result, or that were first executed after the kill.
     repeated: usize,
     /// Further executions of steps that had no stored result when the process was killed.
     interrupted: usize,

@@ -30,12 +30,12 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) name: String,
-    /// The provider. `None`: chat completions of `base_url`.
+    /// The provider. `None`: the default, chat completions.
     provider: Option<Provider>,
     /// Address for the configuration. `None`: that of the environment, or the vendor's own service.
     base_url: Option<String>,
-    /// Whether the server gets no key: it is found at an address at which any program may listen.
-    is_without_key: bool,
+    /// Whether the server was found on this machine. Any program may listen there, so its key has a variable of its own.
+    is_local: bool,
     context_window: Option<u64>,
     /// Description of the origin, for the user.
     pub(super) origin: String,
@@ -60,7 +60,7 @@ impl Candidate {
         ];
         lines.extend(self.provider.map(|provider| format!("provider = {}", quoted(provider.as_str()))));
         lines.extend(self.base_url.as_ref().map(|url| format!("base_url = {}", quoted(url))));
-        lines.extend(self.is_without_key.then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))));
+        lines.extend(self.is_local.then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))));
         lines.push(format!("name = {}", quoted(&self.name)));
         lines.extend(self.context_window.map(|tokens| format!("context_window = {tokens}")));
         lines.join("\n") + "\n"
@@ -133,7 +133,7 @@ fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) 
         name: model.name,
         provider: None,
         base_url: (!has_secret).then(|| base_url.to_owned()),
-        is_without_key: local.is_some(),
+        is_local: local.is_some(),
         context_window: model.context_window,
         origin: origin.clone(),
     };
@@ -146,7 +146,7 @@ fn of_vendor(provider: Provider, vendor: &str) -> Candidate {
         name: config.model_name().to_owned(),
         provider: Some(provider),
         base_url: None,
-        is_without_key: false,
+        is_local: false,
         context_window: None,
         origin: format!("{vendor}, {} is set", provider.api_key_env()),
     }
