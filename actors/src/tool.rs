@@ -7,7 +7,7 @@
 pub use soong_tool::{
     FunctionTool, OutputLimit, Progress, RegisterError, RegisteredTool, RunControl, SpawnedChild, Tool, ToolContext,
     ToolEnvironment, ToolError, ToolOutput, ToolRegistry, ToolResult, ToolServices, arguments, function, schema_of,
-    unified_diff,
+    sha256, unified_diff,
 };
 #[cfg(feature = "web-tools")]
 pub use soong_web::{web_search::WebSearch, webfetch::WebFetch};

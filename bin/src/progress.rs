@@ -9,7 +9,7 @@ use soong::{
     protocol::{PermissionMode, RunId, api::Accepted},
 };
 use soong_client::Client;
-use soong_tui::{screen, terminal::Paint, typed_messages::KeyRequest};
+use soong_tui::{screen, terminal::Paint, transcript::Step, typed_messages::KeyRequest};
 
 use self::live_display::LiveDisplay;
 use crate::{
@@ -18,6 +18,15 @@ use crate::{
     line_progress::LineProgress,
     print, prompts,
 };
+
+/// Result of a display.
+#[derive(Default)]
+pub(crate) struct ProgressEnd {
+    /// Whether the complete answer has been printed.
+    pub(crate) has_printed_answer: bool,
+    /// The last step of the transcript of which not all rows were shown.
+    pub(crate) folded_step: Option<Step>,
+}
 
 /// Progress display.
 pub(crate) enum Progress {
@@ -164,10 +173,17 @@ impl Progress {
         }
     }
 
-    /// Ends the display. Returns whether the complete answer has been printed.
-    pub(crate) fn finish(self) -> bool {
-        let Self::Live(mut picture) = self else { return false };
+    /// Shows the last output completely that was shown in part.
+    pub(crate) fn unfold(&mut self) {
+        if let Self::Live(picture) = self {
+            picture.unfold();
+        }
+    }
+
+    /// Ends the display.
+    pub(crate) fn finish(self) -> ProgressEnd {
+        let Self::Live(mut picture) = self else { return ProgressEnd::default() };
         picture.finish();
-        picture.has_printed_answer()
+        ProgressEnd { has_printed_answer: picture.has_printed_answer(), folded_step: picture.take_folded_step() }
     }
 }

@@ -11,6 +11,7 @@ use soong_tui::{
     request::{TARGET_CHARS, UserRequest},
     terminal::{Terminal, TextStyle},
     text,
+    transcript::Step,
 };
 
 use crate::{
@@ -46,6 +47,8 @@ pub(crate) struct FollowedRun {
     pub(crate) context_tokens: Option<u64>,
     /// Input that the user typed while the run was active.
     pub(crate) typed: TypedDuringRun,
+    /// The last step of the transcript of which not all rows were shown.
+    pub(crate) folded_step: Option<Step>,
 }
 
 /// Input that the user typed in a chat while a run was active.

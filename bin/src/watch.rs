@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::{
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    progress::Progress,
+    progress::{Progress, ProgressEnd},
     prompts::{self, PromptOutcome},
     report::{self, DeniedCall, FollowedRun, TypedDuringRun},
 };
@@ -122,7 +122,7 @@ pub(crate) async fn watch(
     if permission_mode.is_some() && requests.has_not_answered_recently() && !is_cancelled && !progress.is_typing() {
         attention::notify("soong: the run has ended");
     }
-    let is_printed = progress.finish();
+    let ProgressEnd { has_printed_answer, folded_step } = progress.finish();
     let (interrupted, output_closed, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
@@ -137,11 +137,12 @@ pub(crate) async fn watch(
         run,
         interrupted,
         output_closed,
-        answer_printed: is_printed,
+        answer_printed: has_printed_answer,
         open_requests: asks,
         refused: family.refused,
         context_tokens: family.context_tokens,
         typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back },
+        folded_step,
     })
 }
 
@@ -274,6 +275,7 @@ impl<'a> Follower<'a> {
                     self.cancel_by_user();
                 }
                 KeyRequest::Cancel => self.goes_back = true,
+                KeyRequest::Unfold => self.progress.unfold(),
                 KeyRequest::NextPermissionMode => {
                     if let Some(mode) = self.progress.permission_mode().map(next_permission_mode) {
                         self.progress.set_permission_mode(mode);

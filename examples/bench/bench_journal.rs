@@ -98,6 +98,7 @@ impl Author {
                     preview: "1 //! What is durable: the store, its writer thread, and artifact bytes.".to_owned(),
                     artifact_ref: None,
                     artifact_snapshot: None,
+                    file_change: None,
                     artifact_delta: Default::default(),
                 }
                 .into(),

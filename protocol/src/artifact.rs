@@ -181,7 +181,8 @@ pub struct Artifact {
     pub dirty: bool,
     /// Source of the current content.
     pub source: ArtifactSource,
-    /// Whether the artifact serves debugging only. By default, a cleanup covers only such artifacts.
+    /// Whether models cannot see the artifact: a debug artifact, or the previous content of a project file. By default, a
+    /// cleanup covers only such artifacts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
     /// Origin of the current content.

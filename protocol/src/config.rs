@@ -254,6 +254,9 @@ pub struct ArtifactsConfig {
     pub max_text_bytes: u64,
     /// Maximum size of any other artifact, in bytes. Default: 209715200 (200 MiB).
     pub max_blob_bytes: u64,
+    /// Maximum size of all contents of project files that a session keeps so that changes can be reverted, in bytes. 0: none
+    /// are kept. Default: 67108864 (64 MiB).
+    pub max_undo_bytes: u64,
     /// Storage of artifact bytes: `file` (in the home), `memory`, `s3://bucket/prefix` or `gs://bucket/prefix`.
     /// Default: `file`.
     pub store: String,
@@ -266,6 +269,7 @@ impl Default for ArtifactsConfig {
             max_inline_tokens: 16_384,
             max_text_bytes: 20_971_520,
             max_blob_bytes: 209_715_200,
+            max_undo_bytes: 67_108_864,
             store: "file".to_owned(),
         }
     }

@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod event_macro;
 mod experience;
+mod file_change;
 mod goal;
 mod id;
 mod message;
@@ -61,6 +62,7 @@ pub use event::{
     MessageEvent, ModelEvent, OmittedGoal, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
+pub use file_change::{FileChange, PreviousContent};
 pub use goal::{
     AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus, GoalTree,
     SubTraceMetadata,

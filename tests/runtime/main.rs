@@ -26,6 +26,7 @@ mod documents;
 mod driven;
 mod embedding;
 mod fallback;
+mod file_changes;
 mod fork;
 mod gateway;
 mod histories;

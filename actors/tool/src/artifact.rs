@@ -100,7 +100,7 @@ pub struct Save {
     pub summary: Option<String>,
     /// Metadata of the producer.
     pub metadata: serde_json::Map<String, Value>,
-    /// Whether the artifact is only diagnostic.
+    /// Whether models cannot see the artifact, because it is only diagnostic or for the user.
     pub debug: bool,
     /// Behavior if the name already exists.
     pub if_exists: IfExists,

@@ -5,8 +5,7 @@
 
 mod change;
 
-use std::path::PathBuf;
-use std::{io::Read as _, sync::Arc};
+use std::{io::Read as _, path::PathBuf, sync::Arc};
 
 use change::TextChange;
 use futures::{FutureExt, future::BoxFuture};
@@ -18,21 +17,21 @@ use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     diff::{preview, unified_diff},
+    file_change::{PreviousContents, file_change, is_unchanged, shortened},
     path_policy::{PathPolicy, path_changed_error},
-    project_path::{ResolvedPath, blocking, io_error, same_file},
+    project_path::{ResolvedPath, blocking, io_error},
     safe_fs::{WriteMode, open_file, write_file},
     schema::schema_of,
 };
 
 /// Maximum size of a file that can be edited, in bytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-/// Maximum size of the diff in the result, in bytes.
-const MAX_DIFF_BYTES: usize = 8 * 1024;
 
 /// The tool `edit`.
 pub(crate) struct Edit {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
+    previous: Arc<PreviousContents>,
 }
 
 /// Either edits, or a unified diff.
@@ -59,10 +58,11 @@ struct Replacement {
 }
 
 impl Edit {
-    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>, previous: Arc<PreviousContents>) -> Self {
         let description = "Edits a text file of the project by replacements, made in the given order, or by a unified diff. Either all \
                            changes are made or none.";
-        Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
+        let spec = ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>());
+        Self { spec, roots, previous }
     }
 
     fn resolve(
@@ -105,11 +105,13 @@ impl Tool for Edit {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
+        let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
         async move {
             let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
                 return Err(path_changed_error(&resolved));
             }
+            let replaced = previous.keep(&context, &resolved, &roots).await;
             blocking(context, move |_, cancel| {
                 let (text, before) = read_editable_text(&resolved)?;
                 let new = wanted.change()?.apply(&text, &resolved.display_name())?;
@@ -119,13 +121,11 @@ impl Tool for Edit {
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
                 let mode = WriteMode { overwrite: true, create_dirs: false };
-                let is_unchanged = |now: &std::fs::Metadata| {
-                    same_file(&before, now)
-                        && now.len() == before.len()
-                        && now.modified().ok() == before.modified().ok()
-                };
-                write_file(&resolved, new.as_bytes(), mode, cancel, is_unchanged)?;
-                Ok(edit_output(&resolved, &text, &new))
+                write_file(&resolved, new.as_bytes(), mode, cancel, |now| is_unchanged(&before, now))?;
+                let replaced = replaced.filter(|replaced| replaced.is_unchanged(&before));
+                // The output contains the diff.
+                let file_change = file_change(&resolved, &new, false, replaced, false);
+                Ok(ToolOutput { file_change, ..edit_output(&resolved, &text, &new) })
             })
             .await
         }
@@ -172,10 +172,8 @@ fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
         Some(b'-') => (added, removed + 1),
         _ => (added, removed),
     });
-    let end = (0..=MAX_DIFF_BYTES.min(diff.len())).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or(0);
-    let cut = if end < diff.len() { "\n[the rest of the diff is left out]" } else { "" };
     let title = format!("`{name}` edited: {added} lines added, {removed} removed");
-    ToolOutput::text(title.clone(), format!("{title}\n{}{cut}", &diff[..end]))
+    ToolOutput::text(title.clone(), format!("{title}\n{}", shortened(&diff)))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod coercion;
 pub mod command;
 mod diff;
 mod edit;
+mod file_change;
 mod function;
 mod glob;
 mod grep;
@@ -43,6 +44,7 @@ pub use bash::command_shell;
 pub use child_spec::ChildSpec;
 pub use coercion::with_note;
 pub use diff::unified_diff;
+pub use file_change::sha256;
 pub use function::{FunctionTool, ToolError, function};
 use futures::future::BoxFuture;
 pub use json_schema::JsonSchema;
@@ -55,8 +57,8 @@ pub use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
-    AccessRequest, ArtifactRef, ArtifactSnapshot, Collaborator, ContentPart, ErrorCode, ErrorInfo, GoalId, InputKind,
-    PermissionsConfig, Provenance, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
+    AccessRequest, ArtifactRef, ArtifactSnapshot, Collaborator, ContentPart, ErrorCode, ErrorInfo, FileChange, GoalId,
+    InputKind, PermissionsConfig, Provenance, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
 };
 use soong_text::Environment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -68,6 +70,8 @@ use crate::artifact::{ArtifactOwner, ArtifactService, NamedArtifacts};
 pub struct ToolEnvironment {
     /// Limits of tools.
     pub tools: ToolsConfig,
+    /// Maximum size of all contents of project files that a session keeps so that changes can be reverted, in bytes.
+    pub max_undo_bytes: u64,
     /// Permission configuration.
     pub permissions: PermissionsConfig,
     /// Source of the environment variables that commands and services receive.
@@ -238,6 +242,8 @@ pub struct ToolOutput {
     pub artifact_snapshot: Option<ArtifactSnapshot>,
     /// Names of the artifacts that the call wrote, with their versions.
     pub artifact_delta: BTreeMap<String, u64>,
+    /// Change that the call made to a file of the project.
+    pub file_change: Option<Box<FileChange>>,
 }
 
 impl ToolOutput {

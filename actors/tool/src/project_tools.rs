@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, glob, grep, list_files, read, write,
+    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, file_change::PreviousContents, glob, grep,
+    list_files, read, write,
 };
 
 impl ToolRegistry {
@@ -16,12 +17,13 @@ impl ToolRegistry {
         path_policy: &Arc<PathPolicy>,
     ) -> Result<(), RegisterError> {
         let path_policy = || Arc::clone(path_policy);
+        let previous = Arc::new(PreviousContents::new(tool_environment.max_undo_bytes));
         self.register_built_in(Arc::new(read::ReadTool::new(path_policy())))?;
         self.register_built_in(Arc::new(list_files::ListFiles::new(path_policy())))?;
         self.register_built_in(Arc::new(glob::Glob::new(path_policy())))?;
         self.register_built_in(Arc::new(grep::Grep::new(path_policy())))?;
-        self.register_built_in(Arc::new(write::Write::new(path_policy())))?;
-        self.register_built_in(Arc::new(edit::Edit::new(path_policy())))?;
+        self.register_built_in(Arc::new(write::Write::new(path_policy(), Arc::clone(&previous))))?;
+        self.register_built_in(Arc::new(edit::Edit::new(path_policy(), previous)))?;
         self.register_built_in(Arc::new(bash::Bash::new(tool_environment, path_policy())))
     }
 }

@@ -15,6 +15,9 @@ impl ToolOutput {
             redactor.redact_partial(text);
         }
         redactor.redact_optional(&mut self.long_term_memory);
+        if let Some(change) = &mut self.file_change {
+            redactor.redact_optional(&mut change.diff);
+        }
     }
 }
 

@@ -3,8 +3,7 @@
 //! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written
 //! (`path_policy.rs`), atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{cell::Cell, fs::Metadata, path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
@@ -16,6 +15,7 @@ use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     diff::preview,
     edit,
+    file_change::{PreviousContents, file_change},
     path_policy::{PathPolicy, path_changed_error},
     project_path::{ResolvedPath, blocking},
     safe_fs::{WriteMode, write_file},
@@ -26,6 +26,7 @@ use super::{
 pub(crate) struct Write {
     spec: ToolSpec,
     roots: Arc<PathPolicy>,
+    previous: Arc<PreviousContents>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -46,10 +47,10 @@ const fn default_create_dirs() -> bool {
 }
 
 impl Write {
-    pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
+    pub(crate) fn new(roots: Arc<PathPolicy>, previous: Arc<PreviousContents>) -> Self {
         let description = "Writes a whole text file of the project. To change part of a file, use edit.";
         let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
-        Self { spec: spec.with_json_as_text(&["content"]), roots }
+        Self { spec: spec.with_json_as_text(&["content"]), roots, previous }
     }
 
     fn resolve(
@@ -94,19 +95,32 @@ impl Tool for Write {
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
+        let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
         async move {
             let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
                 return Err(path_changed_error(&resolved));
             }
+            let replaced = match wanted.overwrite {
+                true => previous.keep(&context, &resolved, &roots).await,
+                false => None,
+            };
             blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
-                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, |_| true)?;
+                let is_same_file = Cell::new(true);
+                let may_replace = |now: &Metadata| {
+                    is_same_file.set(replaced.as_ref().is_some_and(|replaced| replaced.is_unchanged(now)));
+                    true
+                };
+                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, may_replace)?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
                 let title = format!("`{}` {what}", resolved.display_name());
                 let output = format!("{title}: {lines} lines, {bytes} bytes");
-                Ok(ToolOutput::text(title, output))
+                let may_show = roots.read_access(&resolved).is_none();
+                let replaced = replaced.filter(|_| is_same_file.get());
+                let file_change = file_change(&resolved, &wanted.content, is_new, replaced, may_show);
+                Ok(ToolOutput { file_change, ..ToolOutput::text(title, output) })
             })
             .await
         }

@@ -11,7 +11,7 @@ use std::{
 
 use futures::StreamExt;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, StreamItem, TraceId, TraceStatus,
+    ErrorCode, ErrorInfo, EventRecord, StreamItem, TraceId, TraceStatus,
     api::{EventPage, KEEP_ALIVE_INTERVAL},
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
@@ -201,14 +201,19 @@ enum Page {
 
 /// Reads the next events.
 async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
-    let path = format!("{}&limit={PAGE_EVENTS}", position.path());
     // The status is read first: if the run ends in between, the page contains its last event.
     let status = client.trace(position.trace.as_str()).await?.trace.status;
-    let page: EventPage = client.get(&path).await?;
-    if page.events.is_empty() && status == TraceStatus::Interrupted {
+    let events = stored_page(client, position).await?;
+    if events.is_empty() && status == TraceStatus::Interrupted {
         return Ok(Page::Interrupted);
     }
-    Ok(Page::Events(page.events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect()))
+    Ok(Page::Events(events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect()))
+}
+
+/// Reads up to [`PAGE_EVENTS`] stored events after a position.
+pub(super) async fn stored_page(client: &Client, position: &Position) -> Result<Vec<EventRecord>, ErrorInfo> {
+    let page: EventPage = client.get(&format!("{}&limit={PAGE_EVENTS}", position.path())).await?;
+    Ok(page.events)
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Message, Permission, PermissionId, PermissionMode, Question, RunId, SessionId,
-    TraceId,
+    Decision, ErrorCode, ErrorInfo, EventRecord, Message, Permission, PermissionId, PermissionMode, Question, RunId,
+    SessionId, TraceId,
     api::{
         Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, Messages,
         PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage,
@@ -288,6 +288,11 @@ impl Client {
     /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
     pub async fn session_events(&self, trace: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
         self.events(Position { trace: trace.clone(), tree: true, since }).await
+    }
+
+    /// Reads a page of the stored events of a trace's whole session after `since`, a number on the session's timeline.
+    pub async fn session_event_page(&self, trace: &TraceId, since: u64) -> Result<Vec<EventRecord>, ErrorInfo> {
+        events::stored_page(self, &Position { trace: trace.clone(), tree: true, since }).await
     }
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {

@@ -7,6 +7,7 @@ mod commands;
 mod conversation;
 mod custom_commands;
 mod editor;
+mod file_changes;
 mod going_back;
 mod header;
 mod mentions;
@@ -20,7 +21,9 @@ use soong_client::{Client, Discovery};
 use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
 use self::{
-    chat_input::completions, conversation::Conversation, custom_commands::CustomCommands,
+    chat_input::completions,
+    conversation::{Conversation, LastRun},
+    custom_commands::CustomCommands,
     project_choice::choose_project,
 };
 use super::{
@@ -71,8 +74,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 sending: None,
                 sent: Vec::new(),
                 has_plan: false,
-                last_answer: None,
-                last_prompt_tokens: None,
+                last_run: LastRun::default(),
                 interrupted_at: None,
             };
             let ended = match conversation.print_header(model.as_deref()) {

@@ -11,7 +11,7 @@ use soong::{
     },
 };
 use soong_client::{Client, EventStream};
-use soong_tui::{format, text};
+use soong_tui::{format, text, transcript::Step};
 use tokio::time::Instant;
 
 use crate::{
@@ -68,6 +68,8 @@ pub(super) struct RunReport {
     pub(super) context_tokens: Option<u64>,
     /// Input that the user typed while the run was active.
     pub(super) typed: TypedDuringRun,
+    /// The last step of the transcript of which not all rows were shown.
+    pub(super) folded_step: Option<Step>,
     /// Exit code or failure of the process if this was its only run.
     pub(super) exit: Result<Exit, Failure>,
 }
@@ -273,6 +275,7 @@ impl<'a> RuntimeSession<'a> {
             answer: watched.run.output,
             context_tokens: watched.context_tokens,
             typed: watched.typed,
+            folded_step: watched.folded_step,
             exit,
         })
     }

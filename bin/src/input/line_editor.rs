@@ -126,6 +126,8 @@ pub(crate) enum ChatKey {
     OpenEditor,
     /// Esc Esc: go back to a message.
     GoBack,
+    /// Ctrl-O: show the last output completely.
+    Unfold,
 }
 
 impl LineEditor {
@@ -141,6 +143,7 @@ impl LineEditor {
             for (key, meaning) in [
                 (KeyEvent(KeyCode::BackTab, Modifiers::NONE), ChatKey::NextPermissionMode),
                 (KeyEvent::ctrl('G'), ChatKey::OpenEditor),
+                (KeyEvent::ctrl('O'), ChatKey::Unfold),
                 // The editor reads Esc Esc as this key, and a single Esc as the start of another one.
                 (KeyEvent(KeyCode::Esc, Modifiers::NONE), ChatKey::GoBack),
             ] {

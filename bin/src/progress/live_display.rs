@@ -54,6 +54,8 @@ pub(crate) struct LiveDisplay {
     answer: StreamedAnswer,
     transcript: Transcript,
     reasoning: Reasoning,
+    /// The last step of the transcript of which not all rows were shown.
+    folded_step: Option<Step>,
     /// Whether steps of the transcript were printed last. A blank line separates them from text.
     is_after_steps: bool,
     /// Hints on keys and the session, in parts.
@@ -107,6 +109,7 @@ impl LiveDisplay {
             },
             transcript: Transcript::new(run.run_id.clone()),
             reasoning: Reasoning::default(),
+            folded_step: None,
             is_after_steps: false,
             hint,
             typing,
@@ -246,8 +249,25 @@ impl LiveDisplay {
     fn print_steps(&mut self, steps: &[Step]) {
         let PageFormat { width, unicode } = PageFormat::of(&self.answer.terminal);
         let lines: Vec<StyledLine> = steps.iter().flat_map(|step| step.lines(width, unicode)).collect();
+        if let Some(folded) = steps.iter().rfind(|step| step.is_folded()) {
+            self.folded_step = Some(folded.clone());
+        }
         self.is_after_steps |= !lines.is_empty();
         self.screen.print_above(&lines);
+    }
+
+    /// Prints the last step that was shown in part completely.
+    pub(super) fn unfold(&mut self) {
+        let PageFormat { width, unicode } = PageFormat::of(&self.answer.terminal);
+        if let Some(step) = self.folded_step.take() {
+            self.screen.print_above(&step.all_lines(width, unicode));
+            self.is_after_steps = true;
+        }
+    }
+
+    /// Returns the last step that was shown in part.
+    pub(super) fn take_folded_step(&mut self) -> Option<Step> {
+        self.folded_step.take()
     }
 
     /// Replaces the reasoning that is shown by a line with its duration.

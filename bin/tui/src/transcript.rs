@@ -108,8 +108,9 @@ impl Transcript {
             ToolEvent::Started { tool_call_id, name, arguments_preview } => {
                 (tool_call_id, name, arguments_preview.as_str(), None)
             }
-            ToolEvent::Completed { tool_call_id, name, duration_ms, .. } => {
-                (tool_call_id, name, "", Some(Outcome::Done(*duration_ms)))
+            ToolEvent::Completed { tool_call_id, name, duration_ms, file_change, .. } => {
+                let diff = file_change.as_ref().and_then(|change| change.diff.clone());
+                (tool_call_id, name, "", Some(Outcome::Done { duration_ms: *duration_ms, diff }))
             }
             ToolEvent::Failed { tool_call_id, name, error, .. } => {
                 (tool_call_id, name, "", Some(Outcome::Failed(error.message.clone())))

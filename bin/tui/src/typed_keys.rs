@@ -28,6 +28,8 @@ pub enum TypedKey {
     Esc,
     /// Shift-Tab.
     ShiftTab,
+    /// Ctrl-O.
+    Unfold,
 }
 
 /// Parser of the bytes that a terminal sends.
@@ -71,6 +73,7 @@ fn first_key(bytes: &[u8], is_idle: bool) -> Option<(usize, Option<TypedKey>)> {
         [b'\n', ..] => key(1, TypedKey::NewLine),
         [0x7f | 0x08, ..] => key(1, TypedKey::Backspace),
         [0x04, ..] => key(1, TypedKey::EndOfInput),
+        [0x0f, ..] => key(1, TypedKey::Unfold),
         [0x15, ..] => key(1, TypedKey::DeleteLine),
         [0x17, ..] => key(1, TypedKey::DeleteWord),
         [0x00..=0x1f, ..] => Some((1, None)),
@@ -116,13 +119,14 @@ mod tests {
         for (pieces, want) in [
             (&["aé好"][..], chars("aé好")),
             (
-                &["\r\n\x7f\x08\x04\x15\x17\x01\t"],
+                &["\r\n\x7f\x08\x04\x0f\x15\x17\x01\t"],
                 vec![
                     TypedKey::Enter,
                     TypedKey::NewLine,
                     TypedKey::Backspace,
                     TypedKey::Backspace,
                     TypedKey::EndOfInput,
+                    TypedKey::Unfold,
                     TypedKey::DeleteLine,
                     TypedKey::DeleteWord,
                 ],

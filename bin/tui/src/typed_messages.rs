@@ -21,6 +21,8 @@ pub enum KeyRequest {
     Cancel,
     /// Change the permission mode to the next one.
     NextPermissionMode,
+    /// Show the last output completely.
+    Unfold,
 }
 
 /// Messages for the runs that follow.
@@ -51,6 +53,7 @@ impl TypedMessages {
             TypedKey::Esc if self.queued.is_empty() => return Some(KeyRequest::Cancel),
             TypedKey::Esc => self.take_back(1),
             TypedKey::ShiftTab => return Some(KeyRequest::NextPermissionMode),
+            TypedKey::Unfold => return Some(KeyRequest::Unfold),
             TypedKey::Enter => self.queue(),
             TypedKey::NewLine => self.text.push('\n'),
             TypedKey::Char(c) => self.text.push(*c),
@@ -163,6 +166,7 @@ mod tests {
             ("one\rmore\u{1b}\u{1b}", vec![], "one\nmore", vec![KeyRequest::Cancel]),
             ("draft\u{1b}", vec![], "draft", vec![KeyRequest::Cancel]),
             ("\u{1b}[Z", vec![], "", vec![KeyRequest::NextPermissionMode]),
+            ("draft\u{f}", vec![], "draft", vec![KeyRequest::Unfold]),
             ("a\u{4}\r\u{4}", vec!["a", "/quit"], "", vec![]),
         ] {
             let mut messages = TypedMessages::default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, event_macro::events};
+use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, FileChange, event_macro::events};
 
 events! {
     /// A step of a tool call.
@@ -35,6 +35,9 @@ events! {
             /// Versions of the artifacts that the call wrote, by name.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             artifact_delta: BTreeMap<String, u64>,
+            /// Change that the call made to a file of the project.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            file_change: Option<Box<FileChange>>,
         },
         /// The call failed.
         Failed = "tool_failed" {

@@ -1,6 +1,7 @@
 //! The chat on a terminal: how it starts, what can be typed while a run is active, and going back.
 
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::{ManualModelService, SIZE, TestHome, TestTerminal, has, sit};
 
@@ -245,4 +246,89 @@ fn signals_during_a_run_of_a_chat_restore_the_terminal() {
         let (ended, rows) = seat.wait_for_exit();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
     }
+}
+
+#[test]
+fn undo_reverts_files_that_only_agents_changed() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let file = |name: &str| world.project().join(name);
+    for name in ["a.txt", "b.txt"] {
+        std::fs::write(file(name), "one\n").unwrap();
+    }
+    let seat = sit(&world, &service, &["chat", "--permission-mode", "all"]);
+    seat.wait_for_text("›");
+    seat.type_keys("Change them\r");
+    let mut asked = service.next();
+    for name in ["a.txt", "b.txt"] {
+        asked.call("edit", &json!({ "path": name, "edits": [{ "old": "one", "new": "two" }] }));
+    }
+    let lines: String = (1..=60).map(|n| format!("line {n}\n")).collect();
+    asked.call("write", &json!({ "path": "new/c.txt", "content": lines }));
+    asked.call("bash", &json!({ "command": "true" }));
+    asked.end();
+    service.next().answer("Changed.");
+    seat.wait_for_text("Changed.");
+    seat.wait_for_text("(20 lines more)");
+    seat.wait_for_cursor();
+    seat.type_keys("\u{f}");
+    seat.wait_for_text("60 + line 60");
+    seat.type_keys("\u{f}");
+    seat.wait_for_text("no output is folded");
+    std::fs::write(file("b.txt"), "mine\n").unwrap();
+
+    seat.type_keys("/undo\r");
+    let rows = seat.wait_for_text("go back: b(oth), c(onversation), f(iles), or Enter to cancel:");
+    for line in [
+        "  conversation: takes back 7 messages, changes of goals",
+        "  files: restores a.txt",
+        "  files: leaves b.txt alone: it was changed since",
+        "  files: deletes new/c.txt, which is new",
+        "  not undone: effects of 1 command",
+    ] {
+        assert!(has(&rows, line), "{line:?} is missing in {rows:#?}");
+    }
+    seat.type_keys("\r");
+    seat.wait_for_text("nothing was changed");
+    assert_eq!(std::fs::read_to_string(file("a.txt")).unwrap(), "two\n");
+    seat.type_keys("/undo\r");
+    seat.wait_for("the prompt again", |rows| rows.iter().filter(|row| row.starts_with("go back:")).count() == 2);
+    seat.type_keys("b\r");
+    seat.wait_for_text("reverted 2 files");
+    seat.wait_for_text("› Change them");
+    let read = |name: &str| std::fs::read_to_string(file(name)).ok();
+    let (ours, theirs) = (Some("one\n".to_owned()), Some("mine\n".to_owned()));
+    assert_eq!([read("a.txt"), read("b.txt"), read("new/c.txt")], [ours, theirs, None]);
+    seat.type_keys("\u{15}/quit\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn undo_of_files_only_tells_the_model() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat", "--permission-mode", "edits"]);
+    seat.wait_for_text("›");
+    seat.type_keys("Write it\r");
+    let mut asked = service.next();
+    asked.call("write", &json!({ "path": "d.txt", "content": "d\n" }));
+    asked.end();
+    service.next().answer("Written.");
+    seat.wait_for_text("Written.");
+    seat.wait_for_cursor();
+    seat.type_keys("/undo\r");
+    seat.wait_for_text("go back: b(oth)");
+    seat.type_keys("f\r");
+    seat.wait_for_text("reverted 1 file");
+    assert!(!world.project().join("d.txt").exists());
+    seat.wait_for_cursor();
+    seat.type_keys("Go on\r");
+    let asked = service.next();
+    assert!(asked.last_message().starts_with("Go on\n\nI have reverted these files"), "{}", asked.last_message());
+    assert!(asked.body["messages"].to_string().contains("Write it"));
+    asked.answer("Fine.");
+    seat.wait_for_text("Fine.");
+    seat.wait_for_cursor();
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
 }

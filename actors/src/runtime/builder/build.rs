@@ -205,6 +205,7 @@ impl RuntimeBuilder {
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
         let tool_environment = ToolEnvironment {
             tools: config.tools.clone(),
+            max_undo_bytes: config.artifacts.max_undo_bytes,
             permissions: config.permissions.clone(),
             environment: environment.clone(),
             home: Some(home.to_owned()),

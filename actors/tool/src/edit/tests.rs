@@ -6,7 +6,7 @@ use super::*;
 use crate::{ToolEnvironment, testing::TestProject};
 
 fn tool() -> Edit {
-    Edit::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))
+    Edit::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())), Arc::default())
 }
 
 fn edits(text: &str, edits: &[(&str, &str, bool)]) -> Result<String, ErrorCode> {

@@ -7,7 +7,7 @@ use super::*;
 use crate::{ToolEnvironment, testing::TestProject};
 
 fn tool() -> Write {
-    Write::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())))
+    Write::new(Arc::new(PathPolicy::new(&ToolEnvironment::default())), Arc::default())
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use soong_tui::{attention, format, text};
+use soong_tui::{attention, format, markdown::PageFormat, text};
 
 use super::{
     chat_input::{SESSION, Setting, help},
@@ -73,7 +73,7 @@ impl Conversation<'_> {
 
     /// Prints the size of the last prompt, and the share of the model's context window if it is known here.
     pub(super) fn print_context(&self) -> Result<(), Failure> {
-        let Some(tokens) = self.last_prompt_tokens else { return print::line(NO_MESSAGES) };
+        let Some(tokens) = self.last_run.prompt_tokens else { return print::line(NO_MESSAGES) };
         if self.context.remote.is_some() {
             return print::line(&format!("the last prompt had about {} tokens", format::count(tokens)));
         }
@@ -107,7 +107,7 @@ impl Conversation<'_> {
 
     /// Copies the last answer to the clipboard of the terminal.
     pub(super) fn copy_answer(&self) -> Result<(), Failure> {
-        match &self.last_answer {
+        match &self.last_run.answer {
             None => print::line("there is no answer yet"),
             Some(_) if !self.context.terminal.can_redraw => print::line("this terminal has no clipboard"),
             Some(answer) => {
@@ -115,6 +115,15 @@ impl Conversation<'_> {
                 print::line(&format!("copied {part}the last answer, if the terminal allows it (OSC 52)"))
             }
         }
+    }
+
+    /// Prints the last output of a tool completely, if it was shown in part.
+    pub(super) fn unfold(&mut self) -> Result<(), Failure> {
+        let Some(step) = self.last_run.folded_step.take() else { return print::line("no output is folded") };
+        let terminal = self.context.terminal;
+        let PageFormat { width, unicode } = PageFormat::of(terminal);
+        let lines = step.all_lines(width, unicode);
+        lines.iter().try_for_each(|line| print::line(&line.to_ansi(terminal.stdout)))
     }
 
     /// Changes a setting of the next runs.

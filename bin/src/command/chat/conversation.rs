@@ -11,7 +11,7 @@ use soong::{
     ErrorCode,
     protocol::{ArtifactsConfig, PermissionMode, RunMode, SessionId, api::StartBody},
 };
-use soong_tui::{markdown::PageFormat, terminal::TextStyle, text, typed_messages::SharedMessages};
+use soong_tui::{markdown::PageFormat, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
 use super::{
     chat_input::{ChatInput, HeadMove, Printed},
@@ -72,12 +72,20 @@ pub(super) struct Conversation<'a> {
     pub(super) sent: Vec<(String, String)>,
     /// Whether the last answer is a plan that can be executed.
     pub(super) has_plan: bool,
-    /// The last answer.
-    pub(super) last_answer: Option<String>,
-    /// Size of the last prompt in tokens, as estimated.
-    pub(super) last_prompt_tokens: Option<u64>,
+    pub(super) last_run: LastRun,
     /// Time of the last Ctrl-C, if nothing was typed since.
     pub(super) interrupted_at: Option<Instant>,
+}
+
+/// Results of the last runs of the session.
+#[derive(Default)]
+pub(super) struct LastRun {
+    /// The last answer.
+    pub(super) answer: Option<String>,
+    /// Size of the last prompt in tokens, as estimated.
+    pub(super) prompt_tokens: Option<u64>,
+    /// The last step of the transcript of which not all rows were shown.
+    pub(super) folded_step: Option<Step>,
 }
 
 /// Continuation after an input.
@@ -233,7 +241,7 @@ impl Conversation<'_> {
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::New => {
                 self.next_request.session_id = None;
-                (self.last_answer, self.last_prompt_tokens) = (None, None);
+                self.last_run = LastRun::default();
                 print::line("your next message starts a new session")?;
             }
             ChatInput::Invalid(what) => print::line(&what)?,
@@ -255,6 +263,7 @@ impl Conversation<'_> {
                 self.has_plan = false;
                 self.go_back(place).await?;
             }
+            ChatKey::Unfold => self.unfold()?,
         }
         Ok(())
     }
@@ -309,8 +318,11 @@ impl Conversation<'_> {
         if done.typed.permission_mode.is_some_and(|mode| mode != self.permission_mode()) {
             self.next_request.permission_mode = done.typed.permission_mode;
         }
-        self.last_answer = done.answer.or(self.last_answer.take());
-        self.last_prompt_tokens = done.context_tokens.or(self.last_prompt_tokens);
+        self.last_run = LastRun {
+            answer: done.answer.or(self.last_run.answer.take()),
+            prompt_tokens: done.context_tokens.or(self.last_run.prompt_tokens),
+            folded_step: done.folded_step,
+        };
         match done.exit {
             Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => {
                 self.interrupted_at = (!done.typed.cancelled_by_key).then(Instant::now);

@@ -1,9 +1,12 @@
 //! Moves the head of a conversation: to before one of the user's messages, to any message, or to a copy of the session.
 
-use soong::protocol::{Message, Role, api::ForkBody};
-use soong_tui::text;
+use soong::protocol::{Message, Role, SessionId, api::ForkBody};
+use soong_tui::{format, text};
 
-use super::conversation::{Conversation, NO_MESSAGES};
+use super::{
+    conversation::{Conversation, NO_MESSAGES},
+    file_changes::ChangesAfter,
+};
 use crate::{
     command::{
         runtime_session::RuntimeSession,
@@ -18,6 +21,25 @@ use crate::{
 const MAX_LISTED_MESSAGES: usize = 20;
 /// Maximum width of a message in that list, in columns.
 const MESSAGE_COLUMNS: usize = 70;
+
+/// Parts that go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Conversation,
+    Files,
+    Both,
+}
+
+impl Scope {
+    fn parse(answer: &str) -> Option<Self> {
+        match answer.trim() {
+            "c" | "conversation" => Some(Self::Conversation),
+            "f" | "files" => Some(Self::Files),
+            "b" | "both" => Some(Self::Both),
+            _ => None,
+        }
+    }
+}
 
 impl Conversation<'_> {
     /// Continues from another message of the session.
@@ -76,8 +98,50 @@ impl Conversation<'_> {
         Ok(messages)
     }
 
-    /// Continues from the message before one of the user's, whose text can be edited and sent again.
+    /// Goes back to before one of the user's messages. If agents have changed files since, the user chooses what goes back.
     async fn go_back_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
+        let Some(session) = self.next_request.session_id.as_deref().map(SessionId::new) else { return Ok(()) };
+        // The files of a server are not those of this machine.
+        if !self.input.is_terminal() || self.context.remote.is_some() {
+            return self.continue_before(place, message).await;
+        }
+        let changes = ChangesAfter::read(place.client(), &session, message.sequence).await?;
+        let messages = place.client().messages(session.as_str()).await?;
+        let taken_back = messages.iter().filter(|later| later.sequence >= message.sequence).count();
+        for line in changes.preview(taken_back, self.next_request.project_dir.as_deref()) {
+            print::line(&format!("  {line}"))?;
+        }
+        let scope = match changes.has_files() {
+            true => self.input.next("go back: b(oth), c(onversation), f(iles), or Enter to cancel: ", "").await?,
+            false => InputLine::Line("conversation".to_owned()),
+        };
+        let InputLine::Line(answer) = scope else { return Ok(()) };
+        let Some(scope) = Scope::parse(&answer) else { return print::line("nothing was changed") };
+        if scope != Scope::Files {
+            self.continue_before(place, message).await?;
+        }
+        if scope != Scope::Conversation {
+            self.revert_files(&changes, scope).await?;
+        }
+        Ok(())
+    }
+
+    /// Reverts files. If the conversation continues, the next message says so.
+    async fn revert_files(&mut self, changes: &ChangesAfter, scope: Scope) -> Result<(), Failure> {
+        let reverted = changes.revert().await?;
+        print::line(&format!("reverted {}", format::plural(reverted.len(), "file", "files")))?;
+        if scope == Scope::Files && !reverted.is_empty() {
+            let names: Vec<String> = reverted.iter().map(|path| path.display().to_string()).collect();
+            self.command_outputs.push(format!(
+                "I have reverted these files to their content before your changes: {}",
+                names.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Continues from the message before one of the user's, whose text can be edited and sent again.
+    async fn continue_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
         self.switch_head(place, message.parent_sequence.unwrap_or(0)).await?;
         let content = message.content.to_string();
         let typed = self.sent.iter().find(|(sent, _)| *sent == content).map(|(_, typed)| typed.clone());

@@ -1,6 +1,6 @@
 //! Content of a step: the call in one line, and rows below it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 use serde_json::Value;
 use soong_protocol::Usd;
@@ -31,8 +31,11 @@ const INDENT: &str = "  ";
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its duration in milliseconds.
-    Done(u64),
+    Done {
+        duration_ms: u64,
+        /// Change of a file, as a unified diff.
+        diff: Option<String>,
+    },
     /// The error's message.
     Failed(String),
     /// Who or what denied it.
@@ -65,6 +68,16 @@ pub struct Step {
     /// Result, duration or error.
     detail: String,
     rows: Vec<Row>,
+    fold: Fold,
+}
+
+/// Which of many rows are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fold {
+    /// The first [`MAX_DIFF_ROWS`], as of a diff.
+    First,
+    /// The last [`OUTPUT_LINES`], as of a command's output.
+    Last,
 }
 
 impl Step {
@@ -82,8 +95,37 @@ impl Step {
         line.pieces().map(|(_, text)| text).collect()
     }
 
-    /// Returns the lines of the step, at most `width` columns wide.
+    /// Returns whether [`Step::lines`] leaves rows out.
+    pub fn is_folded(&self) -> bool {
+        self.visible_rows().len() < self.rows.len()
+    }
+
+    fn visible_rows(&self) -> Range<usize> {
+        let count = self.rows.len();
+        match self.fold {
+            Fold::First => 0..count.min(MAX_DIFF_ROWS),
+            Fold::Last => count.saturating_sub(OUTPUT_LINES)..count,
+        }
+    }
+
+    /// Returns the lines of the step, at most `width` columns wide. Of many rows, some are shown.
     pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
+        let visible = self.visible_rows();
+        let note = |count: usize, place: &str| {
+            (count > 0).then(|| dim_row(format!("({} {place})", format::plural(count, "line", "lines"))))
+        };
+        let before = note(visible.start, "before");
+        let after = note(self.rows.len() - visible.end, "more");
+        let rows: Vec<Row> = before.into_iter().chain(self.rows[visible].iter().cloned()).chain(after).collect();
+        self.with_rows(&rows, width, unicode)
+    }
+
+    /// Returns the lines of the step with all its rows, at most `width` columns wide.
+    pub fn all_lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
+        self.with_rows(&self.rows, width, unicode)
+    }
+
+    fn with_rows(&self, rows: &[Row], width: usize, unicode: bool) -> Vec<StyledLine> {
         let (mark, ellipsis) = match (self.style, unicode) {
             (TextStyle::Red, true) => ("✗ ", "…"),
             (TextStyle::Yellow, true) => ("⊘ ", "…"),
@@ -101,7 +143,7 @@ impl Step {
         let mut head = StyledLine::of(self.style, mark);
         head.append(&self.subject(unicode, room));
         head.push(TextStyle::Dim, &detail);
-        let rows = self.rows.iter().map(|row| StyledLine::of(TextStyle::Plain, INDENT).and(row.style, &row.text));
+        let rows = rows.iter().map(|row| StyledLine::of(TextStyle::Plain, INDENT).and(row.style, &row.text));
         std::iter::once(head).chain(rows).map(|line| line.cut(width, ellipsis)).collect()
     }
 
@@ -153,42 +195,40 @@ impl Call {
         let target = telling_argument(&self.arguments);
         let empty = Step {
             tool: self.tool,
-            has_result: matches!(self.outcome, Some(Outcome::Done(_))),
+            has_result: matches!(self.outcome, Some(Outcome::Done { .. })),
             style: TextStyle::Green,
             target,
             count: 1,
             changed_lines: None,
             detail: String::new(),
             rows: Vec::new(),
+            fold: Fold::First,
         };
         Some(match self.outcome? {
             Outcome::Failed(message) => Step { style: TextStyle::Red, detail: message, ..empty },
             Outcome::Denied(how) => Step { style: TextStyle::Yellow, detail: how, ..empty },
-            Outcome::Done(duration_ms) if self.children.count > 0 => {
+            Outcome::Done { duration_ms, .. } if self.children.count > 0 => {
                 let (types, detail) = (self.children.types.join(", "), self.children.describe(duration_ms));
                 Step { target: types, count: self.children.count, detail, ..empty }
             }
-            Outcome::Done(duration_ms) => empty.with_result(result.unwrap_or_default(), duration_ms),
+            Outcome::Done { duration_ms, diff } => {
+                empty.with_result(result.unwrap_or_default(), duration_ms, diff.as_deref())
+            }
         })
     }
 }
 
 impl Step {
-    /// Adds what the result of a successful call says.
-    fn with_result(self, result: &str, duration_ms: u64) -> Self {
+    /// Adds what the result of a successful call says. `diff`: the change of a file, if the result does not contain it.
+    fn with_result(self, result: &str, duration_ms: u64, diff: Option<&str>) -> Self {
         let duration = format::duration(duration_ms);
         if self.tool == "bash"
             && let Some((output, end)) = command_end(result)
         {
-            let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
-            let hidden = lines.len().saturating_sub(OUTPUT_LINES);
-            let mut rows: Vec<Row> =
-                lines[hidden..].iter().map(|line| dim_row(text::safe_line_keep_spaces(line))).collect();
-            if hidden > 0 {
-                rows.insert(0, dim_row(format!("({} before)", format::plural(hidden, "line", "lines"))));
-            }
+            let lines = output.lines().filter(|line| !line.trim().is_empty());
+            let rows = lines.map(|line| dim_row(text::safe_line_keep_spaces(line))).collect();
             let style = if end == "exit 0" { self.style } else { TextStyle::Red };
-            return Self { style, detail: format!("{end}, {duration}"), rows, ..self };
+            return Self { style, detail: format!("{end}, {duration}"), rows, fold: Fold::Last, ..self };
         }
         let (first, rest) = result.split_once('\n').unwrap_or((result, ""));
         if FILE_TOOLS.contains(&self.tool.as_str())
@@ -196,12 +236,7 @@ impl Step {
         {
             let changed_lines = changed_lines(change);
             let detail = if changed_lines.is_some() { String::new() } else { change.to_owned() };
-            let mut rows = diff_rows(rest).unwrap_or_default();
-            let hidden = rows.len().saturating_sub(MAX_DIFF_ROWS);
-            rows.truncate(MAX_DIFF_ROWS);
-            if hidden > 0 {
-                rows.push(dim_row(format!("({} more)", format::plural(hidden, "line", "lines"))));
-            }
+            let rows = diff_rows(diff.unwrap_or(rest)).unwrap_or_default();
             return Self { target: path.to_owned(), changed_lines, detail, rows, ..self };
         }
         let size = (self.tool == "webfetch").then(|| format::bytes(result.len() as u64));

@@ -26,6 +26,7 @@ fn completed(id: &str, tool: &str, duration_ms: u64) -> EventRecord {
         preview: String::new(),
         artifact_ref: None,
         artifact_snapshot: None,
+        file_change: None,
         artifact_delta: Default::default(),
     };
     record(RUN, 0, event)

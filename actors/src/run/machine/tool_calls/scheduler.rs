@@ -206,6 +206,7 @@ impl Transition<'_, '_> {
                     artifact_ref: output.artifact_ref,
                     artifact_snapshot: output.artifact_snapshot,
                     artifact_delta: output.artifact_delta,
+                    file_change: output.file_change,
                 });
                 output.output
             }

@@ -1,0 +1,90 @@
+//! Changes of project files: what `write` and `edit` record, and the content that they keep (TOOL-7).
+
+use serde_json::json;
+use soong::{
+    RunHandle,
+    protocol::{ArtifactScope, Event, FileChange, ToolEvent},
+};
+
+use crate::support::{
+    artifacts::{local_owner, prompt_driven_model, run, text},
+    history::stored,
+    world::{TestRuntime, quick_config},
+};
+
+/// Returns the changes that the calls of a run recorded.
+async fn changes(world: &TestRuntime, run: &RunHandle) -> Vec<FileChange> {
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let of_run = events.iter().filter(|record| record.run_id.as_ref() == Some(run.run_id()));
+    let changes = of_run.filter_map(|record| match &record.event {
+        Event::Tool(ToolEvent::Completed { file_change, .. }) => file_change.as_deref().cloned(),
+        _ => None,
+    });
+    changes.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn previous_contents_are_kept_for_users_and_hidden_from_models() {
+    let world = TestRuntime::open(prompt_driven_model()).await;
+    std::fs::write(world.project().join("picture"), [0xff, 0xfe, 0x00]).unwrap();
+    std::fs::write(world.project().join(".env"), "A=1\n").unwrap();
+    let (done, _) = run(
+        &world,
+        "s",
+        &[
+            json!(["write", {"path": "new/b.txt", "content": "one\n"}]),
+            json!(["edit", {"path": "new/b.txt", "edits": [{"old": "one", "new": "two"}]}]),
+            json!(["write", {"path": "a.txt", "content": "ALPHA\nbeta\n", "overwrite": true}]),
+            json!(["write", {"path": "picture", "content": "text\n", "overwrite": true}]),
+            json!(["write", {"path": ".env", "content": "A=2\n", "overwrite": true}]),
+            json!(["write", {"path": "a.txt", "content": "not written"}]),
+        ],
+    )
+    .await;
+    let changes = changes(&world, &done).await;
+    let [created, edited, replaced, picture, sensitive] = &changes[..] else { panic!("{changes:#?}") };
+    assert_eq!(created.path, world.project().join("new/b.txt").canonicalize().unwrap().display().to_string());
+    assert!(created.created && created.previous.is_none());
+    assert!(created.diff.as_ref().unwrap().ends_with("@@ -0,0 +1 @@\n+one\n"), "{created:?}");
+    let previous = edited.previous.as_ref().unwrap();
+    assert_eq!((edited.created, &edited.diff, &previous.sha256), (false, &None, &created.sha256));
+    let owner = local_owner("s");
+    assert_eq!(text(&world, &owner, previous.artifact_id.as_str()).await, "one\n");
+    assert!(replaced.diff.as_ref().unwrap().contains("-alpha\n+ALPHA\n beta\n"), "{replaced:?}");
+    let previous = replaced.previous.as_ref().unwrap();
+    assert_eq!(text(&world, &owner, previous.artifact_id.as_str()).await, "alpha\nbeta\n");
+    let loaded =
+        world.runtime().artifacts().load(&owner, picture.previous.as_ref().unwrap().artifact_id.as_str(), None);
+    assert_eq!((&loaded.await.unwrap().bytes().await.unwrap()[..], &picture.diff), (&[0xff, 0xfe, 0x00][..], &None));
+    assert_eq!((sensitive.created, &sensitive.previous, &sensitive.diff), (false, &None, &None), "it is sensitive");
+
+    let (_, listed) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
+    assert!(!listed.output.contains("before a change"), "{}", listed.output);
+    let artifacts = world.runtime().artifacts().list(&owner).await.unwrap();
+    let is_hidden = |artifact: &soong::protocol::Artifact| {
+        artifact.debug && artifact.name.is_none() && matches!(artifact.scope, ArtifactScope::Session { .. })
+    };
+    assert!(artifacts.len() == 3 && artifacts.iter().all(is_hidden), "{artifacts:#?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_keeps_limited_number_of_bytes_also_after_restart() {
+    let mut config = quick_config();
+    config.artifacts.max_undo_bytes = 25;
+    let build = |builder: soong::RuntimeBuilder| builder.config(config.clone());
+    let mut world = TestRuntime::with(prompt_driven_model(), build).await;
+    let replace = |content: &str| json!(["write", {"path": "a.txt", "content": content, "overwrite": true}]);
+    let kept = async |world: &TestRuntime, session: &str, contents: &[&str]| {
+        let steps: Vec<_> = contents.iter().map(|content| replace(content)).collect();
+        let (done, _) = run(world, session, &steps).await;
+        changes(world, &done).await.iter().map(|change| change.previous.is_some()).collect::<Vec<_>>()
+    };
+    // 11, 12 and 2 bytes are replaced.
+    assert_eq!(kept(&world, "s", &["twelve bytes", "2b", "last text"]).await, [true, true, true]);
+    assert_eq!(kept(&world, "s", &["nine byte"]).await, [false], "25 bytes are kept");
+    assert_eq!(kept(&world, "other", &["nine byte"]).await, [true]);
+    world.reopen_with(prompt_driven_model(), build).await;
+    assert_eq!(kept(&world, "s", &["nine byte"]).await, [false]);
+    world.finish().await;
+}
