@@ -172,7 +172,8 @@ fn tool(event: &ToolEvent) -> Option<String> {
     })
 }
 
-fn context(event: &ContextEvent) -> Option<String> {
+/// Returns a sentence about an event of the context, if it is notable.
+pub(crate) fn context(event: &ContextEvent) -> Option<String> {
     Some(match event {
         ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. } => format!(
             "messages {} to {} replaced by a summary: {} tokens instead of {}",

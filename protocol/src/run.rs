@@ -175,6 +175,9 @@ pub struct RunSettings {
     /// Whether the run resumes its trace without a new message (MSG-2).
     #[serde(rename = "goes_on", default, skip_serializing_if = "std::ops::Not::not")]
     pub resumes: bool,
+    /// Whether the run summarizes the conversation before its first model call, even if it is short.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compacts: bool,
     /// Permissions of the run. Serialized flat, without a key of their own.
     #[serde(flatten)]
     pub permissions: RunPermissions,
@@ -209,6 +212,7 @@ impl Default for RunSettings {
             continues: false,
             after_sequence: None,
             resumes: false,
+            compacts: false,
             permissions: RunPermissions::default(),
             reflects: None,
             enable_memory: None,

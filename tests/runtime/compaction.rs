@@ -403,3 +403,33 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     assert_eq!(events.iter().filter(|event| is_rebuilt(&event.event)).count(), 1, "it is rebuilt once");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_conversation_is_summarized_if_that_is_requested() {
+    let model = scripted_model(|request| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        Turn::say(prose(300))
+    });
+    let world = TestRuntime::open(model.clone()).await;
+    let run = async |request: RunRequest| {
+        let run = world.runtime().start(request.session("s")).await.unwrap();
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        run
+    };
+    // In a new session there is nothing to summarize.
+    run(RunRequest::new("one").compact()).await;
+    run(RunRequest::new("two")).await;
+    let third = run(RunRequest::new("three").compact()).await;
+    run(RunRequest::new("four")).await;
+    let events = stored(world.runtime(), third.trace_id()).await;
+    let made = compactions(&events);
+    let [(_, covered, before, after)] = made[..] else { panic!("{made:?}") };
+    assert!(covered == (2, 5) && after + 1_000 < before, "{made:?}");
+    let path = world.runtime().traces().messages(third.trace_id(), MessagePath::Main).await.unwrap();
+    let texts: Vec<&str> = path.iter().map(|message| message.content.as_str()).collect();
+    assert!(texts[1].contains("## Current work") && texts[2] == "three", "{texts:#?}");
+    check_session(world.runtime(), third.session_id()).await;
+    world.finish().await;
+}

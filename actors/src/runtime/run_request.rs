@@ -60,6 +60,8 @@ pub struct RunRequest {
     pub driven: bool,
     /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
     pub reflection: Option<Reflection>,
+    /// Summarize the conversation before the first model call, even if it is short; see [`RunRequest::compact`].
+    pub compact: bool,
 }
 
 /// The agent that executes a run.
@@ -220,6 +222,12 @@ impl RunRequest {
     /// Rejects the run while its session is busy; see [`RunRequest::reject_if_busy`](field@RunRequest::reject_if_busy).
     pub fn reject_if_busy(mut self) -> Self {
         self.reject_if_busy = true;
+        self
+    }
+
+    /// Summarizes the conversation before the first model call of the run, even if it is short. The last message stays.
+    pub fn compact(mut self) -> Self {
+        self.compact = true;
         self
     }
 

@@ -68,6 +68,7 @@ pub(super) fn resolve(
         continues: false,
         after_sequence: None,
         resumes: resumes && before.is_some(),
+        compacts: start.compact,
         permissions: start.permissions.clone(),
         reflects: None,
         enable_memory: agent.enable_memory.or(kept.enable_memory),

@@ -211,6 +211,9 @@ pub(crate) struct ConversationArgs {
     /// Continue after this message; without a prompt, the model answers it again
     #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number_parser::<u64>(1..=u64::MAX))]
     pub(crate) after: Option<u64>,
+    /// Summarize the conversation before the prompt is answered, even if it is short
+    #[arg(long, requires = "conversation")]
+    pub(crate) compact: bool,
 }
 
 /// Options of the project folder.

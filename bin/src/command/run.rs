@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     continued::resolve(context, &mut options.conversation).await?;
-    let cli::ConversationArgs { session, trace, resume, after } = &options.conversation;
+    let cli::ConversationArgs { session, trace, resume, after, .. } = &options.conversation;
     let prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
@@ -245,6 +245,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         project_dir: project,
         allow_home_project: options.project.here,
         after_sequence: options.conversation.after,
+        compact: options.conversation.compact,
         allow: options.permissions.allow,
         deny: options.permissions.deny,
         permission_mode: options.permissions.mode.permission_mode,

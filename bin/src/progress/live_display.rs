@@ -216,6 +216,12 @@ impl LiveDisplay {
                         .and(TextStyle::Plain, event_sentences::mcp_warning(error));
                     self.screen.print_above(&[warning]);
                 }
+                if let Event::Context(event) = &record.event
+                    && record.run_id.as_ref() == Some(&self.answer.root)
+                    && let Some(sentence) = event_sentences::context(event)
+                {
+                    self.screen.print_above(&[StyledLine::of(TextStyle::Dim, &sentence)]);
+                }
                 if let (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(typing)) =
                     (&record.event, &mut self.typing)
                     && record.run_id.as_ref() == Some(&self.answer.root)

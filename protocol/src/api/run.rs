@@ -121,6 +121,9 @@ pub struct StartBody {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
     pub enable_memory: SettingUpdate<bool>,
+    /// Whether the run summarizes the conversation before its first model call, even if it is short.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compact: bool,
     /// If set, the run only reflects on the session, with these options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,

@@ -332,3 +332,42 @@ fn undo_of_files_only_tells_the_model() {
     seat.type_keys("\u{4}");
     assert_eq!(seat.wait_for_exit().0, Some(0));
 }
+
+#[test]
+fn compact_summarizes_before_the_next_message_is_answered() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = open_chat(&world, &service);
+    seat.type_keys("/compact\r");
+    seat.wait_for_text("no messages yet");
+    let long = "word ".repeat(2_000);
+    for message in ["One", "Two"] {
+        seat.type_keys(&format!("{message}\r"));
+        service.next().answer(&format!("{long}{message} done."));
+        seat.wait_for_text(&format!("{message} done."));
+        seat.wait_for_cursor();
+    }
+    seat.type_keys("/compact\r");
+    seat.wait_for_text("the conversation is summarized before your next message is answered");
+    for (message, is_summarized) in [("Three", true), ("Four", false)] {
+        seat.type_keys(&format!("{message}\r"));
+        if is_summarized {
+            // A reflection on the messages that the summary replaces comes first.
+            service.next().answer("{\"experiences\": []}");
+            let asked = service.next();
+            assert!(asked.body.get("tools").is_none(), "{}", asked.body);
+            asked.answer(
+                "## Request and intent\nOne and two.\n## Artifacts\nnone\n## Current work\nnone\n## Next step\nthree",
+            );
+            seat.wait_for_text("messages 2 to 5 replaced by a summary");
+        }
+        let asked = service.next();
+        let messages = asked.body["messages"].to_string();
+        assert!(messages.contains("One and two.") && !messages.contains("word word"), "{messages}");
+        asked.answer(&format!("{message} done."));
+        seat.wait_for_text(&format!("{message} done."));
+        seat.wait_for_cursor();
+    }
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}

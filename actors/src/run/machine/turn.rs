@@ -145,7 +145,8 @@ impl Transition<'_, '_> {
             self.state.compaction.retry_above_tokens
         };
         let limit = self.state.compaction_threshold().max(above);
-        if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
+        let is_due = prompt.tokens > limit || self.state.is_compaction_requested();
+        if is_due && self.begin_compaction(prompt.tokens) {
             return;
         }
         if prompt.tokens > self.state.conversation.window && is_exact && !self.state.has_larger_fallback(prompt.tokens)

@@ -190,6 +190,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
         reject_if_busy: request.if_busy == Some(IfBusy::Reject),
         driven: false,
         reflection: request.reflects,
+        compact: request.compact,
     }
 }
 

@@ -9,7 +9,7 @@ use super::custom_commands::CustomCommands;
 use crate::{cli::nearest_of, input::Completion};
 
 /// Commands: name, arguments and description.
-const COMMANDS: [(&str, &str, &str); 27] = [
+const COMMANDS: [(&str, &str, &str); 28] = [
     ("help", "", "show this list"),
     ("new", "", "start a new session"),
     ("resume", "SESSION", "continue another session"),
@@ -30,6 +30,7 @@ const COMMANDS: [(&str, &str, &str); 27] = [
     ("monitor", "", "show all agents live"),
     ("status", "", "show tokens, cost and goals of the session"),
     ("context", "", "show how much of the context window the last prompt used"),
+    ("compact", "", "summarize the conversation before your next message, to free its context window"),
     ("diff", "", "show the changes in the project that are not committed (`git diff`)"),
     ("messages", "", "show the messages of the session with their numbers"),
     ("artifacts", "", "list the artifacts of the session"),
@@ -159,6 +160,8 @@ pub(super) enum Setting {
     Mode(RunMode),
     Model(String),
     Effort(Effort),
+    /// Summarize the conversation before the next message.
+    Compact,
 }
 
 impl Setting {
@@ -199,6 +202,7 @@ impl ChatInput {
             ("help" | "?", "") => Self::Print(Printed::Help),
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
+            ("compact", "") => Self::Set(Setting::Compact),
             ("quit" | "exit" | "q", "") => Self::Quit,
             ("permissions", "") => Self::Permissions(None),
             ("permissions", mode) => match PermissionMode::from_name(mode) {

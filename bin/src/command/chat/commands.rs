@@ -88,6 +88,15 @@ impl Conversation<'_> {
         print::line(&format!("the last prompt had about {used} of the {window} tokens that {model} can take"))
     }
 
+    /// Requests a summary of the conversation before the next message is answered.
+    fn compact(&mut self) -> Result<(), Failure> {
+        if self.next_request.session_id.is_none() {
+            return print::line(NO_MESSAGES);
+        }
+        self.next_request.compact = true;
+        print::line("the conversation is summarized before your next message is answered")
+    }
+
     /// Attaches a file to the next message.
     pub(super) fn attach(&mut self, path: &str) -> Result<(), Failure> {
         if path == "-" {
@@ -130,6 +139,7 @@ impl Conversation<'_> {
     pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
         let next = &mut self.next_request;
         match setting {
+            Setting::Compact => self.compact(),
             Setting::Effort(effort) => {
                 let params = next.llm_params.get_or_insert(None).get_or_insert_default();
                 params.insert("effort".to_owned(), effort.as_str().into());

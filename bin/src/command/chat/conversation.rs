@@ -307,6 +307,7 @@ impl Conversation<'_> {
         if has_message {
             self.command_outputs.clear();
             self.attachments.clear();
+            self.next_request.compact = false;
         }
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);

@@ -92,6 +92,12 @@ impl RunState {
         (share as u64).min(available_tokens)
     }
 
+    /// Returns whether the caller has requested a summary before the first model call, and none was attempted yet.
+    pub(super) fn is_compaction_requested(&self) -> bool {
+        let attempts = self.compaction.completed + self.compaction.failed;
+        self.spec.settings.compacts && self.turn.number == 0 && attempts == 0
+    }
+
     /// Replaces the covered messages of the transcript with their summary.
     pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
@@ -119,7 +125,10 @@ impl Transition<'_, '_> {
         }
         let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
         // After each completed summary, the next one keeps only a quarter as many recent messages.
-        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.completed);
+        let keep_recent = match state.is_compaction_requested() {
+            true => 1,
+            false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
+        };
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
             return false;
         };
