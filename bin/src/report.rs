@@ -60,6 +60,8 @@ pub(crate) struct TypedDuringRun {
     pub(crate) cancelled_by_key: bool,
     /// Whether Esc was pressed after the run was cancelled, to go back to a message.
     pub(crate) goes_back: bool,
+    /// Whether the run is to continue in another process.
+    pub(crate) in_background: bool,
 }
 
 /// A denied tool call.

@@ -49,6 +49,8 @@ enum FollowOutcome {
     Run { interrupted: bool, output_closed: bool },
     /// The run waits for user input, and no user can be prompted.
     AwaitsInput(Vec<UserRequest>),
+    /// The user ends the chat, and the run is to continue in another process.
+    Background,
     /// This process received a signal to end; the run continues at the server.
     Detached(Failure),
 }
@@ -118,14 +120,16 @@ pub(crate) async fn watch(
     let followed = follower.follow(events).await;
     let Follower { family, progress, goes_back, requests, cancelled_by_key, .. } = follower;
     let permission_mode = progress.permission_mode();
-    let is_cancelled = matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
-    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_cancelled && !progress.is_typing() {
+    let in_background = matches!(followed, Ok(FollowOutcome::Background));
+    let is_ended_here = in_background || matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
+    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_ended_here && !progress.is_typing() {
         attention::notify("soong: the run has ended");
     }
     let ProgressEnd { has_printed_answer, folded_step } = progress.finish();
     let (interrupted, output_closed, asks) = match followed {
         Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
+        Ok(FollowOutcome::Background) => (false, false, Vec::new()),
         Ok(FollowOutcome::Detached(failure)) => return Err(failure),
         Err(failure) => {
             let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(run_id)).await;
@@ -141,7 +145,7 @@ pub(crate) async fn watch(
         open_requests: asks,
         refused: family.refused,
         context_tokens: family.context_tokens,
-        typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back },
+        typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back, in_background },
         folded_step,
     })
 }
@@ -195,8 +199,7 @@ impl<'a> Follower<'a> {
                     return Err(cancel_timed_out(target.end_timeout));
                 }
                 _ = key_checks.tick(), if self.progress.reads_keys() => {
-                    self.handle_keys();
-                    None
+                    self.handle_keys()
                 }
                 _ = frames.tick() => {
                     if events.is_polled() && !is_polled {
@@ -267,7 +270,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn handle_keys(&mut self) {
+    fn handle_keys(&mut self) -> Option<FollowOutcome> {
         for request in self.progress.read_keys() {
             match request {
                 KeyRequest::Cancel if self.exit_at.is_none() => {
@@ -275,6 +278,9 @@ impl<'a> Follower<'a> {
                     self.cancel_by_user();
                 }
                 KeyRequest::Cancel => self.goes_back = true,
+                KeyRequest::Background if self.exit_at.is_none() => return Some(FollowOutcome::Background),
+                // The run that was cancelled has not ended yet.
+                KeyRequest::Background => {}
                 KeyRequest::Unfold => self.progress.unfold(),
                 KeyRequest::NextPermissionMode => {
                     if let Some(mode) = self.progress.permission_mode().map(next_permission_mode) {
@@ -284,6 +290,7 @@ impl<'a> Follower<'a> {
                 }
             }
         }
+        None
     }
 
     fn cancel_by_user(&mut self) {

@@ -16,7 +16,7 @@ mod shell;
 
 use std::path::{Path, PathBuf};
 
-use soong::protocol::api::StartBody;
+use soong::protocol::{SessionId, api::StartBody};
 use soong_client::{Client, Discovery};
 use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
@@ -38,7 +38,7 @@ use crate::{
     context::Context,
     exit::{Exit, Failure},
     input::{Completions, Input},
-    print, prompts,
+    print, prompts, report,
 };
 
 pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Result<Exit, Failure> {
@@ -75,13 +75,22 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 sent: Vec::new(),
                 has_plan: false,
                 last_run: LastRun::default(),
+                in_background: false,
                 interrupted_at: None,
             };
             let ended = match conversation.print_header(model.as_deref()) {
                 Ok(()) => conversation.run(&mut place).await,
                 Err(failure) => Err(failure),
             };
-            conversation.print_resume_hint(&place).await.and(ended)
+            let hint = conversation.print_resume_hint(&place).await;
+            if let (true, Some(session)) = (conversation.in_background, &conversation.next_request.session_id) {
+                if place.hand_over(&SessionId::new(session.as_str())).await? {
+                    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+                    print::line(&format!("the run continues in the background; `{soong} monitor` shows it"))?;
+                }
+                return hint.and(ended);
+            }
+            hint.and(ended)
         }
         Err(failure) => Err(failure),
     };

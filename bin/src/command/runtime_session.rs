@@ -14,6 +14,7 @@ use soong_client::{Client, EventStream};
 use soong_tui::{format, text, transcript::Step};
 use tokio::time::Instant;
 
+use super::host;
 use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
@@ -259,8 +260,8 @@ impl<'a> RuntimeSession<'a> {
     pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
         let is_quiet = matches!(shown, RunDisplay::Quiet);
         let (watched, stored) = self.follow(request, shown).await?;
-        let exit = report::exit(self.context, &watched);
-        match (watched.output_closed, is_quiet) {
+        let exit = if watched.typed.in_background { Ok(Exit::Success) } else { report::exit(self.context, &watched) };
+        match (watched.output_closed || watched.typed.in_background, is_quiet) {
             (true, _) => {}
             (false, true) => report::print_answer(self.context, &watched).map(drop)?,
             (false, false) => report::print_result(self.context, self.home, &watched, &stored)?,
@@ -346,6 +347,26 @@ impl<'a> RuntimeSession<'a> {
                 tracing::warn!(%error, "failed to delete an earlier session");
             }
         }
+    }
+
+    /// Closes the connection and leaves the active run of a session to another process: to the owner, or to a new
+    /// background process if this one is the owner. An owner that also executes runs of other processes continues until
+    /// all have ended. Returns whether the run continues in another process.
+    pub(super) async fn hand_over(self, session: &SessionId) -> Result<bool, Failure> {
+        if matches!(&self.owner, HomeConnection::Own(owner) if owner.runtime().info().active_user_runs() > 1) {
+            self.close().await;
+            return Ok(false);
+        }
+        let Some(owner) = self.owner.into_owner() else { return Ok(true) };
+        // The run is stopped without an end, so that the next owner can resume it.
+        owner.close().await;
+        let client = host::connect_or_spawn(self.context, self.home).await?;
+        // The run may have ended while this process was closing.
+        let is_active = client.session(session.as_str()).await?.session.live_runs > 0;
+        if is_active {
+            client.start(&StartBody { session_id: Some(session.to_string()), ..StartBody::default() }).await?;
+        }
+        Ok(is_active)
     }
 
     /// Closes the connection. An owner first waits until the runs that other processes started here have ended.

@@ -14,6 +14,9 @@ const MAX_TEXT_ROWS: usize = 4;
 /// Message that Ctrl-D queues: the chat ends after the run.
 const QUIT: &str = "/quit";
 
+/// Message that is not queued: the run continues in another process.
+const BACKGROUND: &str = "/background";
+
 /// An action requested by a key that does not edit the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRequest {
@@ -23,6 +26,8 @@ pub enum KeyRequest {
     NextPermissionMode,
     /// Show the last output completely.
     Unfold,
+    /// End the chat; the run continues in another process.
+    Background,
 }
 
 /// Messages for the runs that follow.
@@ -54,6 +59,10 @@ impl TypedMessages {
             TypedKey::Esc => self.take_back(1),
             TypedKey::ShiftTab => return Some(KeyRequest::NextPermissionMode),
             TypedKey::Unfold => return Some(KeyRequest::Unfold),
+            TypedKey::Enter if self.text.trim() == BACKGROUND => {
+                self.text.clear();
+                return Some(KeyRequest::Background);
+            }
             TypedKey::Enter => self.queue(),
             TypedKey::NewLine => self.text.push('\n'),
             TypedKey::Char(c) => self.text.push(*c),
@@ -167,6 +176,8 @@ mod tests {
             ("draft\u{1b}", vec![], "draft", vec![KeyRequest::Cancel]),
             ("\u{1b}[Z", vec![], "", vec![KeyRequest::NextPermissionMode]),
             ("draft\u{f}", vec![], "draft", vec![KeyRequest::Unfold]),
+            ("one\r/background \r", vec!["one"], "", vec![KeyRequest::Background]),
+            ("/backgrounds\r", vec!["/backgrounds"], "", vec![]),
             ("a\u{4}\r\u{4}", vec!["a", "/quit"], "", vec![]),
         ] {
             let mut messages = TypedMessages::default();

@@ -334,6 +334,47 @@ fn undo_of_files_only_tells_the_model() {
 }
 
 #[test]
+fn background_ends_the_chat_and_continues_the_run() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = open_chat(&world, &service);
+    seat.type_keys("/background\r");
+    seat.wait_for_text("no run is active");
+    seat.type_keys("Make a note\r");
+    let asked = service.next();
+    seat.type_keys("later\r");
+    seat.wait_for_text("queued: later");
+    seat.type_keys("/background\r");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    for part in ["not sent:", "later", "chat --session make-a-note", "the run continues in the background"] {
+        assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
+    }
+    drop(asked);
+    // The background process sends the request of the interrupted turn again.
+    let asked = service.next();
+    assert!(asked.body["messages"].to_string().contains("Make a note"), "{}", asked.body);
+    let seat = sit(&world, &service, &["chat", "--session", "last"]);
+    seat.wait_for_text("owns this home");
+    seat.type_keys("Another note\r");
+    seat.wait_for_text("Another note");
+    asked.answer("Noted.");
+    // A chat whose run is executed by another process leaves it there.
+    let asked = service.next();
+    seat.wait_for_text("1 active");
+    seat.type_keys("/background\r");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+    asked.answer("Noted again.");
+    let messages = loop {
+        let shown = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+        if shown[0]["live_runs"] == 0 {
+            break world.run(&["traces", "messages", "last"]).expect_code(0).out;
+        }
+    };
+    assert!(messages.contains("Noted.") && messages.contains("Noted again."), "{messages}");
+}
+
+#[test]
 fn compact_summarizes_before_the_next_message_is_answered() {
     let world = TestHome::new();
     let service = ManualModelService::new();

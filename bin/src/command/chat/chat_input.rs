@@ -9,7 +9,7 @@ use super::custom_commands::CustomCommands;
 use crate::{cli::nearest_of, input::Completion};
 
 /// Commands: name, arguments and description.
-const COMMANDS: [(&str, &str, &str); 28] = [
+const COMMANDS: [(&str, &str, &str); 29] = [
     ("help", "", "show this list"),
     ("new", "", "start a new session"),
     ("resume", "SESSION", "continue another session"),
@@ -28,6 +28,7 @@ const COMMANDS: [(&str, &str, &str); 28] = [
     ("attach", "FILE", "attach a file to your next message"),
     ("copy", "", "copy the last answer to the clipboard"),
     ("monitor", "", "show all agents live"),
+    ("background", "", "while a run is active: end the chat and continue the run in the background"),
     ("status", "", "show tokens, cost and goals of the session"),
     ("context", "", "show how much of the context window the last prompt used"),
     ("compact", "", "summarize the conversation before your next message, to free its context window"),
@@ -152,6 +153,8 @@ pub(super) enum Printed {
     Context,
     /// Changes in the project.
     Diff,
+    /// There is no active run that could continue in the background.
+    NoActiveRun,
 }
 
 /// A setting of the next runs.
@@ -215,6 +218,7 @@ impl ChatInput {
             ("clear", "") => Self::Print(Printed::Clear),
             ("context", "") => Self::Print(Printed::Context),
             ("diff", "") => Self::Print(Printed::Diff),
+            ("background", "") => Self::Print(Printed::NoActiveRun),
             ("undo", "") => Self::Move(HeadMove::Undo),
             ("copy", "") => Self::Print(Printed::Copy),
             ("monitor", "") => Self::Monitor,

@@ -73,6 +73,8 @@ pub(super) struct Conversation<'a> {
     /// Whether the last answer is a plan that can be executed.
     pub(super) has_plan: bool,
     pub(super) last_run: LastRun,
+    /// Whether the chat ends and its active run continues in another process.
+    pub(super) in_background: bool,
     /// Time of the last Ctrl-C, if nothing was typed since.
     pub(super) interrupted_at: Option<Instant>,
 }
@@ -217,8 +219,8 @@ impl Conversation<'_> {
         self.has_plan &= input.keeps_plan();
         match input {
             ChatInput::Quit => return Ok(Next::Quit),
-            ChatInput::Message(text) => self.run_message(place, Some(text)).await?,
-            ChatInput::Retry => self.run_message(place, None).await?,
+            ChatInput::Message(text) => return self.run_message(place, Some(text)).await,
+            ChatInput::Retry => return self.run_message(place, None).await,
             ChatInput::Move(HeadMove::Rewind(Some(sequence))) => self.switch_head(place, sequence).await?,
             ChatInput::Move(HeadMove::Rewind(None)) => self.go_back(place).await?,
             ChatInput::Move(HeadMove::Undo) => self.undo(place).await?,
@@ -236,6 +238,9 @@ impl Conversation<'_> {
             ChatInput::Print(Printed::Help) => self.print_help()?,
             ChatInput::Print(Printed::Context) => self.print_context()?,
             ChatInput::Print(Printed::Diff) => self.print_diff(place).await?,
+            ChatInput::Print(Printed::NoActiveRun) => {
+                print::line("no run is active; type /background while one is, or /quit to end the chat")?;
+            }
             ChatInput::Print(Printed::Clear) if !self.context.terminal.can_redraw => {}
             ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
@@ -300,7 +305,7 @@ impl Conversation<'_> {
 
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
     /// user has cancelled is no failure: its output already says so.
-    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<(), Failure> {
+    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<Next, Failure> {
         let has_message = prompt.is_some();
         let done = self.send(place, prompt).await?;
         self.next_request.session_id = Some(done.session.to_string());
@@ -328,10 +333,27 @@ impl Conversation<'_> {
             Err(failure) if self.input.is_terminal() && failure.exit == Exit::Interrupted => {
                 self.interrupted_at = (!done.typed.cancelled_by_key).then(Instant::now);
                 self.typed.lock().take_back(usize::MAX);
-                if done.typed.goes_back { self.go_back(place).await } else { Ok(()) }
+                if done.typed.goes_back {
+                    self.go_back(place).await?;
+                }
             }
-            Err(failure) => Err(failure),
-            Ok(_) => self.offer_execution(),
+            Err(failure) => return Err(failure),
+            Ok(_) if done.typed.in_background => {
+                self.in_background = true;
+                return self.print_unsent_messages().map(|()| Next::Quit);
+            }
+            Ok(_) => self.offer_execution()?,
+        }
+        Ok(Next::Continue)
+    }
+
+    /// Prints the messages that the user has typed and that no run will receive.
+    fn print_unsent_messages(&self) -> Result<(), Failure> {
+        let mut typed = self.typed.lock();
+        typed.take_back(usize::MAX);
+        match typed.text.trim() {
+            "" => Ok(()),
+            text => print::line(&format!("not sent:\n{}", text::safe_block(text))),
         }
     }
 
