@@ -3,6 +3,8 @@
 //!
 //! Not in this module: how a run waits for the answer and how the answer reaches it (the library).
 
+mod decision_keys;
+
 use std::{
     io::{IsTerminal, stderr, stdin},
     time::Duration,
@@ -23,6 +25,7 @@ use soong_tui::{
     text,
 };
 
+use self::decision_keys::{DecisionKeys, end_row};
 use crate::{
     exit::Failure,
     input::{Input, InputLine},
@@ -59,6 +62,54 @@ pub(crate) enum PromptOutcome {
     Dismissed,
 }
 
+/// Reader of the user's answers.
+enum AnswerReader {
+    /// A permission request on a terminal: keys without Enter.
+    Keys(DecisionKeys),
+    /// A question, the reason of a denial, or a terminal without keys.
+    Lines(Box<Input>),
+}
+
+impl AnswerReader {
+    fn open(ask: &UserRequest) -> Result<Self, Failure> {
+        let keys = match ask {
+            UserRequest::Permission(_) => DecisionKeys::start(),
+            UserRequest::Question(_) => None,
+        };
+        keys.map_or_else(Self::lines, |keys| Ok(Self::Keys(keys)))
+    }
+
+    fn lines() -> Result<Self, Failure> {
+        Ok(Self::Lines(Box::new(Input::of_person()?)))
+    }
+
+    /// Reads lines from now on.
+    fn into_lines(self) -> Result<Self, Failure> {
+        match self {
+            Self::Keys(keys) => {
+                // The line editor must find the keyboard free.
+                drop(keys);
+                Self::lines()
+            }
+            lines => Ok(lines),
+        }
+    }
+
+    async fn next(&mut self, prompt: &str) -> Result<InputLine, Failure> {
+        match self {
+            Self::Keys(keys) => Ok(keys.next(prompt).await),
+            Self::Lines(input) => input.next(prompt, "").await,
+        }
+    }
+
+    /// Ends the row of a prompt that was not answered.
+    fn end_row(&self) {
+        if let Self::Keys(_) = self {
+            end_row();
+        }
+    }
+}
+
 /// Returns whether a user can be prompted: standard input and standard error are both terminals.
 pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
@@ -88,18 +139,22 @@ pub(crate) async fn prompt_user(
     paint: Paint,
 ) -> Result<PromptOutcome, Failure> {
     let mut shown = show_request(client, ask, asker, paint).await;
-    let mut input = Input::of_person()?;
+    let mut answers = AnswerReader::open(ask)?;
     // A key that was pressed before the request could be read is no answer to it.
     keyboard::discard_typed();
     loop {
         let said = tokio::select! {
-            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt), "") => said?,
+            said = answers.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
             decided = wait_until_decided(client, ask) => {
+                answers.end_row();
                 decided?;
                 print::error_line("note: the request was decided elsewhere");
                 return Ok(PromptOutcome::Answered);
             }
-            () = interrupt.first() => return Ok(PromptOutcome::Cancel),
+            () = interrupt.first() => {
+                answers.end_row();
+                return Ok(PromptOutcome::Cancel);
+            }
         };
         let answer = match said {
             InputLine::Line(line) if line.trim().is_empty() && !shown.as_ref().is_some_and(|shown| shown.asks_why) => {
@@ -117,7 +172,12 @@ pub(crate) async fn prompt_user(
             UserRequest::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
             UserRequest::Permission(asked) => {
                 let given = shown.as_mut().and_then(|shown| shown.handle_line(&answer));
-                let Some((decision, reason)) = given else { continue };
+                let Some((decision, reason)) = given else {
+                    if shown.as_ref().is_some_and(|shown| shown.asks_why) {
+                        answers = answers.into_lines()?;
+                    }
+                    continue;
+                };
                 client.named("terminal").decide(&asked.permission_id, decision, reason).await.map(drop)
             }
         };

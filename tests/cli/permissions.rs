@@ -65,18 +65,34 @@ fn allow_option_grants_permission_within_its_scope() {
 
 #[test]
 fn terminal_user_is_asked_in_place() {
-    let denials = [("n rather not\r", false), ("e rather not\r", false), ("e\rrather not\r", false)];
-    for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true)].into_iter().chain(denials) {
+    const KEYS: &str = "xterm-256color";
+    const LINES: &str = "dumb";
+    /// A text to wait for, and what is typed then.
+    type Step = (&'static str, &'static str);
+    let cases: [(&str, &[Step], bool, &str); 9] = [
+        (KEYS, &[("allow?", "y")], true, ""),
+        (KEYS, &[("allow?", "Y\r")], true, ""),
+        (KEYS, &[("allow?", "maybe\r"), ("note: y allows the call once", "y")], true, ""),
+        (KEYS, &[("allow?", "n")], false, ""),
+        (KEYS, &[("allow?", "e"), ("reason:", "rather not\r")], false, "rather not"),
+        (LINES, &[("allow?", "y\r")], true, ""),
+        (LINES, &[("allow?", "perhaps\ry\r")], true, ""),
+        (LINES, &[("allow?", "n rather not\r")], false, "rather not"),
+        (LINES, &[("allow?", "e\rrather not\r")], false, "rather not"),
+    ];
+    for (term, steps, is_made, reason) in cases {
         let (world, service) = (TestHome::new(), ManualModelService::new());
-        let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
+        let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", term)];
+        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &variables);
         writes(&service, "note.md");
         seat.wait_for_text("? write requests permission: note.md");
         seat.wait_for_text("by default, session ");
-        seat.wait_for_text("allow?");
-        seat.type_keys(typed);
+        for (shown, typed) in steps {
+            seat.wait_for_text(shown);
+            seat.type_keys(typed);
+        }
         let next = service.next();
-        assert_eq!(next.last_message().contains("rather not"), !is_made, "{}", next.last_message());
+        assert!(next.last_message().contains(reason), "{}", next.last_message());
         next.answer("That was it.");
         let (code, rows) = seat.wait_for_exit();
         assert_eq!(code, Some(0), "{rows:?}");
@@ -87,7 +103,7 @@ fn terminal_user_is_asked_in_place() {
 
 #[test]
 fn terminal_is_as_before_after_a_request_ended_in_any_way() {
-    for (keys, code) in [("y\r", 0), ("\u{3}", 130), ("\u{3}\u{3}", 130), ("\u{4}", 6)] {
+    for (keys, code) in [("y", 0), ("\u{3}", 130), ("\u{3}\u{3}", 130), ("\u{4}", 6)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
         let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
@@ -181,7 +197,7 @@ fn edit_request_shows_a_diff_with_line_numbers() {
     edits(&world, &service);
     let rows = seat.wait_for_text("allow?");
     assert!(rows.iter().any(|row| row.contains("|     2       - two")), "{rows:#?}");
-    seat.type_keys("y\r");
+    seat.type_keys("y");
     service.next().answer("Done.");
     assert_eq!(seat.wait_for_exit().0, Some(0));
     assert_eq!(std::fs::read_to_string(world.project().join("note.md")).unwrap(), "one\nzwei\nthree\n");

@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: whether the addresses of a host are public (`address.rs`, `client.rs`).
 
-use reqwest::Url;
+use reqwest::{Method, Url};
 use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
 
 use super::single_line;
@@ -85,14 +85,19 @@ pub(super) fn host_policy(permissions: &PermissionsConfig, url: &Url) -> HostPol
     }
 }
 
-/// Returns the permission that is required to connect to a URL; `None` if none is required.
-pub(crate) fn required_access(permissions: &PermissionsConfig, url: &Url) -> Result<Option<AccessRequest>, ErrorInfo> {
+/// Returns the permission that is required to send a request to a URL; `None` if none is required.
+pub(crate) fn required_access(
+    permissions: &PermissionsConfig,
+    method: &Method,
+    url: &Url,
+) -> Result<Option<AccessRequest>, ErrorInfo> {
     let host = host_of(url);
     match host_policy(permissions, url) {
         HostPolicy::Allowed => Ok(None),
         HostPolicy::NeedsPermission => {
+            let note = Some(format!("sends a {method} request to {host}"));
             let (target, scope) = (url.to_string(), Scope::Host { host });
-            Ok(Some(AccessRequest { target, scope, is_sensitive: false, note: None }))
+            Ok(Some(AccessRequest { target, scope, is_sensitive: false, note }))
         }
         HostPolicy::Denied => {
             let message = format!(

@@ -13,7 +13,7 @@ mod tavily;
 use std::{sync::OnceLock, time::Duration};
 
 use reqwest::{
-    Client, RequestBuilder, Response, Url,
+    Client, Method, RequestBuilder, Response, Url,
     header::{HeaderValue, LOCATION, RETRY_AFTER},
 };
 use serde::de::DeserializeOwned;
@@ -88,6 +88,14 @@ impl SearchService {
     #[cfg(test)]
     pub(crate) fn within(self, whole: Duration) -> Self {
         Self { whole, ..self }
+    }
+
+    /// Returns the method of the requests that it sends.
+    pub(crate) const fn method(&self) -> Method {
+        match self.provider {
+            SearchProvider::Tavily => Method::POST,
+            SearchProvider::Searxng | SearchProvider::Brave | SearchProvider::None => Method::GET,
+        }
     }
 
     /// Returns the base URL of the service.

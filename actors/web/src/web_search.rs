@@ -82,7 +82,8 @@ impl Tool for WebSearch {
     }
 
     fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
-        policy::required_access(&self.permissions, self.service()?.base_url())
+        let service = self.service()?;
+        policy::required_access(&self.permissions, &service.method(), service.base_url())
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use reqwest::{
-    StatusCode, Url,
+    Method, StatusCode, Url,
     header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER},
 };
 use schemars::JsonSchema;
@@ -76,7 +76,7 @@ impl Tool for WebFetch {
 
     fn required_access(&self, _: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
-        policy::required_access(&self.permissions, &policy::parse_url(&arguments.url)?)
+        policy::required_access(&self.permissions, &Method::GET, &policy::parse_url(&arguments.url)?)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

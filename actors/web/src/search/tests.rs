@@ -69,6 +69,7 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
             assert_eq!(hits, [hit("A", "https://a.example/", "a"), hit("", "https://b.example/", "")], "{provider:?}");
             let asked = asked.lock().unwrap().concat();
             assert!(asked.starts_with(request), "{provider:?} {base}: {asked}");
+            assert!(asked.starts_with(service.method().as_str()), "{provider:?}: {asked}");
             assert!(asked.contains(&format!("{key}{KEY}\r\n")), "{provider:?}: {asked}");
         }
     }

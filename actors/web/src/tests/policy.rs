@@ -1,5 +1,6 @@
 //! Tests of which URLs are valid, and which hosts require permission.
 
+use reqwest::Method;
 use soong_protocol::{ErrorCode, NetworkPolicy, PermissionsConfig, Scope};
 
 use crate::policy;
@@ -39,9 +40,12 @@ fn permission_is_for_normalized_host_and_nondefault_port() {
         match (policy::parse_url(url), want) {
             (Ok(url), Some(want)) => {
                 assert_eq!(policy::host_of(&url), want, "{url}");
-                let demand = policy::required_access(&permissions(NetworkPolicy::Ask, &[]), &url).unwrap().unwrap();
+                let demand = policy::required_access(&permissions(NetworkPolicy::Ask, &[]), &Method::GET, &url)
+                    .unwrap()
+                    .unwrap();
                 assert_eq!(demand.scope, Scope::Host { host: want.to_owned() }, "{url}");
                 assert_eq!(demand.target, url.as_str());
+                assert_eq!(demand.note.as_deref(), Some(&*format!("sends a GET request to {want}")));
                 assert_eq!(policy::parse_url(&demand.target).unwrap(), url, "{url}");
             }
             (Err(error), None) => assert_eq!(error.code, ErrorCode::ValidationError, "{url}"),
@@ -81,15 +85,15 @@ fn allowed_host_needs_no_permission_and_lookalikes_do() {
         ("example.org/path", "https://example.org/path", false),
     ] {
         let url = policy::parse_url(url).unwrap();
-        let asked = policy::required_access(&permissions(NetworkPolicy::Ask, &[pattern]), &url).unwrap();
+        let asked = policy::required_access(&permissions(NetworkPolicy::Ask, &[pattern]), &Method::GET, &url).unwrap();
         assert_eq!(asked.is_none(), is_listed, "{pattern} {url}");
-        let denied = policy::required_access(&permissions(NetworkPolicy::Deny, &[pattern]), &url);
+        let denied = policy::required_access(&permissions(NetworkPolicy::Deny, &[pattern]), &Method::GET, &url);
         assert_eq!(denied.is_ok(), is_listed, "{pattern} {url}");
         if let Err(error) = denied {
             assert_eq!(error.code, ErrorCode::PermissionDenied);
             assert!(error.message.contains("permissions.network"), "{error}");
         }
-        assert_eq!(policy::required_access(&permissions(NetworkPolicy::Allow, &[]), &url), Ok(None));
+        assert_eq!(policy::required_access(&permissions(NetworkPolicy::Allow, &[]), &Method::GET, &url), Ok(None));
     }
 }
 
