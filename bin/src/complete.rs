@@ -6,7 +6,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate};
 use soong::{
     Environment, PermissionFilter, QuestionFilter,
-    protocol::{ArtifactScope, PermissionStatus, QuestionStatus},
+    protocol::{ArtifactScope, PermissionStatus, QuestionStatus, Session},
 };
 use soong_storage::store::{Reader, SessionFilter, TraceFilter};
 
@@ -44,7 +44,8 @@ fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command
 /// Returns the function that lists the values of an argument, for a command group.
 fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandidate>> {
     Some(match (group, argument) {
-        ("sessions", "id") | ("run" | "chat" | "artifacts", "session") => sessions,
+        ("sessions", "id") | ("run" | "chat" | "artifacts" | "permissions", "session") => sessions,
+        ("run" | "chat", "resume") => sessions,
         ("traces", "id") | ("run", "trace") => traces,
         ("artifacts", "name") => artifacts,
         ("permissions", "id") => permissions,
@@ -103,8 +104,11 @@ fn artifacts() -> Vec<CompletionCandidate> {
     });
     let Some(records) = records() else { return Vec::new() };
     let sessions = records.reader.sessions(&SessionFilter::default(), MAX_IDS, None);
-    let sessions = sessions.into_iter().flat_map(|page| page.items).map(|found| found.session_id);
-    let scopes = sessions.filter(|id| session.as_ref().is_none_or(|session| id.as_str() == session));
+    let mut sessions: Vec<Session> = sessions.into_iter().flat_map(|page| page.items).collect();
+    if let Some(session) = session {
+        sessions = reference::find(sessions, &session).map(|(found, _)| found).into_iter().collect();
+    }
+    let scopes = sessions.into_iter().map(|found| found.session_id);
     let found =
         scopes.filter_map(|id| records.reader.artifacts(&ArtifactScope::Session { session_id: id }).ok()).flatten();
     let found = found.take(MAX_IDS);

@@ -216,7 +216,7 @@ fn guide_names_every_command_and_option() {
         let own = explained(help).into_iter().map(|option| option.name);
         let own = own.filter(|name| name.starts_with('-') && !EVERYWHERE.iter().any(|other| name.contains(other)));
         for option in own {
-            let long = option.split([' ', ',']).find(|word| word.starts_with("--")).unwrap();
+            let long = option.split([' ', ',', '[']).find(|word| word.starts_with("--")).unwrap();
             assert!(page.contains(long), "cli.md does not name {long} of `soong {}`", args.join(" "));
         }
     });

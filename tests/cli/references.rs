@@ -53,6 +53,13 @@ fn sessions_are_named_by_slug_place_and_part() {
     begun.expect_stderr(&["note: this starts a new session plan-a-g; to continue", &garden]);
     assert_eq!(id_of("last"), "plan-a-g");
     world.run(&["run", "--session", "@9", "--model", "offline", "x"]).expect_code(3);
+
+    // `--continue` begins no session.
+    world.run(&["run", "--continue=plan-a-po", "--model", "offline", "Add a frog"]).expect_code(0);
+    assert_eq!(id_of("last"), id_of(&pond));
+    for command in ["run", "chat"] {
+        world.run(&[command, "--continue=frogs", "--model", "offline"]).expect_code(3).expect_stderr(&["frogs"]);
+    }
 }
 
 #[test]

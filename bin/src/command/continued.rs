@@ -20,6 +20,22 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     }
 }
 
+/// Replaces a session that `--continue` names by its id as the session to continue.
+///
+/// # Errors
+/// No session, or more than one, matches.
+pub(super) async fn existing(
+    context: &Context<'_>,
+    resume: &mut Option<Option<String>>,
+    session: &mut Option<String>,
+) -> Result<(), Failure> {
+    if let Some(Some(reference)) = resume {
+        *session = Some(context.source().await?.session(reference).await?.session_id.to_string());
+        *resume = None;
+    }
+    Ok(())
+}
+
 /// Returns the id of the session to continue. A name that no session has begins a session of that name; a note says so if
 /// a session with a similar name exists.
 ///
@@ -53,6 +69,7 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
     if let Some(reference) = &mut options.session {
         *reference = session(context, reference).await?;
     }
+    existing(context, &mut options.resume, &mut options.session).await?;
     if let Some(reference) = &mut options.trace
         && let Some(source) = records(context).await?
     {
