@@ -89,7 +89,12 @@ fn usage_error_names_the_argument_and_the_help() {
         row("run --timeout soon x", 2, "use seconds, or 90s, 30m, 2h, 7d", HELP),
         row("run --timeout 0 x", 2, "'0' for '--timeout <S>'", HELP),
         row("run --max-iterations 0 x", 2, "'0' for '--max-iterations <N>'", HELP),
-        row("run --continue --session s x", 2, "'--continue[=<SESSION>]' cannot be used with '--session <SESSION>'", HELP),
+        row(
+            "run --continue --session s x",
+            2,
+            "'--continue[=<SESSION>]' cannot be used with '--session <SESSION>'",
+            HELP,
+        ),
         row("run --continue --trace s x", 2, "cannot be used with", HELP),
         row("run --session s --trace s x", 2, "cannot be used with", HELP),
         row("chat --continue --session s", 2, "cannot be used with", HELP),

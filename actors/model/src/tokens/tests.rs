@@ -166,6 +166,15 @@ mod exact {
     }
 
     #[test]
+    fn stored_vocabulary_equals_that_of_tiktoken() {
+        let (stored, whole) = (vocabulary::read().unwrap(), tiktoken_rs::o200k_base().unwrap());
+        for rank in 0..199_998 {
+            assert_eq!(stored.decode_bytes(&[rank]).unwrap(), whole.decode_bytes(&[rank]).unwrap(), "{rank}");
+        }
+        assert!(stored.decode_bytes(&[199_998]).is_err() && whole.decode_bytes(&[199_998]).is_err());
+    }
+
+    #[test]
     fn only_a_bounded_sample_of_text_is_tokenized() {
         for (text, most) in [("a".repeat(1 << 20), 8 * 16 * 1024), ("好".repeat(100_000), 8 * 16 * 1024)] {
             let seen = std::cell::Cell::new(0);

@@ -4,9 +4,19 @@
 //! process nor while a caller waits. Counting alone does not request it: far below the limit, an estimate is
 //! sufficient. If no thread can be started, counts stay estimated.
 
-use std::sync::{Once, OnceLock};
+use std::{
+    io::Read,
+    sync::{Once, OnceLock},
+};
 
-use tiktoken_rs::CoreBPE;
+use flate2::read::ZlibDecoder;
+use tiktoken_rs::{CoreBPE, O200K_BASE_PAT_STR, Rank};
+
+/// The tokens of `o200k_base` in the order of their ranks, from 0: the length of each token as one byte, then the bytes of
+/// all tokens. Compressed with zlib, it is a quarter of the file that `tiktoken_rs` contains, which the linker drops.
+const TOKENS: &[u8] = include_bytes!("../../vocabulary/o200k_base.zlib");
+/// Number of tokens in [`TOKENS`].
+const TOKEN_COUNT: usize = 199_998;
 
 /// Maximum number of bytes tokenized in one piece. A word of that length takes about 3 ms, and the time grows faster
 /// than the length.
@@ -42,10 +52,25 @@ pub(super) fn count(text: &str) -> Option<u64> {
 
 /// Reads the vocabulary, unless it is loaded.
 pub(super) fn load() {
-    match tiktoken_rs::o200k_base() {
+    match read() {
         Ok(vocabulary) => drop(LOADED.set(vocabulary)),
         Err(error) => tracing::warn!(%error, "could not read the tokenizer vocabulary; token counts are estimated"),
     }
+}
+
+/// Reads [`TOKENS`].
+pub(super) fn read() -> Result<CoreBPE, String> {
+    let mut data = Vec::new();
+    ZlibDecoder::new(TOKENS).read_to_end(&mut data).map_err(|error| error.to_string())?;
+    let (lengths, mut rest) = data.split_at_checked(TOKEN_COUNT).ok_or("the vocabulary is cut off")?;
+    let mut ranks = Vec::with_capacity(TOKEN_COUNT);
+    for (length, rank) in lengths.iter().zip(0 as Rank..) {
+        let (token, following) = rest.split_at_checked(usize::from(*length)).ok_or("the vocabulary is cut off")?;
+        ranks.push((token.to_vec(), rank));
+        rest = following;
+    }
+    // Special tokens are not needed: texts are counted as ordinary ones.
+    CoreBPE::new(ranks.into_iter().collect(), Default::default(), O200K_BASE_PAT_STR).map_err(|error| error.to_string())
 }
 
 /// Counts a text in pieces. A very long text is extrapolated from samples.
