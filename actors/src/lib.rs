@@ -25,7 +25,7 @@
 //! |---|---|---|
 //! | `openai` | yes | providers with the API of OpenAI, over HTTP |
 //! | `sandbox` | yes | commands confined by Landlock, mounts and seccomp (Linux) |
-//! | `tokenizer` | yes | exact token counts for models of OpenAI: 4 MB of vocabulary |
+//! | `tokenizer` | yes | exact token counts for models of OpenAI: 1 MB of vocabulary |
 //! | `web-tools` | | the tools `webfetch` and `web_search` |
 //! | `mcp` | | tools of MCP servers |
 //! | `s3`, `gcs` | | artifacts in a bucket |

@@ -16,7 +16,8 @@ use axum::{
 };
 use futures::{FutureExt, future::BoxFuture};
 use soong::{
-    ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder, TreeEvent, TreeWatch, protocol::api::Ready,
+    ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder, TreeEvent, TreeWatch,
+    protocol::{SessionId, api::Ready},
 };
 use soong_client::{self as client, Address, Client, Discovery, LocalOwner, TreeUpdates};
 use soong_server::{
@@ -173,6 +174,16 @@ impl Owner {
     /// need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
         self.api.gate.close_if(|| self.is_idle())
+    }
+
+    /// Like [`Owner::shut_if_idle`], but runs of this session may be active.
+    pub(crate) fn shut_if_only(&self, session: &SessionId) -> bool {
+        self.api.gate.close_if(|| !self.has_runs_besides(session))
+    }
+
+    /// Returns whether runs of other sessions are active.
+    pub(crate) fn has_runs_besides(&self, session: &SessionId) -> bool {
+        self.runtime.info().active_sessions().iter().any(|active| active != session)
     }
 
     /// Cancels every active run and accepts no new ones.

@@ -326,13 +326,24 @@ impl PermissionPrompt {
         let given = read_decision(line);
         let objection = match &given {
             Some((decision, _)) => self.objection(*decision),
-            None => Some("y allows the call once, a for the session, n denies it, e denies it and asks why"),
+            None => Some(self.usage()),
         };
         if let Some(why) = objection {
             print::error_line(&format!("note: {why}"));
             return None;
         }
         given
+    }
+
+    /// Returns the meaning of the keys.
+    fn usage(&self) -> &'static str {
+        match (self.is_fully_shown(), self.can_be_granted) {
+            (false, _) => "press one key: v shows the rest, n denies the call, e denies it and asks why",
+            (true, true) => {
+                "press one key: y allows the call once, a for the session, n denies it, e denies it and asks why"
+            }
+            (true, false) => "press one key: y allows the call once, n denies it, e denies it and asks why",
+        }
     }
 
     /// Returns why a decision cannot be accepted yet, or `None` if it can.

@@ -14,8 +14,8 @@ pub struct FileChange {
     /// Whether the call created the file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
-    /// The content that the call replaced. Absent if it is not kept: reading the file requires permission, or the
-    /// session has reached `artifacts.max_undo_bytes`.
+    /// The content that the call replaced. Absent if the file is new, or if the content is not kept: reading the file requires
+    /// permission, the session has reached `artifacts.max_undo_bytes`, or storing the content has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<PreviousContent>,
     /// The change as a unified diff, shortened. Absent if the output of the call contains it, and for files that are not

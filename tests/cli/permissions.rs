@@ -67,12 +67,14 @@ fn allow_option_grants_permission_within_its_scope() {
 fn terminal_user_is_asked_in_place() {
     const KEYS: &str = "xterm-256color";
     const LINES: &str = "dumb";
-    /// A text to wait for, and what is typed then.
+    /// A prompt to wait for, and what is typed then.
     type Step = (&'static str, &'static str);
-    let cases: [(&str, &[Step], bool, &str); 9] = [
+    let cases: [(&str, &[Step], bool, &str); 10] = [
         (KEYS, &[("allow?", "y")], true, ""),
         (KEYS, &[("allow?", "Y\r")], true, ""),
-        (KEYS, &[("allow?", "maybe\r"), ("note: y allows the call once", "y")], true, ""),
+        (KEYS, &[("allow?", "maybe\r"), ("allow?", "y")], true, ""),
+        // A word is no answer, also if it begins with a key.
+        (KEYS, &[("allow?", "and then\r"), ("allow?", "n")], false, ""),
         (KEYS, &[("allow?", "n")], false, ""),
         (KEYS, &[("allow?", "e"), ("reason:", "rather not\r")], false, "rather not"),
         (LINES, &[("allow?", "y\r")], true, ""),
@@ -87,8 +89,10 @@ fn terminal_user_is_asked_in_place() {
         writes(&service, "note.md");
         seat.wait_for_text("? write requests permission: note.md");
         seat.wait_for_text("by default, session ");
-        for (shown, typed) in steps {
-            seat.wait_for_text(shown);
+        for (at, (shown, typed)) in steps.iter().enumerate() {
+            let count = steps[..=at].iter().filter(|step| step.0 == *shown).count();
+            let is_shown = |row: &&String| row.contains(shown);
+            seat.wait_for(shown, |rows| rows.iter().filter(is_shown).count() == count);
             seat.type_keys(typed);
         }
         let next = service.next();

@@ -2,10 +2,14 @@
 //!
 //! Elsewhere: the health of the store and the gateways (`health.rs`), interrupted runs (`recovery.rs`).
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use soong_model::TokenDeviation;
-use soong_protocol::{Config, ToolSpec};
+use soong_protocol::{Config, SessionId, ToolSpec};
 
 use super::{Runtime, metrics};
 use crate::{metrics::Metrics, preset::KnownPreset, run::RunEntry, skill::Skills};
@@ -30,9 +34,18 @@ impl<'a> RuntimeInfo<'a> {
     /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
     /// wait for user input are not counted.
     pub fn active_user_runs(self) -> usize {
+        self.active_runs().len()
+    }
+
+    /// Returns the sessions of the runs that [`RuntimeInfo::active_user_runs`] counts.
+    pub fn active_sessions(self) -> BTreeSet<SessionId> {
+        self.active_runs().iter().map(|run| run.identity.session_id.clone()).collect()
+    }
+
+    fn active_runs(self) -> Vec<Arc<RunEntry>> {
         let parked = self.runtime.inner.services.runs.sessions_awaiting_input();
-        let is_at_work = |run: &RunEntry| run.identity.parent.is_none() && !parked.contains(&run.identity.session_id);
-        self.runtime.inner.services.runs.select(is_at_work).len()
+        let is_active = |run: &RunEntry| run.identity.parent.is_none() && !parked.contains(&run.identity.session_id);
+        self.runtime.inner.services.runs.select(is_active)
     }
 
     /// Returns the skills that runs may load, except those of projects (MEM-1).

@@ -178,7 +178,7 @@ pub(crate) struct Chat {
     /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Continue the last session of this project folder, or with =SESSION an existing one
+    /// Continue the last session of this project folder; with =SESSION that session, which must exist
     #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with = "session")]
     pub(crate) resume: Option<Option<String>>,
     /// Mode of each run [default: the session's last mode, else normal]
@@ -202,7 +202,7 @@ pub(crate) struct ConversationArgs {
     /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Continue the last session of this project folder, or with =SESSION an existing one
+    /// Continue the last session of this project folder; with =SESSION that session, which must exist
     #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: Option<Option<String>>,
     /// Trace to continue, also that of a sub-agent (SESSION#N); without a prompt, resume it where it stopped

@@ -23,11 +23,7 @@ use soong_client::{Download, artifact_path};
 use soong_server::http::LOCAL;
 use soong_tui::{terminal::TextStyle, text};
 
-use super::{
-    host::builder,
-    run::folder,
-    runtime_session::{RuntimeSession, last_session_of},
-};
+use super::{continued, host::builder, run::folder, runtime_session::RuntimeSession};
 use crate::{
     artifact_source::{self, ArtifactSource},
     cli,
@@ -256,7 +252,7 @@ async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str
         return Ok(ArtifactOwner::of_user(LOCAL));
     }
     let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
-    last_session_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
+    continued::last_session_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
         let what = format!("this home has no session of the project {}", project.display());
         Failure::new(Exit::NotFound, what, "Give one with --session ID; see `soong sessions list`.")
     })

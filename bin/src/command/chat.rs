@@ -30,7 +30,7 @@ use super::{
     continued,
     host::builder,
     run::{last_model, project, reset},
-    runtime_session::{RuntimeSession, fetch_last_session},
+    runtime_session::RuntimeSession,
 };
 use crate::{
     cli,
@@ -83,15 +83,16 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 Ok(()) => conversation.run(&mut place).await,
                 Err(failure) => Err(failure),
             };
-            let hint = conversation.print_resume_hint(&place).await;
+            let ended = conversation.print_resume_hint(&place).await.and(ended);
             if let (true, Some(session)) = (conversation.in_background, &conversation.next_request.session_id) {
-                if place.hand_over(&SessionId::new(session.as_str())).await? {
+                let session = SessionId::new(session.as_str());
+                if place.hand_over(&session).await? {
                     let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
                     print::line(&format!("the run continues in the background; `{soong} monitor` shows it"))?;
                 }
-                return hint.and(ended);
+                return ended;
             }
-            hint.and(ended)
+            ended
         }
         Err(failure) => Err(failure),
     };
@@ -147,7 +148,7 @@ async fn session(
 ) -> Result<Option<String>, Failure> {
     match &options.session {
         None if options.resume.is_some() => {
-            fetch_last_session(place.client(), project).await.map(|found| Some(found.session_id.to_string()))
+            continued::fetch_last_session(place.client(), project).await.map(|found| Some(found.session_id.to_string()))
         }
         session => Ok(session.clone()),
     }

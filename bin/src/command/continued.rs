@@ -1,4 +1,9 @@
-//! Resolves the references of `run` and `chat` to the sessions and traces that they continue.
+//! Finds the sessions and traces that `run` and `chat` continue.
+
+use std::path::Path;
+
+use soong::protocol::Session;
+use soong_client::Client;
 
 use crate::{
     cli::ConversationArgs,
@@ -76,4 +81,24 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
         *reference = source.trace_to_change(reference).await?.trace.trace_id.to_string();
     }
     Ok(())
+}
+
+/// Returns the most recently updated session of a project folder.
+pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
+    let project = project.display().to_string();
+    let last = sessions.into_iter().filter(|session| session.project_dir == project);
+    last.max_by_key(|session| session.updated_at)
+}
+
+/// Fetches the most recently updated session of a project folder. Fails if there is none.
+pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
+    let project = project.ok_or_else(|| {
+        let advice =
+            "Give the session with --session ID, or the project folder on the server's machine with --path DIR.";
+        Failure::usage("cannot determine which session to continue on the server", advice)
+    })?;
+    last_session_of(client.sessions(false).await?, project).ok_or_else(|| {
+        let what = format!("the project {} has no session to continue", project.display());
+        Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
+    })
 }

@@ -20,7 +20,7 @@ use super::{
     attach::Attachments,
     continued,
     host::{self, builder},
-    runtime_session::{RunReport, RuntimeSession, fetch_last_session, last_session_of},
+    runtime_session::{RunReport, RuntimeSession},
 };
 use crate::{
     cli,
@@ -145,9 +145,8 @@ pub(super) fn last_model(
     let records = OfflineStore::open(home).ok()?;
     let trace = match session.or(trace) {
         Some(id) => Some(TraceId::new(id)),
-        None if is_last => {
-            last_session_of(records.sessions(false).ok()?, project?).map(|session| TraceId::root(&session.session_id))
-        }
+        None if is_last => continued::last_session_of(records.sessions(false).ok()?, project?)
+            .map(|session| TraceId::root(&session.session_id)),
         None => None,
     };
     records.last_model(&trace?)
@@ -225,7 +224,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
             Some(session.session_id.to_string())
         }
         (None, None) if options.conversation.resume.is_some() => {
-            Some(fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
+            Some(continued::fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
         }
         (None, None) => None,
     };

@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{
-        RunId, RunMode, Session, SessionId,
+        RecoveryMode, RunId, RunMode, SessionId,
         api::{Accepted, StartBody},
     },
 };
@@ -350,23 +350,31 @@ impl<'a> RuntimeSession<'a> {
     }
 
     /// Closes the connection and leaves the active run of a session to another process: to the owner, or to a new
-    /// background process if this one is the owner. An owner that also executes runs of other processes continues until
-    /// all have ended. Returns whether the run continues in another process.
+    /// background process if this one is the owner. Returns whether the run continues there.
+    ///
+    /// An owner continues until all runs have ended if it also executes runs of other sessions, or if
+    /// `runtime.recovery = "fail"` prevents that another process resumes the run.
     pub(super) async fn hand_over(self, session: &SessionId) -> Result<bool, Failure> {
-        if matches!(&self.owner, HomeConnection::Own(owner) if owner.runtime().info().active_user_runs() > 1) {
-            self.close().await;
-            return Ok(false);
+        let HomeConnection::Own(owner) = &self.owner else { return Ok(true) };
+        let can_resume = owner.runtime().info().config().runtime.recovery == RecoveryMode::Resume;
+        // A request that is in progress may start a run.
+        while !(can_resume && owner.shut_if_only(session)) {
+            if !can_resume || owner.has_runs_besides(session) {
+                self.close().await;
+                return Ok(false);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let Some(owner) = self.owner.into_owner() else { return Ok(true) };
-        // The run is stopped without an end, so that the next owner can resume it.
-        owner.close().await;
-        let client = host::connect_or_spawn(self.context, self.home).await?;
-        // The run may have ended while this process was closing.
-        let is_active = client.session(session.as_str()).await?.session.live_runs > 0;
-        if is_active {
-            client.start(&StartBody { session_id: Some(session.to_string()), ..StartBody::default() }).await?;
+        let (context, home) = (self.context, self.home);
+        if let Some(owner) = self.owner.into_owner() {
+            // The run is stopped without an end, so that the next owner can resume it.
+            owner.close().await;
         }
-        Ok(is_active)
+        resume_in_background(context, home, session).await.map_err(|failure| {
+            let what = format!("the run was interrupted and does not continue in the background: {}", failure.what);
+            let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+            Failure::new(failure.exit, what, format!("Resume it: {soong} run --trace {session}"))
+        })
     }
 
     /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
@@ -375,6 +383,17 @@ impl<'a> RuntimeSession<'a> {
         wait_idle(&owner, &self.interrupt).await;
         owner.close().await;
     }
+}
+
+/// Resumes the run of a session in the owner of the home, or in a new background process. Returns `false` if the run has
+/// ended.
+async fn resume_in_background(context: &Context<'_>, home: &Path, session: &SessionId) -> Result<bool, Failure> {
+    let client = host::connect_or_spawn(context, home).await?;
+    let is_active = client.session(session.as_str()).await?.session.live_runs > 0;
+    if is_active {
+        client.start(&StartBody { session_id: Some(session.to_string()), ..StartBody::default() }).await?;
+    }
+    Ok(is_active)
 }
 
 fn interrupted_before_start() -> Failure {
@@ -423,24 +442,4 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
             }
         }
     }
-}
-
-/// Returns the most recently updated session of a project folder.
-pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
-    let project = project.display().to_string();
-    let last = sessions.into_iter().filter(|session| session.project_dir == project);
-    last.max_by_key(|session| session.updated_at)
-}
-
-/// Fetches the most recently updated session of a project folder. Fails if there is none.
-pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
-    let project = project.ok_or_else(|| {
-        let advice =
-            "Give the session with --session ID, or the project folder on the server's machine with --path DIR.";
-        Failure::usage("cannot determine which session to continue on the server", advice)
-    })?;
-    last_session_of(client.sessions(false).await?, project).ok_or_else(|| {
-        let what = format!("the project {} has no session to continue", project.display());
-        Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
-    })
 }

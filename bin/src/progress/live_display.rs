@@ -35,6 +35,9 @@ use crate::{
 /// The actor tree is requested again after this many times the duration of the last request.
 const TREE_INTERVAL_FACTOR: u32 = 10;
 
+/// Time after which the actor tree is requested again if a request has failed.
+const TREE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum number of lines of streamed text passed to the screen, which decides how many it shows.
 const MAX_TAIL_LINES: usize = 40;
 
@@ -288,24 +291,25 @@ impl LiveDisplay {
     /// display is driven by events, and a missing tree only delays details.
     pub(super) fn poll_tree(&mut self, client: &Client) {
         match self.tree_request.take() {
-            Some(mut look) => match look.try_recv() {
+            Some(mut request) => match request.try_recv() {
                 Ok((tree, took)) => {
                     self.board.apply_tree(&tree);
                     self.next_tree_request = Instant::now() + took * TREE_INTERVAL_FACTOR;
                 }
-                Err(TryRecvError::Empty) => self.tree_request = Some(look),
-                Err(TryRecvError::Closed) => {}
+                Err(TryRecvError::Empty) => self.tree_request = Some(request),
+                // The request has failed.
+                Err(TryRecvError::Closed) => self.next_tree_request = Instant::now() + TREE_RETRY_INTERVAL,
             },
             None if Instant::now() >= self.next_tree_request => {
-                let (tell, answer) = oneshot::channel();
+                let (sender, receiver) = oneshot::channel();
                 let client = client.clone();
                 tokio::spawn(async move {
-                    let asked = Instant::now();
+                    let start = Instant::now();
                     if let Ok(tree) = client.tree().await {
-                        let _ = tell.send((tree, asked.elapsed()));
+                        let _ = sender.send((tree, start.elapsed()));
                     }
                 });
-                self.tree_request = Some(answer);
+                self.tree_request = Some(receiver);
             }
             None => {}
         }

@@ -1,6 +1,9 @@
 //! Keys that answer a permission request at a terminal, without Enter.
 //!
-//! Elsewhere: what they mean, and lines for terminals without keys (`prompts.rs`).
+//! Invariant: a key answers only if no other key is pressed shortly before or after it. So neither the rest of a text that
+//! the user was typing, nor a letter of a word, nor a key that is held down is an answer.
+//!
+//! Elsewhere: what the keys mean, and lines for terminals without keys (`prompts.rs`).
 
 use std::{
     io::{Write, stderr},
@@ -11,6 +14,7 @@ use soong_tui::{
     keyboard::{EchoOff, KeyReader},
     typed_keys::TypedKey,
 };
+use tokio::time::Instant;
 
 use crate::{input::InputLine, print};
 
@@ -18,9 +22,9 @@ use crate::{input::InputLine, print};
 const KEYS: [char; 5] = ['y', 'a', 'n', 'e', 'v'];
 /// Interval between checks for keys.
 const KEY_INTERVAL: Duration = Duration::from_millis(25);
-/// Time without a key after which typing has ended.
-const TYPING_PAUSE: Duration = Duration::from_millis(500);
-/// Answer of a key that has no meaning.
+/// Time without another key before and after a key that is an answer.
+const QUIET_TIME: Duration = Duration::from_millis(300);
+/// Answer of keys that have no meaning.
 const UNKNOWN: &str = "?";
 
 /// Reader of the keys that answer a permission request.
@@ -36,26 +40,25 @@ impl DecisionKeys {
         KeyReader::start().map(|reader| Self { reader, _echo_off: EchoOff::begin() })
     }
 
-    /// Shows the prompt and waits for a key. Returns its character as a line.
-    ///
-    /// The first letter of a word that is no answer must not be followed by one that is: after a key without a meaning,
-    /// all keys are discarded until none was pressed for a moment.
+    /// Shows the prompt as soon as no key is pressed, and waits for a key. Returns its character as a line.
     pub(super) async fn next(&mut self, prompt: &str) -> InputLine {
+        while self.is_pressed_within_quiet_time().await {}
         // A write error means that the terminal is gone.
         let _ = write!(stderr(), "{prompt}").and_then(|()| stderr().flush());
-        let key = loop {
-            match self.reader.keys().into_iter().find(|key| *key != TypedKey::Enter) {
-                Some(key) => break key,
-                None => tokio::time::sleep(KEY_INTERVAL).await,
+        let keys = loop {
+            match self.keys() {
+                keys if keys.is_empty() => tokio::time::sleep(KEY_INTERVAL).await,
+                keys => break keys,
             }
         };
-        let answer = match key {
-            TypedKey::Char(key) if KEYS.contains(&key.to_ascii_lowercase()) => InputLine::Line(key.to_string()),
-            TypedKey::EndOfInput => InputLine::Closed,
-            _ => {
-                self.discard_word().await;
-                InputLine::Line(UNKNOWN.to_owned())
+        let answer = match &keys[..] {
+            [TypedKey::EndOfInput] => InputLine::Closed,
+            [TypedKey::Char(key)]
+                if KEYS.contains(&key.to_ascii_lowercase()) && !self.is_pressed_within_quiet_time().await =>
+            {
+                InputLine::Line(key.to_string())
             }
+            _ => InputLine::Line(UNKNOWN.to_owned()),
         };
         match &answer {
             InputLine::Line(key) if key != UNKNOWN => print::error_line(key),
@@ -64,13 +67,22 @@ impl DecisionKeys {
         answer
     }
 
-    async fn discard_word(&mut self) {
-        loop {
-            tokio::time::sleep(TYPING_PAUSE).await;
-            if self.reader.keys().is_empty() {
-                return;
-            }
+    /// Returns the keys since the last call, without Enter, which is often pressed after an answer.
+    fn keys(&mut self) -> Vec<TypedKey> {
+        let mut keys = self.reader.keys();
+        keys.retain(|key| *key != TypedKey::Enter);
+        keys
+    }
+
+    /// Reads and discards keys for [`QUIET_TIME`]. Returns whether there were any.
+    async fn is_pressed_within_quiet_time(&mut self) -> bool {
+        let end = Instant::now() + QUIET_TIME;
+        let mut is_pressed = false;
+        while Instant::now() < end {
+            tokio::time::sleep(KEY_INTERVAL).await;
+            is_pressed |= !self.keys().is_empty();
         }
+        is_pressed
     }
 }
 

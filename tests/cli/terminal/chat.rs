@@ -329,8 +329,34 @@ fn undo_of_files_only_tells_the_model() {
     asked.answer("Fine.");
     seat.wait_for_text("Fine.");
     seat.wait_for_cursor();
-    seat.type_keys("\u{4}");
+    // The file is as it was before both messages, so nothing is asked.
+    for count in 1..=2 {
+        seat.type_keys("\u{15}/undo\r");
+        let moved = |row: &&String| row.starts_with("moved the head");
+        seat.wait_for("another message", |rows| rows.iter().filter(moved).count() == count);
+        seat.wait_for_cursor();
+    }
+    seat.type_keys("\u{15}/quit\r");
     assert_eq!(seat.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn background_keeps_a_run_that_no_other_process_could_resume() {
+    let world = TestHome::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), "[runtime]\nrecovery = \"fail\"\n").unwrap();
+    let service = ManualModelService::new();
+    let seat = open_chat(&world, &service);
+    seat.type_keys("Make a note\r");
+    let asked = service.next();
+    seat.type_keys("/background\r");
+    seat.wait_for_text("note: 1 run is still active in this home");
+    asked.answer("Noted.");
+    let (code, rows) = seat.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(!has(&rows, "continues in the background"), "{rows:#?}");
+    let messages = world.run(&["traces", "messages", "last"]).expect_code(0).out;
+    assert!(messages.contains("Noted."), "{messages}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Calls the model, or first requests a summary if the prompt is too long.
+    /// Calls the model. First requests a summary if the prompt is too long, or if the caller has requested one.
     pub(crate) fn call_model(&mut self) {
         self.record_budget_warnings();
         let mut prompt = self.prompt(&self.state.conversation);

@@ -42,7 +42,7 @@ impl Conversation<'_> {
         if self.context.remote.is_none() {
             self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
         }
-        self.next_request.session_id = Some(found.session_id.to_string());
+        self.select_session(Some(found.session_id));
         Ok(())
     }
 
@@ -56,10 +56,9 @@ impl Conversation<'_> {
             return Err(Failure::usage(what, "Run the command in another terminal."));
         };
         let output = shell::run(command, folder, place.interrupted()).await?;
-        if self.command_outputs.len() == MAX_COMMAND_OUTPUTS {
-            self.command_outputs.remove(0);
-        }
         self.command_outputs.push(output);
+        let excess = self.command_outputs.len().saturating_sub(MAX_COMMAND_OUTPUTS);
+        self.command_outputs.drain(..excess);
         Ok(())
     }
 

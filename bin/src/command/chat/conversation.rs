@@ -79,7 +79,7 @@ pub(super) struct Conversation<'a> {
     pub(super) interrupted_at: Option<Instant>,
 }
 
-/// Results of the last runs of the session.
+/// Results of the runs of the session, each of the last run that had one.
 #[derive(Default)]
 pub(super) struct LastRun {
     /// The last answer.
@@ -245,8 +245,7 @@ impl Conversation<'_> {
             ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::New => {
-                self.next_request.session_id = None;
-                self.last_run = LastRun::default();
+                self.select_session(None);
                 print::line("your next message starts a new session")?;
             }
             ChatInput::Invalid(what) => print::line(&what)?,
@@ -289,6 +288,13 @@ impl Conversation<'_> {
         }
     }
 
+    /// Continues in another session. `None`: the next message starts one.
+    pub(super) fn select_session(&mut self, session: Option<SessionId>) {
+        self.next_request.session_id = session.map(|session| session.to_string());
+        self.next_request.compact = false;
+        self.last_run = LastRun::default();
+    }
+
     /// Returns the permission mode of the next run.
     pub(super) fn permission_mode(&self) -> PermissionMode {
         self.next_request.permission_mode.unwrap_or(self.configured_mode)
@@ -309,10 +315,10 @@ impl Conversation<'_> {
         let has_message = prompt.is_some();
         let done = self.send(place, prompt).await?;
         self.next_request.session_id = Some(done.session.to_string());
+        self.next_request.compact = false;
         if has_message {
             self.command_outputs.clear();
             self.attachments.clear();
-            self.next_request.compact = false;
         }
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);

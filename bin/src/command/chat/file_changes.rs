@@ -1,7 +1,7 @@
 //! Reverts the changes of project files that agents made after a message.
 //!
-//! A file is left alone if it was changed otherwise: its content must be the one that the last change wrote, and each
-//! change must have begun with the content that the one before it wrote.
+//! A file is left alone if it was changed otherwise: its content, and the content at the start of each change, must be one
+//! that an agent wrote or replaced earlier.
 //!
 //! Elsewhere: recording the changes (`soong_tool`), going back in the conversation (`going_back.rs`).
 
@@ -26,16 +26,15 @@ use crate::{
     file,
 };
 
-/// Tools whose effects cannot be reverted.
-const COMMAND_TOOLS: [&str; 1] = ["bash"];
-
 /// Changes in a session after a message of its main trace.
 #[derive(Debug, Default)]
 pub(super) struct ChangesAfter {
     /// Changed files, in the order of the first change of each.
     files: Vec<ChangedFile>,
-    /// Number of commands that ran.
+    /// Number of commands that ran, also of those that failed.
     commands: usize,
+    /// Number of calls of tools of MCP servers.
+    mcp_calls: usize,
     /// Whether goals were added or changed.
     has_goals: bool,
     /// Names of the documents that were edited.
@@ -57,6 +56,8 @@ struct ChangedFile {
 enum Reversion<'a> {
     Restore(&'a Bytes),
     Delete,
+    /// It has its previous content already, or does not exist as before.
+    Unneeded,
     /// It stays as it is, for this reason.
     Keep(&'static str),
 }
@@ -90,7 +91,7 @@ impl ChangesAfter {
                 *self = Self::default();
             }
             Event::Tool(ToolEvent::Completed { name, file_change, .. }) => {
-                self.commands += usize::from(COMMAND_TOOLS.contains(&name.as_str()));
+                self.count_call(name);
                 let Some(change) = file_change else { return };
                 let path = PathBuf::from(&change.path);
                 match self.files.iter_mut().find(|file| file.path == path) {
@@ -100,15 +101,22 @@ impl ChangesAfter {
                     }
                 }
             }
+            Event::Tool(ToolEvent::Failed { name, .. }) => self.count_call(name),
             Event::Goal(_) if record.trace_id == *trace => self.has_goals = true,
             Event::Artifact(ArtifactEvent::Edited { name, .. }) => drop(self.documents.insert(name.clone())),
             _ => {}
         }
     }
 
-    /// Returns whether files were changed.
+    /// Counts a call whose effects cannot be reverted.
+    fn count_call(&mut self, tool: &str) {
+        self.commands += usize::from(tool == "bash");
+        self.mcp_calls += usize::from(tool.starts_with("mcp."));
+    }
+
+    /// Returns whether files differ from their state at the message.
     pub(super) fn has_files(&self) -> bool {
-        !self.files.is_empty()
+        self.files.iter().any(|file| file.reversion() != Reversion::Unneeded)
     }
 
     /// Returns lines that say what going back changes. `messages`: number of messages that are taken back.
@@ -128,10 +136,14 @@ impl ChangesAfter {
                 Reversion::Restore(_) => format!("files: restores {name}"),
                 Reversion::Delete => format!("files: deletes {name}, which is new"),
                 Reversion::Keep(why) => format!("files: leaves {name} alone: {why}"),
+                Reversion::Unneeded => continue,
             });
         }
-        if self.commands > 0 {
-            lines.push(format!("not undone: effects of {}", format::plural(self.commands, "command", "commands")));
+        let commands = (self.commands > 0).then(|| format::plural(self.commands, "command", "commands"));
+        let calls = (self.mcp_calls > 0).then(|| format::plural(self.mcp_calls, "MCP call", "MCP calls"));
+        let effects: Vec<String> = commands.into_iter().chain(calls).collect();
+        if !effects.is_empty() {
+            lines.push(format!("not undone: effects of {}", effects.join(" and ")));
         }
         lines.iter().map(|line| text::safe_line(line)).collect()
     }
@@ -141,7 +153,7 @@ impl ChangesAfter {
         let mut reverted = Vec::new();
         for file in &self.files {
             match file.reversion() {
-                Reversion::Keep(_) => continue,
+                Reversion::Keep(_) | Reversion::Unneeded => continue,
                 Reversion::Delete => std::fs::remove_file(&file.path).map_err(|error| {
                     let what = format!("the file {} cannot be deleted: {error}", file.path.display());
                     Failure::new(Exit::Failed, what, "Check its folder and its permissions.")
@@ -159,30 +171,41 @@ impl ChangesAfter {
 impl ChangedFile {
     /// Decides how the file is reverted. Reads its current content.
     fn reversion(&self) -> Reversion<'_> {
-        // A folder of the path that has become a symbolic link would lead elsewhere.
-        let is_same_place = self.path.canonicalize().is_ok_and(|place| place == self.path);
-        let current = std::fs::read(&self.path).ok().filter(|_| is_same_place).map(|bytes| sha256(&bytes));
-        self.reversion_from(current.as_deref())
+        let bytes = match std::fs::read(&self.path) {
+            // A folder of the path that has become a symbolic link would lead elsewhere.
+            Ok(_) if self.path.canonicalize().ok().as_ref() != Some(&self.path) => {
+                return Reversion::Keep("its path leads elsewhere now");
+            }
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(_) => return Reversion::Keep("it cannot be read"),
+        };
+        self.reversion_from(bytes.map(|bytes| sha256(&bytes)).as_deref())
     }
 
     /// Decides how the file is reverted. `current`: the hash of its content; `None` if it does not exist.
     fn reversion_from(&self, current: Option<&str>) -> Reversion<'_> {
         const NOT_KEPT: Reversion<'_> = Reversion::Keep("its previous content is not kept");
-        let Some(current) = current else { return Reversion::Keep("it was removed since") };
-        if self.changes.last().is_none_or(|last| last.sha256 != current) {
-            return Reversion::Keep("it was changed since");
-        }
-        for pair in self.changes.windows(2) {
-            match &pair[1].previous {
-                Some(previous) if previous.sha256 == pair[0].sha256 => {}
-                None if !pair[1].created => return NOT_KEPT,
+        // Hashes of the contents that agents have written or replaced; `None`: the file did not exist.
+        let mut known: Vec<Option<&str>> = Vec::new();
+        for change in &self.changes {
+            let before = change.previous.as_ref().map(|previous| previous.sha256.as_str());
+            match before {
+                None if !change.created => return NOT_KEPT,
+                before if known.is_empty() => known.push(before),
+                // A user may have reverted earlier changes.
+                before if known.contains(&before) => {}
                 _ => return Reversion::Keep("it was also changed by others"),
             }
+            known.push(Some(&change.sha256));
         }
-        match &self.previous {
+        match (&self.previous, current) {
+            _ if known.first() == Some(&current) => Reversion::Unneeded,
+            (_, None) => Reversion::Keep("it was removed since"),
+            _ if !known.contains(&current) => Reversion::Keep("it was changed since"),
             _ if self.changes[0].created => Reversion::Delete,
-            Some(previous) => Reversion::Restore(previous),
-            None => NOT_KEPT,
+            (Some(previous), _) => Reversion::Restore(previous),
+            (None, _) => NOT_KEPT,
         }
     }
 }
@@ -238,6 +261,12 @@ mod tests {
             ),
             (vec![(Some("?"), "1")], Some("1"), Reversion::Keep("its previous content is not kept")),
             (vec![(None, "1"), (Some("1"), "2")], Some("2"), Reversion::Delete),
+            // Changes that were reverted before.
+            (vec![(Some("old"), "1")], Some("old"), Reversion::Unneeded),
+            (vec![(None, "1")], None, Reversion::Unneeded),
+            (vec![(None, "1"), (Some("1"), "2")], Some("1"), Reversion::Delete),
+            (vec![(None, "1"), (None, "2")], Some("2"), Reversion::Delete),
+            (vec![(Some("old"), "1"), (Some("old"), "2")], Some("2"), restore()),
         ] {
             let made: Vec<FileChange> = changes.iter().map(|(from, to)| change(*from, to)).collect();
             let previous = made[0].previous.as_ref().map(|_| old.clone());

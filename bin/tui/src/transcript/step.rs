@@ -8,7 +8,7 @@ use soong_protocol::Usd;
 use super::Children;
 use crate::{
     format,
-    request::{Row, diff_rows},
+    request::{Row, diff_rows, wrap_rows},
     screen::totals::format_usd,
     styled_line::StyledLine,
     terminal::TextStyle,
@@ -120,9 +120,10 @@ impl Step {
         self.with_rows(&rows, width, unicode)
     }
 
-    /// Returns the lines of the step with all its rows, at most `width` columns wide.
+    /// Returns the lines of the step with all its rows, at most `width` columns wide. Rows that are wider are wrapped.
     pub fn all_lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
-        self.with_rows(&self.rows, width, unicode)
+        let rows = wrap_rows(self.rows.clone(), width.saturating_sub(INDENT.len()).max(1));
+        self.with_rows(&rows, width, unicode)
     }
 
     fn with_rows(&self, rows: &[Row], width: usize, unicode: bool) -> Vec<StyledLine> {

@@ -55,6 +55,23 @@ fn call(tool: &str, arguments: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
+fn all_lines_contain_the_whole_output() {
+    let wide = format!("{}end", "x".repeat(100));
+    let output = format!("{wide}\n2\n3\n4\n[exit status 0]");
+    let events = [
+        started("c", "bash", r#"{"command":"make"}"#),
+        completed("c", "bash", 2_100),
+        result("c", &output),
+        model_call(),
+    ];
+    let mut transcript = Transcript::new(RunId::new(RUN));
+    let step = events.iter().flat_map(|event| transcript.apply(event)).next().unwrap();
+    assert!(step.is_folded());
+    let shown: String = step.all_lines(40, true).iter().map(|line| line.to_ansi(Paint { on: false })).collect();
+    assert!(shown.contains("end") && shown.matches('x').count() >= 100, "{shown}");
+}
+
+#[test]
 fn calls_are_summed_up_in_one_line_with_rows_below() {
     let edited = "`src/app.py` edited: 1 lines added, 1 removed\n--- original\n+++ modified\n@@ -1,2 +1,2 @@\n def f():\n\
                   -    return 1\n+    return 2\n";

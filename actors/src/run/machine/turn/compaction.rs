@@ -124,9 +124,9 @@ impl Transition<'_, '_> {
             return false;
         }
         let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
-        // After each completed summary, the next one keeps only a quarter as many recent messages.
         let keep_recent = match state.is_compaction_requested() {
             true => 1,
+            // After each completed summary, the next one keeps only a quarter as many recent messages.
             false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
         };
         let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
