@@ -80,6 +80,9 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
         let (done, _) = run(world, session, &steps).await;
         changes(world, &done).await.iter().map(|change| change.previous.is_some()).collect::<Vec<_>>()
     };
+    // An edit that fails keeps nothing.
+    let failing = json!(["edit", {"path": "a.txt", "edits": [{"old": "missing", "new": "x"}]}]);
+    run(&world, "s", &[failing.clone(), failing]).await;
     // 11, 12 and 2 bytes are replaced.
     assert_eq!(kept(&world, "s", &["twelve bytes", "2b", "last text"]).await, [true, true, true]);
     assert_eq!(kept(&world, "s", &["nine byte"]).await, [false], "25 bytes are kept");

@@ -111,15 +111,20 @@ impl Tool for Edit {
             if context.granted_access.as_ref() != Some(&demand) {
                 return Err(path_changed_error(&resolved));
             }
-            let replaced = previous.keep(&context, &resolved, &roots).await;
-            blocking(context, move |_, cancel| {
-                let (text, before) = read_editable_text(&resolved)?;
-                let new = wanted.change()?.apply(&text, &resolved.display_name())?;
+            let place = resolved.clone();
+            let (text, new, before) = blocking(context.clone(), move |_, _| {
+                let (text, before) = read_editable_text(&place)?;
+                let new = wanted.change()?.apply(&text, &place.display_name())?;
                 if new == text {
-                    let message =
-                        format!("`{}` would stay as it is: the edits change nothing", resolved.display_name());
+                    let message = format!("`{}` would stay as it is: the edits change nothing", place.display_name());
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
+                Ok((text, new, before))
+            })
+            .await?;
+            // Only now: an edit that fails must not use up what the session may keep.
+            let replaced = previous.keep(&context, &resolved, &roots).await;
+            blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: true, create_dirs: false };
                 write_file(&resolved, new.as_bytes(), mode, cancel, |now| is_unchanged(&before, now))?;
                 let replaced = replaced.filter(|replaced| replaced.is_unchanged(&before));

@@ -13,7 +13,7 @@ use std::{
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
-use super::{ToolContext, ToolResult};
+use super::ToolContext;
 
 /// Path of a file or folder inside the project or an allowed root.
 #[derive(Debug, Clone)]
@@ -172,9 +172,10 @@ fn path_of(bytes: Vec<u8>) -> Option<PathBuf> {
 ///
 /// The token of `work` is cancelled when the call is cancelled, and when the future is dropped for another reason such
 /// as a timeout, so that the work does not continue without a caller.
-pub async fn blocking<W>(context: ToolContext, work: W) -> ToolResult
+pub async fn blocking<T, W>(context: ToolContext, work: W) -> Result<T, ErrorInfo>
 where
-    W: FnOnce(&ToolContext, &CancellationToken) -> ToolResult + Send + 'static,
+    T: Send + 'static,
+    W: FnOnce(&ToolContext, &CancellationToken) -> Result<T, ErrorInfo> + Send + 'static,
 {
     let token = context.cancel.child_token();
     let _tripped_on_drop = token.clone().drop_guard();
