@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ArtifactId;
 
-/// A change of a file by a tool call. It can be reverted as long as the file has the content that the call wrote.
+/// A change of a file by a tool call. Users can revert it if nobody but agents has changed the file since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// Absolute path, with symlinks resolved.
