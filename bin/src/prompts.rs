@@ -338,11 +338,11 @@ impl PermissionPrompt {
     /// Returns the meaning of the keys.
     fn usage(&self) -> &'static str {
         match (self.is_fully_shown(), self.can_be_granted) {
-            (false, _) => "press one key: v shows the rest, n denies the call, e denies it and asks why",
+            (false, _) => "answer with one letter: v shows the rest, n denies the call, e denies it and asks why",
             (true, true) => {
-                "press one key: y allows the call once, a for the session, n denies it, e denies it and asks why"
+                "answer with one letter: y allows the call once, a for the session, n denies it, e denies it and asks why"
             }
-            (true, false) => "press one key: y allows the call once, n denies it, e denies it and asks why",
+            (true, false) => "answer with one letter: y allows the call once, n denies it, e denies it and asks why",
         }
     }
 

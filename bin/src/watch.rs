@@ -121,8 +121,8 @@ pub(crate) async fn watch(
     let Follower { family, progress, goes_back, requests, cancelled_by_key, .. } = follower;
     let permission_mode = progress.permission_mode();
     let in_background = matches!(followed, Ok(FollowOutcome::Background));
-    let is_ended_here = in_background || matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
-    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_ended_here && !progress.is_typing() {
+    let is_ended_by_user = in_background || matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
+    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_ended_by_user && !progress.is_typing() {
         attention::notify("soong: the run has ended");
     }
     let ProgressEnd { has_printed_answer, folded_step } = progress.finish();

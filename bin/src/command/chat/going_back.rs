@@ -61,12 +61,13 @@ impl Conversation<'_> {
 
     /// Asks the user for an earlier message, and goes back to before it.
     pub(super) async fn go_back(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        let mut messages = self.own_messages(place).await?;
-        if messages.is_empty() {
+        let messages = self.messages(place).await?;
+        let own: Vec<&Message> = messages.iter().filter(|message| is_users(message)).collect();
+        if own.is_empty() {
             return print::line(NO_MESSAGES);
         }
-        let hidden = messages.len().saturating_sub(MAX_LISTED_MESSAGES);
-        for message in &messages[hidden..] {
+        let hidden = own.len().saturating_sub(MAX_LISTED_MESSAGES);
+        for message in &own[hidden..] {
             let line = text::safe_line(&message.content.to_string());
             print::line(&format!("{:>5}  {}", message.sequence, text::cut(&line, MESSAGE_COLUMNS, "...")))?;
         }
@@ -76,37 +77,41 @@ impl Conversation<'_> {
         if answer.is_empty() {
             return Ok(());
         }
-        match messages.iter().position(|message| message.sequence.to_string() == answer) {
-            Some(at) => self.go_back_before(place, messages.swap_remove(at)).await,
+        match own.iter().find(|message| message.sequence.to_string() == answer) {
+            Some(message) => self.go_back_before(place, message, &messages).await,
             None => print::line("enter one of the listed numbers"),
         }
     }
 
     /// Takes the last message of the user back.
     pub(super) async fn undo(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        match self.own_messages(place).await?.pop() {
-            Some(last) => self.go_back_before(place, last).await,
+        let messages = self.messages(place).await?;
+        match messages.iter().rfind(|message| is_users(message)) {
+            Some(last) => self.go_back_before(place, last, &messages).await,
             None => print::line(NO_MESSAGES),
         }
     }
 
-    /// Returns the user's messages that lead to the head of the session.
-    async fn own_messages(&self, place: &RuntimeSession<'_>) -> Result<Vec<Message>, Failure> {
+    /// Returns the messages that lead to the head of the session.
+    async fn messages(&self, place: &RuntimeSession<'_>) -> Result<Vec<Message>, Failure> {
         let Some(session) = &self.next_request.session_id else { return Ok(Vec::new()) };
-        let mut messages = place.client().messages(session).await?;
-        messages.retain(|message| message.role == Role::User && message.context_update.is_none());
-        Ok(messages)
+        Ok(place.client().messages(session).await?)
     }
 
     /// Goes back to before one of the user's messages. If agents have changed files since, the user chooses what goes back.
-    async fn go_back_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
+    /// `messages`: all messages that lead to the head.
+    async fn go_back_before(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        message: &Message,
+        messages: &[Message],
+    ) -> Result<(), Failure> {
         let Some(session) = self.next_request.session_id.as_deref().map(SessionId::new) else { return Ok(()) };
         // The files of a server are not those of this machine.
         if !self.input.is_terminal() || self.context.remote.is_some() {
             return self.continue_before(place, message).await;
         }
         let changes = ChangesAfter::read(place.client(), &session, message.sequence).await?;
-        let messages = place.client().messages(session.as_str()).await?;
         let taken_back = messages.iter().filter(|later| later.sequence >= message.sequence).count();
         for line in changes.preview(taken_back, self.next_request.project_dir.as_deref()) {
             print::line(&format!("  {line}"))?;
@@ -141,7 +146,7 @@ impl Conversation<'_> {
     }
 
     /// Continues from the message before one of the user's, whose text can be edited and sent again.
-    async fn continue_before(&mut self, place: &RuntimeSession<'_>, message: Message) -> Result<(), Failure> {
+    async fn continue_before(&mut self, place: &RuntimeSession<'_>, message: &Message) -> Result<(), Failure> {
         self.switch_head(place, message.parent_sequence.unwrap_or(0)).await?;
         let content = message.content.to_string();
         let typed = self.sent.iter().find(|(sent, _)| *sent == content).map(|(_, typed)| typed.clone());
@@ -150,4 +155,9 @@ impl Conversation<'_> {
         messages.put_before(typed.unwrap_or(content));
         Ok(())
     }
+}
+
+/// Returns whether the user wrote a message.
+fn is_users(message: &Message) -> bool {
+    message.role == Role::User && message.context_update.is_none()
 }
