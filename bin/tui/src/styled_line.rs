@@ -67,8 +67,7 @@ impl StyledLine {
         let room = columns - text::width(ellipsis);
         let mut kept = Self::default();
         let mut used = 0;
-        let clusters = self.pieces.iter().flat_map(|(style, text)| text::clusters(text).map(|part| (*style, part)));
-        for (style, (cluster, wide)) in clusters {
+        for (style, (cluster, wide)) in self.clusters() {
             if used + wide > room {
                 kept.push(style, ellipsis);
                 break;
@@ -77,6 +76,29 @@ impl StyledLine {
             kept.push(style, cluster);
         }
         kept
+    }
+
+    /// Splits the line into one or more lines of at most `columns`.
+    pub fn split(&self, columns: usize) -> Vec<Self> {
+        let mut lines = vec![Self::default()];
+        let mut used = 0;
+        for (style, cluster) in self.clusters() {
+            let (cluster, wide) = text::fit_cluster(cluster, columns);
+            if used + wide > columns.max(1) {
+                lines.push(Self::default());
+                used = 0;
+            }
+            used += wide;
+            if let Some(line) = lines.last_mut() {
+                line.push(style, cluster);
+            }
+        }
+        lines
+    }
+
+    /// Returns the clusters of the text with their styles and widths.
+    fn clusters(&self) -> impl Iterator<Item = (TextStyle, (&str, usize))> {
+        self.pieces.iter().flat_map(|(style, text)| text::clusters(text).map(|cluster| (*style, cluster)))
     }
 
     /// Returns the text with escape sequences for its styles.

@@ -4,9 +4,9 @@
 //! line's prefix (bars, markers, indentation) is kept, up to half of the page. Invariant: no line is wider than the
 //! page.
 
-use pulldown_cmark::{Event, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, Tag, TagEnd};
 
-use super::{PageFormat, inline::Inline, table::Table};
+use super::{PageFormat, code, inline::Inline, table::Table};
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A block that contains other blocks.
@@ -49,6 +49,8 @@ pub(super) struct Writer {
     table: Table,
     /// Content of the open code or HTML block.
     raw: Option<String>,
+    /// Info string of the open code block.
+    info: String,
 }
 
 impl Writer {
@@ -61,6 +63,7 @@ impl Writer {
             inline: Inline::default(),
             table: Table::default(),
             raw: None,
+            info: String::new(),
         }
     }
 
@@ -106,7 +109,11 @@ impl Writer {
             Tag::BlockQuote(_) => self.containers.push(Container::Quote),
             Tag::List(next) => self.containers.push(Container::List { next, is_loose: false }),
             Tag::Item => self.start_item(),
-            Tag::CodeBlock(_) | Tag::HtmlBlock => self.raw = Some(String::new()),
+            Tag::CodeBlock(kind) => {
+                self.raw = Some(String::new());
+                self.info = if let CodeBlockKind::Fenced(info) = kind { info.into_string() } else { String::new() };
+            }
+            Tag::HtmlBlock => self.raw = Some(String::new()),
             Tag::Table(alignments) => self.table = Table::new(alignments),
             _ => {}
         }
@@ -190,10 +197,8 @@ impl Writer {
         let code = text::safe_block(&self.raw.take().unwrap_or_default());
         self.containers.push(Container::Code);
         let room = self.content_columns();
-        for line in code.lines() {
-            for part in text::break_line(line, room) {
-                self.emit(&StyledLine::of(TextStyle::Cyan, part));
-            }
+        for line in code::colored(&code, &self.info) {
+            line.split(room).iter().for_each(|part| self.emit(part));
         }
         self.containers.pop();
         self.end_block();
