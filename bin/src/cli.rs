@@ -146,11 +146,13 @@ pub(crate) struct Global {
 }
 
 const TREE: &str = "\
-Prints the actors of the owner process of the home: supervisors, sessions and runs, with state,
-activity and time. Without an owner process, prints the interrupted and waiting runs of the home.
+Prints the actors of the owner process of the home as `soong monitor` shows them: sessions with
+their runs, and sub-agents below the runs that started them. With --supervision, each actor is below
+its supervisor. Without an owner process, prints the interrupted and waiting runs of the home.
 
 Examples:
   soong tree
+  soong tree --supervision
   soong tree --json";
 
 const MONITOR: &str = "\
@@ -206,7 +208,11 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Print the actors of the home once: sessions, runs and sub-agents of all terminals
     #[command(after_help = TREE)]
-    Tree,
+    Tree {
+        /// Show each actor below its supervisor, instead of sub-agents below the runs that started them
+        #[arg(long)]
+        supervision: bool,
+    },
     /// Show the actors of the home live, with keys to cancel, answer and export
     #[command(after_help = MONITOR)]
     Monitor,
@@ -320,7 +326,7 @@ impl Command {
     /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
     pub(crate) fn uses_owner(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree | Self::Monitor => true,
+            Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree { .. } | Self::Monitor => true,
             Self::Records(command) => !matches!(command, RecordCommand::Tasks(_)),
             Self::Demo(_) | Self::Serve(_) | Self::Backup(_) | Self::Host | Self::Setup(_) | Self::Catalog(_) => false,
         }

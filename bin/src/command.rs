@@ -66,7 +66,9 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Host => block_on_multi_thread(host::host(&context)),
         Command::Records(command) => run_record_command(&context, command),
         Command::Backup(options) => block_on_current_thread(backup::backup(context.for_reading()?, &options)),
-        Command::Tree => paged(&context, || block_on_current_thread(tree::tree(context.for_reading()?))),
+        Command::Tree { supervision } => {
+            paged(&context, || block_on_current_thread(tree::tree(context.for_reading()?, supervision)))
+        }
         Command::Monitor => block_on_current_thread(monitor::monitor(&context)),
         Command::Setup(SetupCommand::Init(options)) => init::init(&context, &options),
         Command::Setup(SetupCommand::Doctor(options)) => doctor::doctor(&context, &options),
@@ -144,7 +146,7 @@ async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Fail
             Err(Failure::usage(what, "Use it without --url."))
         }
         Command::Records(command) => execute_record_command(context, command),
-        Command::Tree => block_on_current_thread(tree::tree(context.for_reading()?)),
+        Command::Tree { supervision } => block_on_current_thread(tree::tree(context.for_reading()?, supervision)),
         Command::Catalog(command) => run_catalog_command(context, &command),
         _ => Err(Failure::usage("this command cannot be used here", "Use it in another terminal.")),
     })

@@ -55,7 +55,7 @@ pub(crate) async fn show(
     terminal: &Terminal,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let mut monitor = Monitor::new(title, own, CellWriter::of(terminal));
+    let mut monitor = Monitor::new(title, own, CellWriter::of(terminal.stderr, terminal));
     let (mut feed, mut input) = Feed::start(whom);
     let mut display = Display::take()?;
     let mut looks = tokio::time::interval(CHECK_INTERVAL);

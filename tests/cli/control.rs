@@ -57,10 +57,14 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     tasks.sort_unstable();
     assert_eq!(tasks, ["Divide the work", "left", "right"]);
     assert!(runs.iter().all(|run| run["state"] == "running"), "{tree}");
+    // A piped tree has the width of a large window; `agent` is what the parent run does.
     let shown = world.run(&["tree"]).expect_code(0).out;
-    for part in ["session_supervisor", "run default Divide the work", "run explore left"] {
+    for part in ["NAME", "TOKENS", "│ └ default Divide the work", "│   ├ explore left", "running", "agent"] {
         assert!(shown.contains(part), "{part:?} is missing in {shown}");
     }
+    assert!(!shown.contains("session supervisor"), "{shown}");
+    let supervised = world.run(&["tree", "--supervision"]).expect_code(0).out;
+    assert!(supervised.contains("session supervisor") && supervised.contains("sub agent supervisor"), "{supervised}");
 
     let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
     let mut followed = lines(&mut follower);

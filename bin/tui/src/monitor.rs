@@ -22,6 +22,7 @@ mod sample;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tree_lines;
 mod usage_history;
 
 pub use self::{
@@ -31,4 +32,5 @@ pub use self::{
     draw::draw,
     pane::{Preview, RecordKind, RunFacts},
     state::{Connection, Monitor, MonitorInput, MonitorRequest},
+    tree_lines::tree_lines,
 };

@@ -45,6 +45,20 @@ pub enum TextStyle {
 }
 
 impl TextStyle {
+    /// All styles.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Plain,
+        Self::Bold,
+        Self::Dim,
+        Self::Italic,
+        Self::Strikethrough,
+        Self::Red,
+        Self::Green,
+        Self::Yellow,
+        Self::Blue,
+        Self::Cyan,
+    ];
+
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "0",

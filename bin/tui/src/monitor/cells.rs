@@ -9,11 +9,11 @@ use ratatui::{
     buffer::Buffer,
     style::{Color, Modifier, Style},
 };
-use unicode_width::UnicodeWidthChar;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::{
     styled_line::StyledLine,
-    terminal::{Terminal, TextStyle},
+    terminal::{Paint, Terminal, TextStyle},
     text,
 };
 
@@ -30,9 +30,9 @@ pub struct CellWriter {
 }
 
 impl CellWriter {
-    /// Returns the capabilities of standard error.
-    pub fn of(terminal: &Terminal) -> Self {
-        Self { color: terminal.stderr.on, unicode: terminal.unicode }
+    /// Returns the capabilities of a stream of the terminal.
+    pub fn of(stream: Paint, terminal: &Terminal) -> Self {
+        Self { color: stream.on, unicode: terminal.unicode }
     }
 
     fn style(self, style: TextStyle) -> Style {
@@ -78,6 +78,24 @@ impl CellWriter {
             }
         }
         at - x
+    }
+
+    /// Reads a row of cells as a line. Only the styles of [`TextStyle`] are kept.
+    pub(crate) fn line(self, buffer: &Buffer, y: u16) -> StyledLine {
+        let area = *buffer.area();
+        let mut line = StyledLine::default();
+        let mut x = area.left();
+        while x < area.right() {
+            let cell = &buffer[(x, y)];
+            let is_written_as = |style: &TextStyle| {
+                let style = self.style(*style);
+                style.fg.unwrap_or(Color::Reset) == cell.fg && style.add_modifier == cell.modifier
+            };
+            let style = TextStyle::ALL.into_iter().find(is_written_as).unwrap_or(TextStyle::Plain);
+            line.push(style, cell.symbol());
+            x += u16::try_from(cell.symbol().width()).unwrap_or(1).max(1);
+        }
+        line
     }
 
     /// Splits a text into symbols of one or two cells: a character with its combining marks each.

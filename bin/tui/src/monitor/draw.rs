@@ -3,6 +3,7 @@
 //! It fits any window size: parts without room are dropped, the least important first. Everything is written with
 //! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`crate::tty`).
 
+pub(super) mod columns;
 mod dialog;
 mod tree;
 
@@ -26,8 +27,8 @@ use crate::{format, screen::totals::format_cost, styled_line::StyledLine, termin
 const SPLIT_MIN_ROWS: u16 = 17;
 /// Minimum number of columns to show them side by side.
 const SIDE_BY_SIDE_COLUMNS: u16 = 140;
-/// Minimum number of columns to name all panes, and to name them briefly.
-const TAB_COLUMNS: (u16, u16) = (108, 80);
+/// Minimum number of columns to name all panes, those with digits, and those with digits briefly.
+const TAB_COLUMNS: (u16, u16, u16) = (138, 108, 80);
 /// Minimum size of the window: columns and rows.
 const MIN_SIZE: (u16, u16) = (30, 6);
 /// Minimum number of columns to name an actor in the alarm line.
@@ -40,18 +41,19 @@ const RATE_SECONDS: usize = 5;
 struct Areas {
     head: Rect,
     alarm: Rect,
+    filter: Rect,
     tree: Rect,
     /// Its height is 0 if there is no room.
     pane: Rect,
     foot: Rect,
 }
 
-fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
+fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Areas {
     let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
     let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
-    let alarm = u16::from(has_alarm);
-    let body = area.height.saturating_sub(head + alarm + 1);
-    let top = head + alarm;
+    let (alarm, filter) = (u16::from(has_alarm), u16::from(has_filter));
+    let top = head + alarm + filter;
+    let body = area.height.saturating_sub(top + 1);
     let is_large = area.height >= SPLIT_MIN_ROWS;
     let is_pane_alone = monitor.detail.has_focus && (monitor.detail.is_zoomed || !is_large);
     if is_large && !is_pane_alone && area.width >= SIDE_BY_SIDE_COLUMNS {
@@ -60,6 +62,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
         return Areas {
             head: row(0, head),
             alarm: row(head, alarm),
+            filter: row(head + alarm, filter),
             tree: Rect { width: left, ..body },
             // One column stays free between them.
             pane: Rect { x: body.x + left + 1, width: area.width - left - 1, ..body },
@@ -78,6 +81,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
     Areas {
         head: row(0, head),
         alarm: row(head, alarm),
+        filter: row(head + alarm, filter),
         tree: row(top, body - pane),
         pane: row(top + body - pane, pane),
         foot: row(top + body, 1),
@@ -95,10 +99,14 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
         return;
     }
     let alarm = alarm(monitor, now, usize::from(area.width));
-    let areas = areas(monitor, area, alarm.is_some());
+    let filter = filter_line(monitor);
+    let areas = areas(monitor, area, alarm.is_some(), filter.is_some());
     head(monitor, buffer, areas.head, now);
     if let Some(alarm) = alarm {
         put(cells, buffer, areas.alarm, 0, &alarm);
+    }
+    if let Some(filter) = filter {
+        put(cells, buffer, areas.filter, 0, &filter);
     }
     monitor.visible_rows =
         (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
@@ -298,14 +306,20 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let cells = monitor.cells;
     put(cells, buffer, area, 0, &StyledLine::of(TextStyle::Dim, cells.rule(usize::from(area.width))));
     let mut x = area.x + 1;
-    for (at, pane) in Pane::ALL.into_iter().enumerate() {
+    // Panes with a letter are named only if there is room for all names, or while they are shown.
+    let has_room = area.width >= TAB_COLUMNS.0;
+    let is_listed = |pane: &Pane| has_room || pane.key().is_ascii_digit() || *pane == monitor.detail.pane;
+    let is_letter_shown = !monitor.detail.pane.key().is_ascii_digit();
+    for pane in Pane::ALL.into_iter().filter(is_listed) {
         let is_shown = pane == monitor.detail.pane;
+        let key = pane.key();
         // If there is no room for all names, they are short, or only the selected tab shows its name.
         let (name, gap) = match area.width {
-            columns if columns >= TAB_COLUMNS.0 => (format!(" {} {} ", at + 1, pane.name()), 1),
-            columns if columns >= TAB_COLUMNS.1 => (format!(" {} {}", at + 1, pane.short_name()), 0),
-            _ if is_shown => (format!(" {} {} ", at + 1, pane.name()), 1),
-            _ => (format!(" {} ", at + 1), 1),
+            columns if columns >= TAB_COLUMNS.0 => (format!(" {key} {} ", pane.name()), 1),
+            columns if columns >= TAB_COLUMNS.1 && !is_letter_shown => (format!(" {key} {} ", pane.name()), 1),
+            columns if columns >= TAB_COLUMNS.2 && !is_letter_shown => (format!(" {key} {}", pane.short_name()), 0),
+            _ if is_shown => (format!(" {key} {} ", pane.name()), 1),
+            _ => (format!(" {key} "), 1),
         };
         let style = if is_shown { TextStyle::Bold } else { TextStyle::Dim };
         let room = usize::from(area.right().saturating_sub(x));
@@ -318,12 +332,20 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
-    if let Dialog::Filter(typed) = &monitor.dialog {
-        return StyledLine::of(TextStyle::Cyan, "/")
-            .and(TextStyle::Plain, text::safe_line_keep_spaces(&typed.text))
-            .and(TextStyle::Dim, "_  (Enter: keep filter, Esc: show all)");
+/// Returns the line with the filter while it is typed or applied.
+fn filter_line(monitor: &Monitor) -> Option<StyledLine> {
+    let (text, cursor, keys) = match &monitor.dialog {
+        Dialog::Filter(typed) => (&typed.text, "_", "Enter: keep filter, Esc: show all"),
+        _ => (&monitor.list.view.filter, "", "/: change, Esc: show all"),
+    };
+    if text.is_empty() && cursor.is_empty() {
+        return None;
     }
+    let line = StyledLine::of(TextStyle::Cyan, "filter: ").and(TextStyle::Bold, text::safe_line_keep_spaces(text));
+    Some(line.and(TextStyle::Cyan, cursor).and(TextStyle::Dim, format!("  ({keys})")))
+}
+
+fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
     if let Some((style, note)) = monitor.note(now) {
         return StyledLine::of(style, text::safe_line(note)).cut(columns, monitor.cells.ellipsis());
     }
@@ -340,7 +362,7 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
             Pane::Artifacts => hints.push(("Esc", "list")),
             Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "summary")),
             Pane::Events | Pane::Messages => hints.push(("Enter", "details")),
-            Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline | Pane::Transcript => {}
+            _ => {}
         }
         if monitor.detail.pane.grows() {
             hints.push(("f", if monitor.detail.at_end { "stop following" } else { "follow" }));

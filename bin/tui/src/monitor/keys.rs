@@ -4,6 +4,8 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::pane::Pane;
+
 /// Action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyAction {
@@ -32,7 +34,7 @@ pub(crate) enum Navigation {
     Open,
     Close,
     Switch,
-    Pane(usize),
+    Pane(Pane),
     NextPane,
     FoldAll,
     Sort,
@@ -96,13 +98,22 @@ const BINDINGS: &[Binding] = &[
     navigate(&[Esc], Navigation::Close, "Esc", "back to the tree, or remove the filter"),
     navigate(&[Tab], Navigation::Switch, "Tab", "switch between tree and pane"),
     navigate(&[BackTab], Navigation::NextPane, "Shift-Tab", "next pane"),
-    // Digits are handled in `action`.
     navigate(
-        &[],
-        Navigation::Pane(0),
+        &[Char('1')],
+        Navigation::Pane(Pane::Facts),
         "1 to 8",
         "Facts, Goals, Team, Events, Messages, Artifacts, Timeline, Transcript",
     ),
+    navigate(&[Char('2')], Navigation::Pane(Pane::Goals), "", ""),
+    navigate(&[Char('3')], Navigation::Pane(Pane::Team), "", ""),
+    navigate(&[Char('4')], Navigation::Pane(Pane::Events), "", ""),
+    navigate(&[Char('5')], Navigation::Pane(Pane::Messages), "", ""),
+    navigate(&[Char('6')], Navigation::Pane(Pane::Artifacts), "", ""),
+    navigate(&[Char('7')], Navigation::Pane(Pane::Timeline), "", ""),
+    navigate(&[Char('8')], Navigation::Pane(Pane::Transcript), "", ""),
+    navigate(&[Char('d')], Navigation::Pane(Pane::Diff), "d", "Diff: changes that the run made to files"),
+    navigate(&[Char('$')], Navigation::Pane(Pane::Cost), "$", "Cost: tokens and money, with sub-agents"),
+    navigate(&[Char('p')], Navigation::Pane(Pane::Prompt), "p", "Prompt: the system messages in full"),
     bind(&[Char('n')], KeyAction::NextUrgent, "n", "next alert: stuck, asking, failed, restarted"),
     navigate(&[Char('!')], Navigation::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
     bind(&[Char('/')], KeyAction::Filter, "/", "filter by text: id, task, state, error"),
@@ -135,9 +146,6 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
     }
     if key.modifiers.contains(KeyModifiers::ALT) {
         return None;
-    }
-    if let Char(digit @ '1'..='8') = key.code {
-        return Some(KeyAction::Navigate(Navigation::Pane(digit as usize - '1' as usize)));
     }
     BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
 }
@@ -173,10 +181,14 @@ mod tests {
             (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
-            (Char('8'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(7)))),
+            (Char('8'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(Pane::Transcript)))),
             (Char('9'), KeyModifiers::NONE, None),
         ] {
             assert_eq!(of(code, modifiers), want, "{code:?} {modifiers:?}");
+        }
+        for pane in Pane::ALL {
+            let want = Some(KeyAction::Navigate(Navigation::Pane(pane)));
+            assert_eq!(of(Char(pane.key()), KeyModifiers::NONE), want, "{pane:?}");
         }
     }
 }

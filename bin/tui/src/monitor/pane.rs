@@ -4,21 +4,28 @@
 //! Elsewhere: reading the records (`feed.rs`), the open pane (`detail.rs`).
 
 mod artifacts;
+mod cost;
+mod diff;
 mod events;
 mod facts;
 mod goals;
 mod messages;
+mod prompt;
 mod team;
 mod timeline;
 mod transcript;
 
 pub(crate) use facts::used_fraction;
 use soong_protocol::{
-    Artifact, EventRecord, Message, Timestamp,
+    Artifact, EventRecord, Message, Timestamp, Trace, Usd,
     api::{RunView, TraceView},
 };
 
-use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
+use super::{
+    actor::Actor,
+    actor_index::{ActorIndex, add_cost},
+    cells::CellWriter,
+};
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A pane.
@@ -32,10 +39,13 @@ pub(crate) enum Pane {
     Artifacts,
     Timeline,
     Transcript,
+    Diff,
+    Cost,
+    Prompt,
 }
 
 impl Pane {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Facts,
         Self::Goals,
         Self::Team,
@@ -44,7 +54,27 @@ impl Pane {
         Self::Artifacts,
         Self::Timeline,
         Self::Transcript,
+        Self::Diff,
+        Self::Cost,
+        Self::Prompt,
     ];
+
+    /// Returns the key that shows the pane.
+    pub(crate) const fn key(self) -> char {
+        match self {
+            Self::Facts => '1',
+            Self::Goals => '2',
+            Self::Team => '3',
+            Self::Events => '4',
+            Self::Messages => '5',
+            Self::Artifacts => '6',
+            Self::Timeline => '7',
+            Self::Transcript => '8',
+            Self::Diff => 'd',
+            Self::Cost => '$',
+            Self::Prompt => 'p',
+        }
+    }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -56,6 +86,9 @@ impl Pane {
             Self::Artifacts => "Artifacts",
             Self::Timeline => "Timeline",
             Self::Transcript => "Transcript",
+            Self::Diff => "Diff",
+            Self::Cost => "Cost",
+            Self::Prompt => "Prompt",
         }
     }
 
@@ -74,16 +107,16 @@ impl Pane {
     /// Returns the kind of records that the pane shows.
     pub(crate) const fn needs(self) -> RecordKind {
         match self {
-            Self::Facts | Self::Goals | Self::Team => RecordKind::Facts,
-            Self::Events | Self::Timeline | Self::Transcript => RecordKind::Events,
-            Self::Messages => RecordKind::Messages,
+            Self::Facts | Self::Goals | Self::Team | Self::Cost => RecordKind::Facts,
+            Self::Events | Self::Timeline | Self::Transcript | Self::Diff => RecordKind::Events,
+            Self::Messages | Self::Prompt => RecordKind::Messages,
             Self::Artifacts => RecordKind::Artifacts,
         }
     }
 
     /// Returns whether the pane shows only records: no durations and no state of an actor.
     pub(crate) const fn is_recorded(self) -> bool {
-        matches!(self, Self::Events | Self::Messages | Self::Artifacts | Self::Transcript)
+        matches!(self, Self::Events | Self::Messages | Self::Artifacts | Self::Transcript | Self::Diff | Self::Prompt)
     }
 
     /// Returns whether the pane grows at its end, which is then the default position.
@@ -131,6 +164,26 @@ pub struct RunFacts {
     pub trace: TraceView,
 }
 
+impl RunFacts {
+    /// Returns the traces of the run's children. Children of earlier runs of the trace are left out.
+    pub(crate) fn children(&self) -> Vec<&Trace> {
+        let started = self.run.run.created_at;
+        self.trace.sub_traces.iter().filter(|child| child.created_at >= started).collect()
+    }
+
+    /// Returns tokens and cost of the run with its sub-agents: of all of them once the run has ended, of its children
+    /// before.
+    pub(crate) fn with_sub_agents(&self) -> (u64, Option<Usd>) {
+        if let Some(stats) = &self.run.stats {
+            return (stats.tree.total_tokens, stats.tree.cost);
+        }
+        let own = (self.run.run.usage.total_tokens, self.run.run.cost);
+        let add =
+            |sum: (u64, Option<Usd>), child: &Trace| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost));
+        self.children().into_iter().fold(own, add)
+    }
+}
+
 /// The shown part of an artifact's content.
 #[derive(Debug)]
 pub struct Preview {
@@ -168,6 +221,9 @@ pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine
         Pane::Artifacts => Some(artifacts::lines(page)?),
         Pane::Timeline => Some(timeline::lines(page.records.events.as_ref()?, page)),
         Pane::Transcript => Some(transcript::lines(page.records.events.as_ref()?, page)),
+        Pane::Diff => Some(diff::lines(page.records.events.as_ref()?, page)),
+        Pane::Cost => Some(cost::lines(page.records.facts.as_ref()?, page)),
+        Pane::Prompt => Some(prompt::lines(page.records.messages.as_ref()?, page)),
     }
 }
 

@@ -341,8 +341,8 @@ impl Monitor {
             Navigation::Switch => {
                 (self.detail.has_focus, self.detail.is_zoomed) = (!self.detail.has_focus, false);
             }
-            Navigation::Pane(at) => {
-                self.detail.show(Pane::ALL[at]);
+            Navigation::Pane(pane) => {
+                self.detail.show(pane);
                 // If there is room for only one of tree and pane, the pane is shown.
                 self.detail.has_focus |= self.visible_rows.1 == 0;
             }

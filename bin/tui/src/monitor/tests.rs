@@ -1,6 +1,7 @@
 //! Long sessions at the monitor, without a terminal: input and keys in, screens and requests out.
 
 mod acts;
+mod panes;
 mod screens;
 
 use ratatui::{

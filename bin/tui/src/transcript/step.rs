@@ -86,6 +86,11 @@ impl Step {
         self.has_result
     }
 
+    /// Returns whether the call changed a file.
+    pub fn changes_file(&self) -> bool {
+        self.has_result && FILE_TOOLS.contains(&self.tool.as_str())
+    }
+
     /// Returns the step as a line of plain text, without the rows below it.
     pub fn summary(&self) -> String {
         let mut line = self.subject(false, usize::MAX);

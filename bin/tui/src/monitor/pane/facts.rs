@@ -1,12 +1,12 @@
 //! The Facts pane: identity, state and usage of an actor, and the load of a gateway.
 
 use soong_protocol::{
-    Stats, Timestamp, Trace,
+    Stats, Timestamp,
     tree::{ActorKind, BudgetShare, GatewayView},
 };
 
 use super::{PaneContext, RunFacts, paragraph};
-use crate::monitor::{actor::Alert, actor_index::add_cost, usage_history::SECONDS};
+use crate::monitor::{actor::Alert, usage_history::SECONDS};
 use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Width of a fact's name, in columns.
@@ -162,22 +162,15 @@ fn cached(usage: &Stats) -> Option<String> {
 
 /// Describes the usage of a run together with its children, including ended ones.
 fn below(facts: &RunFacts) -> String {
-    // Children of earlier runs of the trace are not counted.
-    let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
-    let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
-    let (tokens, spent, of) = match &facts.run.stats {
-        Some(stats) if stats.tree != stats.own => {
-            (stats.tree.total_tokens, stats.tree.cost, "all sub-agents".to_owned())
-        }
+    let of = match &facts.run.stats {
+        Some(stats) if stats.tree != stats.own => "all sub-agents".to_owned(),
         Some(_) => return String::new(),
-        None if children.is_empty() => return String::new(),
-        None => {
-            let own = (facts.run.run.usage.total_tokens, facts.run.run.cost);
-            let (tokens, spent) =
-                children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost)));
-            (tokens, spent, format::plural(children.len(), "child", "children"))
-        }
+        None => match facts.children().len() {
+            0 => return String::new(),
+            children => format::plural(children, "child", "children"),
+        },
     };
+    let (tokens, spent) = facts.with_sub_agents();
     format!("; with {of}: {} tokens, {}", format::count(tokens), format_cost(spent))
 }
 
@@ -192,7 +185,8 @@ pub(crate) fn used_fraction(share: &BudgetShare) -> f64 {
     if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
 }
 
-fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
+/// Draws how much of a limit is used.
+pub(super) fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
     let share = used_fraction(budget);
     let name = budget.dimension.as_str().replace('_', " ");
     let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);

@@ -4,7 +4,10 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 
 use super::*;
-use crate::monitor::sample::changed;
+use crate::{
+    monitor::{sample::changed, tree_lines},
+    terminal::{Paint, TextStyle},
+};
 
 fn evening(cells: CellWriter) -> TestMonitor {
     let mut evening = TestMonitor::begin(cells);
@@ -68,6 +71,25 @@ fn gateway_pane_shows_its_calls() {
         evening.types("k");
     }
     assert_snapshot!("gateway_100x28", evening.screen(100, 28));
+}
+
+#[test]
+fn printed_tree_is_that_of_the_monitor() {
+    let TreeEvent::Snapshot { tree, .. } = sample_tree() else { unreachable!() };
+    for (keys, by_supervision) in [("", false), ("t", true)] {
+        for (cells, width) in [(FINE, 137), (PLAIN, 90), (FINE, 60)] {
+            let mut evening = evening(cells);
+            evening.types(keys);
+            let screen = evening.screen(width, 60);
+            let rows: Vec<&str> = screen.lines().skip_while(|row| !row.starts_with("NAME")).skip(1).collect();
+            let printed = tree_lines((*tree).clone(), by_supervision, cells, width, evening.now);
+            let printed: Vec<String> = printed.iter().map(|line| line.to_ansi(Paint { on: false })).collect();
+            assert!(printed.len() > 8 && printed[0].starts_with("NAME"), "{printed:#?}");
+            assert_eq!(printed[1..], rows[..printed.len() - 1], "{width} columns");
+        }
+    }
+    let lines = tree_lines(*tree, false, FINE, 137, at(0));
+    assert!(lines.iter().any(|line| line.pieces().any(|piece| piece == (TextStyle::Red, "stuck"))));
 }
 
 #[test]
@@ -140,7 +162,7 @@ proptest! {
         id in hostile(),
         columns in 1u16..180,
         rows in 1u16..60,
-        keys in prop::collection::vec(prop::sample::select("jkGg1234567hlztse?aKcx/!fn".chars().collect::<Vec<_>>()), 0..6),
+        keys in prop::collection::vec(prop::sample::select("jkGg12345678d$phlztse?aKcx/!fn".chars().collect::<Vec<_>>()), 0..6),
     ) {
         let mut evening = evening(if columns % 2 == 0 { FINE } else { PLAIN });
         let mut view = run("evil", Some("main"));
