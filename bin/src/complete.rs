@@ -45,7 +45,7 @@ fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command
 fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandidate>> {
     Some(match (group, argument) {
         ("sessions", "id") | ("run" | "chat" | "artifacts" | "permissions", "session") => sessions,
-        ("run" | "chat", "resume") => sessions,
+        ("run" | "chat", "continued") => sessions,
         ("traces", "id") | ("run", "trace") => traces,
         ("artifacts", "name") => artifacts,
         ("permissions", "id") => permissions,

@@ -289,11 +289,11 @@ pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit,
     }
     match run.status {
         RunStatus::Completed => Ok(Exit::Success),
-        RunStatus::Cancelled if watched.interrupted => Err(Failure::new(
-            Exit::Interrupted,
-            "the run was cancelled",
-            "Its work is saved. Resume it with `soong run --continue …`.",
-        )),
+        RunStatus::Cancelled if watched.interrupted => {
+            let soong = command(context.global.home.as_deref(), context.global.url.as_deref());
+            let advice = format!("Its work is saved. Continue it: {soong} run --continue={} \"…\"", run.session_id);
+            Err(Failure::new(Exit::Interrupted, "the run was cancelled", advice))
+        }
         RunStatus::Cancelled if watched.output_closed => {
             Err(Failure::new(Exit::Failed, "the run was cancelled, because the output was closed", ""))
         }

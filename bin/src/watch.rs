@@ -192,7 +192,7 @@ impl<'a> Follower<'a> {
                 item = events.next() => match item {
                     Some(Ok(item)) => self.handle_item(&item)?,
                     Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
-                    Some(Err(_)) | None => return Err(owner_lost()),
+                    Some(Err(_)) | None => return Err(owner_lost(target)),
                 },
                 () = target.interrupt.first(), if self.exit_at.is_none() => self.handle_interrupt().await,
                 () = tokio::time::sleep_until(self.exit_at.unwrap_or_else(Instant::now)), if self.exit_at.is_some() => {
@@ -440,7 +440,8 @@ fn cancel_timed_out(limit: Duration) -> Failure {
     Failure::new(Exit::Interrupted, what, advice)
 }
 
-fn owner_lost() -> Failure {
+fn owner_lost(target: &WatchTarget<'_>) -> Failure {
     let what = "the process that executed the run has exited; the run is recorded up to that point";
-    Failure::new(Exit::Failed, what, "Resume it: soong run --continue \"…\"")
+    let soong = report::command(None, target.client.server());
+    Failure::new(Exit::Failed, what, format!("Resume it: {soong} run --trace {}", target.run.session_id))
 }

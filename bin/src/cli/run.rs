@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum, builder::NonEmptyStringValueParser};
 use serde_json::{Map, Value};
 use soong::protocol::{Budget, Effort, PermissionMode, RunMode, Usd};
 
@@ -179,8 +179,9 @@ pub(crate) struct Chat {
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder; with =SESSION that session, which must exist
-    #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with = "session")]
-    pub(crate) resume: Option<Option<String>>,
+    #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with = "session",
+          value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) continued: Option<Option<String>>,
     /// Mode of each run [default: the session's last mode, else normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
@@ -197,14 +198,15 @@ pub(crate) struct Chat {
 
 /// Options of `run` that select the conversation to continue.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
+#[command(group(ArgGroup::new("conversation").args(["session", "continued", "trace"])))]
 pub(crate) struct ConversationArgs {
     /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder; with =SESSION that session, which must exist
-    #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with_all = ["session", "trace"])]
-    pub(crate) resume: Option<Option<String>>,
+    #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with_all = ["session", "trace"],
+          value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) continued: Option<Option<String>>,
     /// Trace to continue, also that of a sub-agent (SESSION#N); without a prompt, resume it where it stopped
     #[arg(long, value_name = "TRACE", conflicts_with = "session")]
     pub(crate) trace: Option<String>,

@@ -47,7 +47,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
     if let Some(session) = &mut options.session {
         *session = continued::session(context, session).await?;
     }
-    continued::existing(context, &mut options.resume, &mut options.session).await?;
+    continued::existing(context, &mut options.continued, &mut options.session).await?;
     if context.remote.is_none() && !continues(&options) {
         choose_project(context, &mut options.project).await?;
     }
@@ -102,7 +102,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
 
 /// Returns whether the chat continues a session, which has its own project.
 fn continues(options: &cli::Chat) -> bool {
-    options.resume.is_some() || options.session.is_some()
+    options.continued.is_some() || options.session.is_some()
 }
 
 /// Fails if the credentials of the model are missing and this process will call it. Returns the model, if it is known.
@@ -113,7 +113,7 @@ async fn check_model(
     options: &cli::Chat,
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
-    let session = (options.session.as_deref(), None, options.resume.is_some());
+    let session = (options.session.as_deref(), None, options.continued.is_some());
     let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
     let last = || if is_reset { None } else { last_model(home, session, project) };
     let model = options.agent.model.clone().or_else(last);
@@ -147,7 +147,7 @@ async fn session(
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
     match &options.session {
-        None if options.resume.is_some() => {
+        None if options.continued.is_some() => {
             continued::fetch_last_session(place.client(), project).await.map(|found| Some(found.session_id.to_string()))
         }
         session => Ok(session.clone()),

@@ -31,12 +31,12 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
 /// No session, or more than one, matches.
 pub(super) async fn existing(
     context: &Context<'_>,
-    resume: &mut Option<Option<String>>,
+    continued: &mut Option<Option<String>>,
     session: &mut Option<String>,
 ) -> Result<(), Failure> {
-    if let Some(Some(reference)) = resume {
+    if let Some(Some(reference)) = continued {
         *session = Some(context.source().await?.session(reference).await?.session_id.to_string());
-        *resume = None;
+        *continued = None;
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
     if let Some(reference) = &mut options.session {
         *reference = session(context, reference).await?;
     }
-    existing(context, &mut options.resume, &mut options.session).await?;
+    existing(context, &mut options.continued, &mut options.session).await?;
     if let Some(reference) = &mut options.trace
         && let Some(source) = records(context).await?
     {

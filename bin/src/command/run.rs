@@ -38,7 +38,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     continued::resolve(context, &mut options.conversation).await?;
-    let cli::ConversationArgs { session, trace, resume, after, .. } = &options.conversation;
+    let cli::ConversationArgs { session, trace, continued, after, .. } = &options.conversation;
     let prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     }
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         let resumed_trace = trace.as_deref().filter(|_| prompt.is_none() && after.is_none());
-        let session = (session.as_deref(), trace.as_deref(), resume.is_some());
+        let session = (session.as_deref(), trace.as_deref(), continued.is_some());
         let last_model = || last_model(&home, session, project.as_deref());
         let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
         let model = options.agent.model.clone().or_else(|| if is_reset { None } else { last_model() });
@@ -223,7 +223,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
             }
             Some(session.session_id.to_string())
         }
-        (None, None) if options.conversation.resume.is_some() => {
+        (None, None) if options.conversation.continued.is_some() => {
             Some(continued::fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
         }
         (None, None) => None,
