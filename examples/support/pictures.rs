@@ -10,75 +10,80 @@
 
 #[path = "pictures/model.rs"]
 mod model;
-#[path = "pictures/seat.rs"]
-mod seat;
 #[path = "pictures/svg.rs"]
 mod svg;
+#[path = "pictures/terminal.rs"]
+mod terminal;
 
 use std::path::{Path, PathBuf};
 
-use self::{model::ScriptedModel, seat::Seat};
+use self::{model::ScriptedModel, terminal::Terminal};
 
 type Failed = Box<dyn std::error::Error>;
 
 /// Folders and the model of all pictures. Later pictures show the sessions of earlier ones.
-struct Studio {
+struct Setup {
     folder: PathBuf,
     binary: PathBuf,
     model: ScriptedModel,
 }
 
-/// A picture: its name, the number of rows and columns, the arguments of the binary, and the steps before it is taken.
-type Scene = (&'static str, (u16, u16), &'static [&'static str], fn(&mut Seat) -> Result<(), Failed>);
+/// A picture: its name, the number of rows and columns, the arguments of the binary, and the steps that lead to it.
+type Picture = (&'static str, (u16, u16), &'static [&'static str], fn(&mut Terminal) -> Result<(), Failed>);
 
-const SCENES: [Scene; 10] = [
-    ("demo", (34, 100), &["demo", "--home", "demo-home"], |seat| seat.until(|shown| shown.contains("Next: "))),
-    ("demo-kill", (48, 100), &["demo", "--kill", "--children", "10", "--home", "demo-home"], |seat| {
-        seat.until(|shown| shown.contains("repeated"))
+const PICTURES: [Picture; 10] = [
+    ("demo", (34, 100), &["demo", "--home", "demo-home"], |terminal| terminal.until(|shown| shown.contains("Next: "))),
+    ("demo-kill", (48, 100), &["demo", "--kill", "--children", "10", "--home", "demo-home"], |terminal| {
+        terminal.until(|shown| shown.contains("repeated"))
     }),
-    ("init", (20, 100), &["init"], |seat| {
-        seat.until(|shown| shown.contains("number or name [1]:"))?;
-        seat.types("\r")?;
-        seat.until(|shown| shown.contains("wrote "))
+    ("init", (20, 100), &["init"], |terminal| {
+        terminal.until(|shown| shown.contains("number or name [1]:"))?;
+        terminal.types("\r")?;
+        terminal.until(|shown| shown.contains("wrote "))
     }),
-    ("chat", (26, 100), &["chat"], |seat| {
-        ask(seat, "What does this project do?")?;
-        seat.until(|shown| shown.contains("completed: "))?;
-        seat.types("\u{4}")
+    ("chat", (26, 100), &["chat"], |terminal| {
+        ask(terminal, "What does this project do?")?;
+        terminal.until(|shown| shown.contains("completed: "))?;
+        terminal.types("\u{4}")
     }),
-    ("permission", (24, 100), &["chat"], |seat| {
-        ask(seat, "Add peas to the plan")?;
-        seat.until(|shown| shown.contains("allow"))
+    ("permission", (24, 100), &["chat"], |terminal| {
+        ask(terminal, "Add peas to the plan")?;
+        terminal.until(|shown| shown.contains("allow"))
     }),
-    ("transcript", (30, 100), &["chat", "--permission-mode", "edits"], |seat| {
-        ask(seat, "Add peas to the plan")?;
-        seat.until(|shown| shown.contains("completed: "))
+    ("transcript", (30, 100), &["chat", "--permission-mode", "edits"], |terminal| {
+        ask(terminal, "Add peas to the plan")?;
+        terminal.until(|shown| shown.contains("completed: "))
     }),
-    ("queue", (20, 100), &["chat"], |seat| {
-        ask(seat, "Wait for the second message")?;
-        seat.until(|shown| shown.contains("type to queue"))?;
-        seat.types("And what is missing?\r")?;
-        seat.until(|shown| shown.contains("queued: "))
+    ("queue", (20, 100), &["chat"], |terminal| {
+        ask(terminal, "Wait for the second message")?;
+        terminal.until(|shown| shown.contains("type to queue"))?;
+        terminal.types("And what is missing?\r")?;
+        terminal.until(|shown| shown.contains("queued: "))
     }),
-    ("sessions", (10, 100), &["sessions", "list"], |seat| seat.until(|shown| shown.contains("What does"))),
-    ("traces", (34, 100), &["--home", "demo-home", "sessions", "show", "last"], |seat| {
-        seat.until(|shown| shown.contains("evaluator"))
+    ("sessions", (10, 100), &["sessions", "list"], |terminal| terminal.until(|shown| shown.contains("What does"))),
+    ("traces", (34, 100), &["--home", "demo-home", "sessions", "show", "last"], |terminal| {
+        terminal.until(|shown| shown.contains("evaluator"))
     }),
-    ("monitor", (36, 150), &["demo", "--monitor", "--pace", "2s", "--children", "6", "--home", "demo-home"], |seat| {
-        let children = |shown: &str| shown.lines().filter(|line| line.contains("explore Explore")).count();
-        seat.until(|shown| children(shown) == 6)?;
-        // Selects the second child and crashes its actor, which is restarted.
-        seat.types("\u{1b}[B\u{1b}[BK")?;
-        seat.until(|shown| shown.contains("Are you sure?"))?;
-        seat.types("y")?;
-        seat.until(|shown| shown.contains("was restarted"))
-    }),
+    (
+        "monitor",
+        (36, 150),
+        &["demo", "--monitor", "--pace", "2s", "--children", "6", "--home", "demo-home"],
+        |terminal| {
+            let children = |shown: &str| shown.lines().filter(|line| line.contains("explore Explore")).count();
+            terminal.until(|shown| children(shown) == 6)?;
+            // Selects the second child and crashes its actor, which is restarted.
+            terminal.types("\u{1b}[B\u{1b}[BK")?;
+            terminal.until(|shown| shown.contains("Are you sure?"))?;
+            terminal.types("y")?;
+            terminal.until(|shown| shown.contains("was restarted"))
+        },
+    ),
 ];
 
 /// Types a message at the prompt of a chat.
-fn ask(seat: &mut Seat, message: &str) -> Result<(), Failed> {
-    seat.until(|shown| shown.contains("/help lists"))?;
-    seat.types(&format!("{message}\r"))
+fn ask(terminal: &mut Terminal, message: &str) -> Result<(), Failed> {
+    terminal.until(|shown| shown.contains("/help lists"))?;
+    terminal.types(&format!("{message}\r"))
 }
 
 fn main() -> Result<(), Failed> {
@@ -92,22 +97,23 @@ fn main() -> Result<(), Failed> {
     let folder = std::env::temp_dir().join("pictures");
     std::fs::create_dir(&folder)?;
     std::fs::create_dir_all(&target)?;
-    let studio = Studio { folder, binary, model: ScriptedModel::start()? };
-    let taken = SCENES
+    let setup = Setup { folder, binary, model: ScriptedModel::start()? };
+    let created = PICTURES
         .iter()
         .filter(|(name, ..)| only.as_deref().is_none_or(|only| only == *name))
-        .try_for_each(|scene| studio.take(scene, &target));
-    std::fs::remove_dir_all(&studio.folder)?;
-    taken
+        .try_for_each(|picture| setup.create(picture, &target));
+    std::fs::remove_dir_all(&setup.folder)?;
+    created
 }
 
-impl Studio {
-    /// Takes one picture.
-    fn take(&self, (name, size, arguments, steps): &Scene, target: &Path) -> Result<(), Failed> {
+impl Setup {
+    /// Creates one picture.
+    fn create(&self, (name, size, arguments, steps): &Picture, target: &Path) -> Result<(), Failed> {
         let project = self.project()?;
-        let mut seat = Seat::start(&self.binary, arguments, *size, &project, &self.folder, &self.model.address)?;
-        steps(&mut seat).map_err(|error| format!("{name}: {error}"))?;
-        std::fs::write(target.join(format!("{name}.svg")), svg::draw(seat.screen()))?;
+        let mut terminal =
+            Terminal::start(&self.binary, arguments, *size, &project, &self.folder, &self.model.address)?;
+        steps(&mut terminal).map_err(|error| format!("{name}: {error}"))?;
+        std::fs::write(target.join(format!("{name}.svg")), svg::draw(terminal.screen()))?;
         println!("{name}.svg");
         Ok(())
     }

@@ -11,8 +11,8 @@ const COLORS: [&str; 16] = [
     "#1c1f26", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#d7dae0", "#5c6370", "#e06c75",
     "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#ffffff",
 ];
-const PAPER: &str = "#1c1f26";
-const INK: &str = "#d7dae0";
+const BACKGROUND: &str = "#1c1f26";
+const FOREGROUND: &str = "#d7dae0";
 
 /// Draws the rows of a screen up to the last one with text. Adjacent cells of the same style form one text element.
 pub(crate) fn draw(screen: &Screen) -> String {
@@ -24,7 +24,7 @@ pub(crate) fn draw(screen: &Screen) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-size=\"14\" \
          font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\">\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{PAPER}\"/>\n"
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n"
     );
     for row in 0..used {
         let mut column = 0;
@@ -57,7 +57,7 @@ impl CellStyle {
     fn of(cell: &Cell) -> Self {
         let color = match cell.fgcolor() {
             Color::Idx(color) => COLORS[usize::from(color) % COLORS.len()],
-            Color::Default | Color::Rgb(..) => INK,
+            Color::Default | Color::Rgb(..) => FOREGROUND,
         };
         Self { color, bold: cell.bold(), dim: cell.dim(), underlined: cell.underline(), inverse: cell.inverse() }
     }
@@ -76,7 +76,7 @@ fn draw_text(svg: &mut String, (column, row): (u16, u16), columns: u16, text: &s
     if text.trim().is_empty() {
         return;
     }
-    let color = if style.inverse { PAPER } else { style.color };
+    let color = if style.inverse { BACKGROUND } else { style.color };
     let weight = if style.bold { " font-weight=\"bold\"" } else { "" };
     let dim = if style.dim && !style.inverse { " opacity=\"0.6\"" } else { "" };
     let line = if style.underlined { " text-decoration=\"underline\"" } else { "" };

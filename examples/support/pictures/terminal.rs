@@ -24,21 +24,21 @@ use crate::Failed;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The process. Killed when dropped.
-pub(crate) struct Seat {
+pub(crate) struct Terminal {
     child: Child,
     pty: Arc<Pty>,
     written: Receiver<Vec<u8>>,
     emulator: Parser,
 }
 
-impl Drop for Seat {
+impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Seat {
+impl Terminal {
     /// Starts the binary in the project. `folder`: the user's home folder. `model`: address of the model.
     pub(crate) fn start(
         binary: &Path,
