@@ -93,7 +93,7 @@ fn deltas(request: &Value) -> Vec<(Value, Value)> {
         () if task.contains("Wait") => text(&"I think about it. ".repeat(200)),
         () => text(
             "It plans the beds of a garden:\n\n- `plan.md` lists what is sown, and when\n- `src/main.rs` counts what grows\n\n\
-             There are no tests yet.",
+             ```rust\n//! Counts what grows.\nfn main() {}\n```\n\nThere are no tests yet.",
         ),
     }
 }

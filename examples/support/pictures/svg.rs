@@ -46,7 +46,7 @@ pub(crate) fn draw(screen: &Screen) -> String {
 /// Style of a cell.
 #[derive(Debug, Default, PartialEq)]
 struct CellStyle {
-    color: &'static str,
+    color: String,
     bold: bool,
     dim: bool,
     underlined: bool,
@@ -56,11 +56,22 @@ struct CellStyle {
 impl CellStyle {
     fn of(cell: &Cell) -> Self {
         let color = match cell.fgcolor() {
-            Color::Idx(color) => COLORS[usize::from(color) % COLORS.len()],
-            Color::Default | Color::Rgb(..) => FOREGROUND,
+            Color::Idx(color) => indexed(color),
+            Color::Default | Color::Rgb(..) => FOREGROUND.to_owned(),
         };
         Self { color, bold: cell.bold(), dim: cell.dim(), underlined: cell.underline(), inverse: cell.inverse() }
     }
+}
+
+/// Returns a color of the palette with 256 colors: sixteen of the terminal, a cube of 6 × 6 × 6, and shades of gray.
+fn indexed(color: u8) -> String {
+    let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
+    let (red, green, blue) = match color {
+        ..16 => return COLORS[usize::from(color)].to_owned(),
+        16..232 => (level((color - 16) / 36), level((color - 16) / 6 % 6), level((color - 16) % 6)),
+        232.. => [(color - 232) * 10 + 8; 3].into(),
+    };
+    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
 fn draw_text(svg: &mut String, (column, row): (u16, u16), columns: u16, text: &str, style: &CellStyle) {
@@ -76,7 +87,7 @@ fn draw_text(svg: &mut String, (column, row): (u16, u16), columns: u16, text: &s
     if text.trim().is_empty() {
         return;
     }
-    let color = if style.inverse { BACKGROUND } else { style.color };
+    let color = if style.inverse { BACKGROUND } else { &style.color };
     let weight = if style.bold { " font-weight=\"bold\"" } else { "" };
     let dim = if style.dim && !style.inverse { " opacity=\"0.6\"" } else { "" };
     let line = if style.underlined { " text-decoration=\"underline\"" } else { "" };
