@@ -17,10 +17,9 @@ use soong::{
     artifact::{Cleanup, CleanupReport, Loaded, is_text},
     protocol::{
         ArtifactVersion, SessionId,
-        api::{ArtifactView, Artifacts, EditBody, EditView, Stored, Uploaded, Versions},
+        api::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions},
     },
 };
-use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
@@ -57,25 +56,28 @@ pub async fn artifact_view(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Re
 }
 
 /// Query of the content route.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct VersionQuery {
     /// Number of a stored version. Default: the current content.
     version: Option<u64>,
 }
 
 /// Query of the export route.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct ExportQuery {
-    #[param(inline)]
+    #[cfg_attr(feature = "openapi", param(inline))]
     format: Format,
 }
 
 /// Export format.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 enum Format {
     Docx,
@@ -86,15 +88,15 @@ type ArtifactPath = Path<(SessionId, String)>;
 
 /// Lists the artifacts of a session and of its user. With `-` as the session id, lists only the artifacts of the
 /// calling user.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
-    responses((status = OK, body = Artifacts)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
+    responses((status = OK, body = Artifacts))))]
 pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
     let artifacts = access.runtime().artifacts().list(&access.artifact_owner(&id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
 pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<ArtifactView>, ApiError> {
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
@@ -103,9 +105,9 @@ pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) ->
 }
 
 /// Reads the current content of an artifact, or that of a stored version, as bytes.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), VersionQuery),
-    responses((status = OK, content_type = "*/*", body = [u8])))]
+    responses((status = OK, content_type = "*/*", body = [u8]))))]
 pub(super) async fn content(
     access: Access,
     Path((session, name)): ArtifactPath,
@@ -119,17 +121,17 @@ pub(super) async fn content(
 }
 
 /// Lists the stored versions of an artifact.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions))))]
 pub(super) async fn versions(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<Versions>, ApiError> {
     let place = access.artifact_owner(&session).await?;
     Ok(Json(Versions { versions: access.runtime().artifacts().versions(&place, &name).await? }))
 }
 
 /// Reads the record of a stored version.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path),
            ("version" = u64, Path)),
-    responses((status = OK, body = ArtifactVersion)))]
+    responses((status = OK, body = ArtifactVersion))))]
 pub(super) async fn version(
     access: Access,
     Path((session, name, version)): Path<(SessionId, String, u64)>,
@@ -140,9 +142,9 @@ pub(super) async fn version(
 
 /// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the artifact if it does
 /// not exist.
-#[utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
+#[cfg_attr(feature = "openapi", utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
     request_body(content = [u8], content_type = "application/octet-stream"),
-    responses((status = OK, body = Stored), (status = CREATED, body = Stored)))]
+    responses((status = OK, body = Stored), (status = CREATED, body = Stored))))]
 pub(super) async fn put(
     access: Access,
     Path((session, name)): ArtifactPath,
@@ -165,8 +167,8 @@ pub(super) async fn put(
 
 /// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the most similar one is
 /// replaced (ART-7).
-#[utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
-    responses((status = OK, body = EditView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
+    responses((status = OK, body = EditView))))]
 pub(super) async fn edit(
     access: Access,
     Path((session, name)): ArtifactPath,
@@ -180,7 +182,7 @@ pub(super) async fn edit(
 }
 
 /// Deletes an artifact with all its versions.
-#[utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT)))]
+#[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT))))]
 pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) -> Result<StatusCode, ApiError> {
     let _passing = access.begin_change()?;
     let place = access.artifact_owner(&session).await?;
@@ -193,10 +195,10 @@ pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) 
 ///
 /// `{name}` must be `upload`; the method is not allowed for other names. An artifact may be named `upload` too, because
 /// its own routes do not use POST.
-#[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
     params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
-    responses((status = CREATED, body = Uploaded)))]
+    responses((status = CREATED, body = soong::protocol::api::Uploaded))))]
 pub(super) async fn upload(
     access: Access,
     Path((session, name)): ArtifactPath,
@@ -212,11 +214,11 @@ pub(super) async fn upload(
 }
 
 /// Multipart form of an upload.
-#[derive(ToSchema)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
 pub(super) struct UploadForm {
     /// Content of a file, sent with a file name. Repeat the field to upload several files.
-    #[schema(value_type = serde_json::Value)]
+    #[cfg_attr(feature = "openapi", schema(value_type = serde_json::Value))]
     file: Vec<Vec<u8>>,
 }
 
@@ -232,10 +234,10 @@ pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
 }
 
 /// Exports the last stored version of a Markdown artifact in another format.
-#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
     responses((status = OK, content_type = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        body = [u8])))]
+        body = [u8]))))]
 pub(super) async fn export(
     access: Access,
     Path((session, name)): ArtifactPath,
@@ -251,8 +253,8 @@ pub(super) async fn export(
 
 /// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless it is a dry run
 /// (ART-13).
-#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
-    responses((status = OK, body = CleanupReport)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
+    responses((status = OK, body = CleanupReport))))]
 pub(super) async fn clean_up(
     access: Access,
     request::Json(body): request::Json<ArtifactCleanupBody>,

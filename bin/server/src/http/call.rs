@@ -10,12 +10,8 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode,
-    protocol::{
-        RunMode,
-        api::{Accepted, RunView, StartBody},
-    },
+    protocol::{RunMode, api::StartBody},
 };
-use utoipa::IntoParams;
 
 use super::{
     caller::Access,
@@ -28,12 +24,13 @@ use super::{
 const MAX_WAIT_S: u64 = 120;
 
 /// Parameters of a call.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct CallQuery {
     /// Wait for the answer, at most for this number of seconds, up to 120. Default: do not wait.
-    #[param(minimum = 0, maximum = 120)]
+    #[cfg_attr(feature = "openapi", param(minimum = 0, maximum = 120))]
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_s: Option<u64>,
 }
@@ -42,8 +39,8 @@ pub(super) struct CallQuery {
 ///
 /// With `wait_s`, the response is the record of the run if it has ended by then, whatever its status is. A failure of the
 /// model's service, or an answer that it refuses, is an error response. If the run has not ended, it continues.
-#[utoipa::path(post, path = "/api/calls", tag = "runs", params(CallQuery), request_body = StartBody,
-    responses((status = OK, body = RunView), (status = ACCEPTED, body = Accepted)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/calls", tag = "runs", params(CallQuery), request_body = StartBody,
+    responses((status = OK, body = soong::protocol::api::RunView), (status = ACCEPTED, body = soong::protocol::api::Accepted))))]
 pub(super) async fn call(
     access: Access,
     Query(CallQuery { wait_s }): Query<CallQuery>,

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use soong::{ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup};
-use utoipa::ToSchema;
 
 use crate::duration::duration;
 
 /// An age: a number of seconds, or a duration such as `30d`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub(super) enum Age {
     /// Seconds.
@@ -42,9 +42,10 @@ const fn yes() -> bool {
 }
 
 /// Filters for the artifacts to clean up. An artifact must match all of them.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-#[schema(as = Cleanup)]
+#[cfg_attr(feature = "openapi", schema(as = Cleanup))]
 pub(super) struct ArtifactCleanupBody {
     /// Only artifacts of this session. Default: all sessions.
     session_id: Option<SessionId>,
@@ -76,13 +77,14 @@ impl TryFrom<ArtifactCleanupBody> for Cleanup {
 }
 
 /// Filters for the task journals to clean up. A journal must match all of them.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-#[schema(as = TaskCleanup)]
+#[cfg_attr(feature = "openapi", schema(as = TaskCleanup))]
 pub(super) struct TaskCleanupBody {
     /// The project folder. The name `project` is accepted too.
     #[serde(alias = "project")]
-    #[schema(value_type = String)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     project_dir: PathBuf,
     /// Whether to list the journals without deleting them. Default: true.
     #[serde(default = "yes")]

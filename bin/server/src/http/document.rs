@@ -1,6 +1,10 @@
-//! The OpenAPI document: the descriptions of the handlers, and the parts common to all operations.
+//! Generates the OpenAPI document: the descriptions of the handlers, and the parts common to all operations.
+//!
+//! The binary contains the generated document, `openapi.json`, and not this module.
 
 mod generators;
+
+use std::{collections::BTreeSet, fmt::Write, path::Path};
 
 use serde_json::Value;
 use soong::protocol::api::ErrorBody;
@@ -13,7 +17,10 @@ use utoipa::{
     },
 };
 
-use super::artifact::UPLOAD;
+use super::{
+    artifact::{self, UPLOAD},
+    call, health, memory, metrics, permission, preset, question, run, session, stream, task, trace, tree, usage, watch,
+};
 
 const ABOUT: &str = "\
 Starts, watches and controls runs of agents, and reads their records.
@@ -25,6 +32,55 @@ stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Re
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Soong", description = ABOUT, license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    paths(
+        run::start,
+        trace::list,
+        trace::running,
+        trace::show,
+        trace::messages,
+        stream::events,
+        watch::trace,
+        call::call,
+        run::resume,
+        run::stop,
+        run::reflect,
+        run::show,
+        run::cancel,
+        run::spawn,
+        session::list,
+        session::create,
+        session::show,
+        session::delete,
+        session::fork,
+        session::head,
+        session::permission_mode,
+        artifact::list,
+        artifact::show,
+        artifact::put,
+        artifact::upload,
+        artifact::edit,
+        artifact::delete,
+        artifact::content,
+        artifact::versions,
+        artifact::version,
+        artifact::export,
+        artifact::clean_up,
+        task::clean_up,
+        permission::list,
+        permission::decide,
+        question::list,
+        question::answer,
+        memory::experiences,
+        memory::skills,
+        preset::list,
+        usage::show,
+        tree::show,
+        watch::tree,
+        tree::kill,
+        health::live,
+        health::ready,
+        metrics::show,
+    ),
     components(schemas(ErrorBody)),
     tags(
         (name = "runs", description = "Start, stop and extend runs"),
@@ -37,7 +93,7 @@ stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Re
         (name = "health", description = "Health checks and metrics"),
     )
 )]
-pub(super) struct Base;
+struct Base;
 
 /// Content type of bodies that are stored unchanged.
 const BYTES: &str = "application/octet-stream";
@@ -62,7 +118,7 @@ const CURSOR_ERROR: (&str, &str) = ("410", "The cursor does not belong to this s
 const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be used as a project: see `details.field`.");
 
 /// Adds the parts common to all operations: security, operation ids and error responses.
-pub(super) fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
+fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
     let components = document.components.get_or_insert_default();
     components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
@@ -115,7 +171,9 @@ pub(super) fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
 }
 
 /// Returns the document in a form that client generators understand.
-pub(super) fn to_json(document: &utoipa::openapi::OpenApi) -> Value {
+fn document() -> Value {
+    let mut document = Base::openapi();
+    add_common_parts(&mut document);
     let mut written = serde_json::to_value(document).unwrap_or_default();
     generators::simplify(&mut written);
     written
@@ -154,4 +212,48 @@ fn operation_id(method: &str, path: &str) -> String {
         None => format!("_{word}"),
     });
     format!("{method}{}", words.collect::<String>())
+}
+
+/// Writes the document with one operation or schema per line, so that changes can be reviewed.
+fn written(document: &Value) -> String {
+    let mut text = String::new();
+    write(&mut text, document, 3);
+    text + "\n"
+}
+
+/// Writes a value; objects down to `levels` have a line for each of their fields.
+fn write(text: &mut String, value: &Value, levels: usize) {
+    let Some(fields) = value.as_object().filter(|fields| levels > 0 && !fields.is_empty()) else {
+        return write!(text, "{value}").unwrap();
+    };
+    for (at, (name, value)) in fields.iter().enumerate() {
+        let start = if at == 0 { "{" } else { "," };
+        write!(text, "{start}\n{}:", Value::from(name.as_str())).unwrap();
+        write(text, value, levels - 1);
+    }
+    text.push('}');
+}
+
+#[test]
+fn document_in_the_binary_is_up_to_date() {
+    let generated = written(&document());
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json"), &generated).unwrap();
+    } else {
+        assert!(generated == super::OPENAPI, "run `UPDATE_OPENAPI=1 cargo test -p soong-server`");
+    }
+}
+
+#[test]
+fn each_route_is_documented() {
+    let document = document();
+    let documented = document["paths"].as_object().unwrap().keys().map(String::as_str);
+    let source = include_str!("../http.rs");
+    let routed: BTreeSet<&str> =
+        source.split('"').filter(|part| part.starts_with('/') && !part.contains(' ')).collect();
+    // A path of its own in the document, but not for the router.
+    let upload = format!("/artifacts/{UPLOAD}");
+    let documented: BTreeSet<&str> =
+        documented.filter(|path| !path.ends_with(&upload)).chain(["/", "/openapi.json"]).collect();
+    assert_eq!(routed, documented);
 }

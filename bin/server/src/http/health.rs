@@ -3,7 +3,6 @@
 use axum::{Json, extract::State};
 use serde::Serialize;
 use soong::{ErrorCode, ErrorInfo, protocol::api::Ready};
-use utoipa::ToSchema;
 
 use super::{Api, error::ApiError};
 
@@ -11,13 +10,14 @@ use super::{Api, error::ApiError};
 const DEFAULT_PROFILE: &str = "default";
 
 /// Liveness of the process.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(super) struct Live {
     status: String,
 }
 
 /// Checks that the process responds. Requires no token.
-#[utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live))))]
 pub(super) async fn live() -> Json<Live> {
     Json(Live { status: "live".to_owned() })
 }
@@ -26,7 +26,7 @@ pub(super) async fn live() -> Json<Live> {
 ///
 /// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after the runtime or the
 /// gateway of the default model profile has failed permanently.
-#[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready))))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     if api.gate.is_stopping() || api.runtime.info().is_closing() {
         return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner process of the home is shutting down").into());

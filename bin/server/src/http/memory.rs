@@ -13,19 +13,19 @@ use soong::{
     protocol::Experience,
     skill::{Skill, SkillOrigin},
 };
-use utoipa::ToSchema;
 
 use super::{caller::Access, error::ApiError};
 
 /// Experiences of the caller's runs.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct Experiences {
     pub experiences: Vec<Experience>,
 }
 
 /// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept` requests that.
-#[utoipa::path(get, path = "/api/experiences", tag = "home",
-    responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json")))))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/experiences", tag = "home",
+    responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json"))))))]
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     let memory = access.runtime().memory().file(access.caller.uid());
     let lost = |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
@@ -40,7 +40,8 @@ pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Re
 }
 
 /// A skill.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SkillView {
     /// Its name.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct SkillView {
     /// `built in`, `home` or `project`.
     pub origin: String,
     /// File of the skill, unless it is built in.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// Text of the skill; omitted in lists.
@@ -71,13 +72,14 @@ impl SkillView {
 }
 
 /// The skills of the home.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct SkillList {
     pub skills: Vec<SkillView>,
 }
 
 /// Lists the available skills, except those of projects.
-#[utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList))))]
 pub(super) async fn skills(access: Access) -> Json<SkillList> {
     Json(SkillList { skills: access.runtime().info().skills().list().map(SkillView::of).collect() })
 }

@@ -25,10 +25,10 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Reads the metrics of the whole home: in the Prometheus text format, or as OpenMetrics if `Accept` requests it.
 /// They cover all users, and therefore require the home's own token.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = OK, content(
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/metrics", tag = "health", responses((status = OK, content(
     (String = "text/plain; version=0.0.4; charset=utf-8"),
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
-))))]
+)))))]
 pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     access.require_operator("metrics cover all users")?;
     let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);

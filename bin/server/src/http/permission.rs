@@ -16,8 +16,8 @@ use super::{
 };
 
 /// Lists the permissions that tool calls have requested, oldest first.
-#[utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
-    responses((status = OK, body = Permissions)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
+    responses((status = OK, body = Permissions))))]
 pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
     let PermissionQuery { status, session_id } = query;
     let filter = PermissionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
@@ -26,9 +26,9 @@ pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -
 
 /// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier process left
 /// interrupted.
-#[utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
     params(("permission_id" = String, Path)), request_body = DecisionBody,
-    responses((status = OK, body = Permission)))]
+    responses((status = OK, body = Permission))))]
 pub(super) async fn decide(
     access: Access,
     headers: HeaderMap,

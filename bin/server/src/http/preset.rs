@@ -9,12 +9,12 @@ use soong::{
     preset::{KnownPreset, PresetOrigin},
     protocol::{Preset, ToolSpec},
 };
-use utoipa::ToSchema;
 
 use super::caller::Access;
 
 /// A preset with its tools and its origin.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PresetView {
     /// The preset.
     #[serde(flatten)]
@@ -24,7 +24,7 @@ pub struct PresetView {
     /// `built in`, `file`, `config` or `code`.
     pub origin: String,
     /// File of the preset, if its origin is `file`.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
@@ -47,13 +47,14 @@ impl PresetView {
 }
 
 /// List of presets.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct PresetList {
     pub presets: Vec<PresetView>,
 }
 
 /// Lists the presets.
-#[utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList))))]
 pub(super) async fn list(access: Access) -> Json<PresetList> {
     let (runtime, tools) = (access.runtime(), access.runtime().info().tools());
     let view = |known| PresetView::of(known, runtime.info().config(), &tools);

@@ -16,8 +16,8 @@ use super::{
 };
 
 /// Lists the questions of agents, oldest first.
-#[utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
-    responses((status = OK, body = Questions)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
+    responses((status = OK, body = Questions))))]
 pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
     let QuestionQuery { status, session_id } = query;
     let is_parked = match &session_id {
@@ -29,8 +29,8 @@ pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> 
 }
 
 /// Answers a question and resumes the run, even a run that an earlier process left interrupted.
-#[utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
-    request_body = AnswerBody, responses((status = OK, body = Question)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
+    request_body = AnswerBody, responses((status = OK, body = Question))))]
 pub(super) async fn answer(
     access: Access,
     Path(id): Path<QuestionId>,

@@ -14,7 +14,6 @@ use soong::{
         api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
-use utoipa::ToSchema;
 
 use super::{
     accepted::accepted,
@@ -25,7 +24,8 @@ use super::{
 };
 
 /// Options of a reflection.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReflectBody {
     /// Topic to focus on.
@@ -37,8 +37,8 @@ pub(crate) struct ReflectBody {
 ///
 /// A client that accepts `text/event-stream` receives the session's event stream from this point on, after a first
 /// frame `accepted`. The stream is opened before the run starts, so that no streamed text is missed.
-#[utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
-    responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream")))))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
+    responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream"))))))]
 pub(super) async fn start(
     access: Access,
     token_watch: TokenWatch,
@@ -73,9 +73,9 @@ async fn set_trace(access: &Access, id: &TraceId, body: &mut StartBody) -> Resul
 }
 
 /// Continues a conversation, also that of a sub-agent: with another message, from an earlier message, or where it stopped (MSG-2).
-#[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
     params(("trace_id" = String, Path)),
-    request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted)))]
+    request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn resume(
     access: Access,
     Path(id): Path<TraceId>,
@@ -91,8 +91,8 @@ pub(super) async fn resume(
 }
 
 /// Reflects on a conversation, also that of a sub-agent, and stores what was learned (MEM-4).
-#[utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
-    request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
+    request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn reflect(
     access: Access,
     Path(id): Path<TraceId>,
@@ -195,8 +195,8 @@ fn run_request(mut request: StartBody) -> RunRequest {
 }
 
 /// Cancels the active or interrupted run of a trace and all runs below it.
-#[utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
-    responses((status = ACCEPTED, body = Accepted)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
+    responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.trace(&id).await?;
     if let Some(run) = access.runtime().traces().active_run(&id) {
@@ -208,8 +208,8 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
 }
 
 /// Cancels a run and all runs below it.
-#[utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
-    responses((status = ACCEPTED, body = Accepted)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
+    responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.run(&id).await?;
     cancelling(access.runtime().traces().handle(&id)?).await
@@ -226,8 +226,8 @@ async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiE
 }
 
 /// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
-#[utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
-    responses((status = OK, body = RunView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
+    responses((status = OK, body = RunView))))]
 pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
     Ok(Json(run_view(&access, &id).await?))
 }
@@ -251,7 +251,8 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunView, Api
 }
 
 /// Children to add to a run: one `task`, or several `tasks`.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChildrenBody {
     /// The task of one child.
@@ -279,7 +280,7 @@ pub(super) struct ChildrenBody {
     /// Maximum run time of each child, in milliseconds.
     timeout_ms: Option<u64>,
     /// Maximum number of turns of each child.
-    #[schema(minimum = 0, maximum = 4294967295u64)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 4294967295u64))]
     max_iterations: Option<u32>,
     /// Tools of the children, within the tools that the run may pass on.
     tools: Option<Vec<String>>,
@@ -289,14 +290,15 @@ pub(super) struct ChildrenBody {
 }
 
 /// The added children, in the order of their tasks.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(super) struct ChildrenView {
     children: Vec<Accepted>,
 }
 
 /// Adds children to a run that has not ended.
-#[utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
-    request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
+    request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView))))]
 pub(super) async fn spawn(
     access: Access,
     Path(id): Path<RunId>,

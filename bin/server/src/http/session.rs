@@ -9,7 +9,6 @@ use soong::{
         api::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
     },
 };
-use utoipa::IntoParams;
 
 use super::{
     caller::Access,
@@ -21,31 +20,33 @@ use super::{
 const PAGE_ITEMS: (usize, usize) = (50, 100);
 
 /// Selects a page of a list.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct PageQuery {
     /// Maximum number of items, 1 to 100. Default: 50.
-    #[param(minimum = 1, maximum = 100)]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Start of the page: `next_cursor` of the previous page.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Parameters of a list of sessions.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct SessionQuery {
     /// Maximum number of items, 1 to 100. Default: 50.
-    #[param(minimum = 1, maximum = 100)]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Start of the page: `next_cursor` of the previous page.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Also list single calls.
@@ -68,8 +69,8 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
 }
 
 /// Lists sessions, newest first.
-#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
-    responses((status = OK, body = SessionPage)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
+    responses((status = OK, body = SessionPage))))]
 pub(super) async fn list(access: Access, Query(query): Query<SessionQuery>) -> Result<Json<SessionPage>, ApiError> {
     let filter = SessionFilter { uid: access.caller.visible_uid(), hides_calls: !query.all };
     let query = PageQuery { limit: query.limit, cursor: query.cursor };
@@ -79,15 +80,15 @@ pub(super) async fn list(access: Access, Query(query): Query<SessionQuery>) -> R
 }
 
 /// Reads a session.
-#[utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
-    responses((status = OK, body = SessionView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
+    responses((status = OK, body = SessionView))))]
 pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Json<SessionView>, ApiError> {
     Ok(Json(SessionView { session: access.session(&id).await? }))
 }
 
 /// Creates a session without a run, so that files can be uploaded first.
-#[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
-    responses((status = CREATED, body = SessionView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
+    responses((status = CREATED, body = SessionView))))]
 pub(super) async fn create(
     access: Access,
     request::Json(body): request::Json<NewSessionBody>,
@@ -100,8 +101,8 @@ pub(super) async fn create(
 }
 
 /// Copies a session with its conversation, goals and documents as of a message.
-#[utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
-    request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
+    request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView))))]
 pub(super) async fn fork(
     access: Access,
     Path(id): Path<SessionId>,
@@ -115,8 +116,8 @@ pub(super) async fn fork(
 }
 
 /// Moves the head of a conversation to another message, on its main path or off it. Starts no run.
-#[utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
-    request_body = HeadBody, responses((status = OK, body = HeadView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
+    request_body = HeadBody, responses((status = OK, body = HeadView))))]
 pub(super) async fn head(
     access: Access,
     Path(id): Path<SessionId>,
@@ -130,9 +131,9 @@ pub(super) async fn head(
 }
 
 /// Sets the permission mode of the session's active run and its sub-agents. It applies from the next tool call.
-#[utoipa::path(post, path = "/api/sessions/{session_id}/permission-mode", tag = "sessions",
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/permission-mode", tag = "sessions",
     params(("session_id" = String, Path)), request_body = PermissionModeBody,
-    responses((status = OK, body = PermissionModeBody)))]
+    responses((status = OK, body = PermissionModeBody))))]
 pub(super) async fn permission_mode(
     access: Access,
     Path(id): Path<SessionId>,
@@ -145,8 +146,8 @@ pub(super) async fn permission_mode(
 }
 
 /// Deletes a session and everything in it. Responds once it is deleted.
-#[utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
-    responses((status = NO_CONTENT)))]
+#[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
+    responses((status = NO_CONTENT))))]
 pub(super) async fn delete(access: Access, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
     access.session(&id).await?;
     access.runtime().sessions().delete(&id).await?;

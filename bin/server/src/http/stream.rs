@@ -22,7 +22,6 @@ use soong::{
         api::{Accepted, ERROR_FRAME, ErrorBody, EventPage, KEEP_ALIVE_INTERVAL},
     },
 };
-use utoipa::IntoParams;
 
 use super::{
     Api,
@@ -40,15 +39,16 @@ pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
 /// Number of events on a page: the default, and the maximum.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct EventQuery {
     /// Last known event, on the timeline of the trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_event_id: Option<u64>,
     /// Maximum number of events of a page, 1 to 1000. Default: 100.
-    #[param(minimum = 1, maximum = 1000)]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Store of the last known event, as returned in `store_id`. Default: not checked.
@@ -87,9 +87,9 @@ const STORE_HEADER: &str = "soong-store-id";
 /// frame named `error` with the reason and ends the stream. A cursor that does not belong to this store, for example
 /// because a backup was restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
 /// from.
-#[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
-    responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
+    responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream"))))))]
 pub(super) async fn events(
     access: Access,
     token_watch: TokenWatch,

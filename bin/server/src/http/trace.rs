@@ -9,7 +9,6 @@ use soong::{
         api::{Messages, TracePage, TraceView},
     },
 };
-use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
@@ -19,9 +18,10 @@ use super::{
 };
 
 /// Filters for traces, and the selected page.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct TraceQuery {
     /// Traces with this status.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,18 +42,18 @@ pub(crate) struct TraceQuery {
     #[serde(default)]
     pub all: bool,
     /// Maximum number of items, 1 to 100. Default: 50.
-    #[param(minimum = 1, maximum = 100)]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Start of the page: `next_cursor` of the previous page.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Lists traces, newest first.
-#[utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
-    responses((status = OK, body = TracePage)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
+    responses((status = OK, body = TracePage))))]
 pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Result<Json<TracePage>, ApiError> {
     let page = PageQuery { limit: query.limit, cursor: query.cursor };
     let filter = TraceFilter {
@@ -73,8 +73,8 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
 }
 
 /// Lists traces with an active or waiting run, newest first.
-#[utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
-    responses((status = OK, body = TracePage)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
+    responses((status = OK, body = TracePage))))]
 pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Result<Json<TracePage>, ApiError> {
     let filter = TraceFilter { is_live: true, status: Some(TraceStatus::Running), ..TraceFilter::default() };
     listed(&access, filter, page).await
@@ -88,8 +88,8 @@ async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result
 }
 
 /// Reads a trace with its goals and its sub-traces.
-#[utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
-    responses((status = OK, body = TraceView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
+    responses((status = OK, body = TraceView))))]
 pub(super) async fn show(access: Access, Path(id): Path<TraceId>) -> Result<Json<TraceView>, ApiError> {
     Ok(Json(read_trace(&access, &id).await?))
 }
@@ -103,7 +103,8 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
 }
 
 /// Selects the messages of a trace.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PathName {
     /// Messages of the main path, from the first to the head.
@@ -113,20 +114,21 @@ pub(crate) enum PathName {
     All,
 }
 
-#[derive(Debug, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct MessageQuery {
     #[serde(default)]
-    #[param(inline)]
+    #[cfg_attr(feature = "openapi", param(inline))]
     pub mode: PathName,
     /// Only messages of this goal.
     pub goal_id: Option<GoalId>,
 }
 
 /// Reads the messages of a trace.
-#[utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
-    params(("trace_id" = String, Path), MessageQuery), responses((status = OK, body = Messages)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
+    params(("trace_id" = String, Path), MessageQuery), responses((status = OK, body = Messages))))]
 pub(super) async fn messages(
     access: Access,
     Path(id): Path<TraceId>,

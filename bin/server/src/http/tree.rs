@@ -11,7 +11,6 @@ use soong::{
     ActorKind, ActorView, ErrorCode, ErrorInfo, RunEnd, TreeEvent,
     protocol::{RunId, SessionId, TraceId},
 };
-use utoipa::ToSchema;
 
 use super::{
     caller::Access,
@@ -20,7 +19,7 @@ use super::{
 };
 
 /// Reads the current supervision tree.
-#[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView))))]
 pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime is closed");
     let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
@@ -29,14 +28,15 @@ pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
 }
 
 /// An actor that was made to crash.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(super) struct Killed {
     actor_id: String,
 }
 
 /// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.
-#[utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
-    responses((status = ACCEPTED, body = Killed)))]
+#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
+    responses((status = ACCEPTED, body = Killed))))]
 pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
     let _passing = access.begin_change()?;
     let gone =

@@ -6,25 +6,25 @@ use soong::{
     UsageFilter,
     protocol::{Timestamp, UsageBy, UsageReport},
 };
-use utoipa::IntoParams;
 
 use super::{caller::Access, error::ApiError, request::Query};
 
 /// Grouping and period of the sums.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(crate) struct UsageQuery {
     /// Grouping of the sums.
     #[serde(default)]
-    #[param(inline)]
+    #[cfg_attr(feature = "openapi", param(inline))]
     pub by: UsageBy,
     /// Include only runs that started at this time or later.
     pub since: Option<Timestamp>,
 }
 
 /// Sums up the usage and cost of runs.
-#[utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport))))]
 pub(super) async fn show(access: Access, Query(query): Query<UsageQuery>) -> Result<Json<UsageReport>, ApiError> {
     let filter = UsageFilter { since: query.since, uid: access.caller.visible_uid() };
     Ok(Json(access.runtime().traces().usage(query.by, filter).await?))

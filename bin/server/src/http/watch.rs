@@ -111,9 +111,9 @@ struct Connected<'a> {
 ///
 /// `connected` contains the id of the store (`store_id`), which the client sends back with a cursor. A client that
 /// cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
-#[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
-    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody)))]
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody))))]
 pub(super) async fn trace(
     access: Access,
     token_watch: TokenWatch,
@@ -135,8 +135,8 @@ pub(super) async fn trace(
 /// Watches the supervision tree over a WebSocket: first `tree_snapshot`, then `tree_changed` with the `changed`
 /// actors, the ids of those that are `gone`, and how the runs among them `ended`. Both report how many changes were
 /// `dropped` because the client was slow; after dropped changes, a new snapshot follows.
-#[utoipa::path(get, path = "/api/tree/watch", tag = "tree",
-    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody)))]
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/tree/watch", tag = "tree",
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody))))]
 pub(super) async fn tree(
     access: Access,
     token_watch: TokenWatch,
