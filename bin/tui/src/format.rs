@@ -55,6 +55,24 @@ pub fn cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
 }
 
+/// Formats a cost briefly, or as `cost unknown`.
+pub fn usd_or_unknown(cost: Option<Usd>) -> String {
+    cost.map_or_else(|| "cost unknown".to_owned(), usd)
+}
+
+/// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
+pub fn usd(amount: Usd) -> String {
+    let nanos = amount.as_nanos();
+    let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    match nanos {
+        0 => "$0.00".to_owned(),
+        1..100_000 => "<$0.0001".to_owned(),
+        100_000..1_000_000_000 => format!("$0.{:04}", rest / 100_000),
+        1_000_000_000..100_000_000_000 => format!("${dollars}.{:02}", rest / 10_000_000),
+        _ => format!("${}", count(dollars)),
+    }
+}
+
 /// Formats a time for lists, in UTC, to the second.
 pub fn time(at: Timestamp) -> String {
     at.to_string().replacen('T', " ", 1).chars().take(19).collect()
@@ -116,5 +134,22 @@ mod tests {
             assert_eq!(ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)), want, "{seconds}");
         }
         assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost 0.00 USD"));
+    }
+
+    #[test]
+    fn cost_is_abbreviated_and_rounded_down() {
+        for (nanos, want) in [
+            (0, "$0.00"),
+            (99_999, "<$0.0001"),
+            (12_399_999, "$0.0123"),
+            (999_999_999, "$0.9999"),
+            (1_299_999_999, "$1.29"),
+            (99_999_999_999, "$99.99"),
+            (123_900_000_000, "$123"),
+            (u64::MAX, "$18446.7M"),
+        ] {
+            let said = usd(Usd::from_nanos(nanos));
+            assert_eq!(said, want, "{nanos}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use super::{
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
@@ -189,7 +189,8 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     if !states.is_empty() {
         runs.push(TextStyle::Dim, &format!(": {}", states.join(", ")));
     }
-    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format_cost(spent));
+    let used =
+        |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format::usd_or_unknown(spent));
     let active = StyledLine::of(TextStyle::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
     let mut said = vec![runs, active];
     if at_work.ended > 0 {

@@ -11,7 +11,7 @@ use soong_protocol::{RunId, Timestamp, Usd};
 
 use super::{
     run_table::{DisplayState, RunRow, RunTable},
-    totals::{Counts, format_usd},
+    totals::Counts,
 };
 use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
@@ -255,7 +255,7 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
     let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
     let (tokens, cost) = match entry.tokens {
         0 => Default::default(),
-        n => (format!("{} tok", format::count(n)), entry.cost.map(format_usd).unwrap_or_default()),
+        n => (format!("{} tok", format::count(n)), entry.cost.map(format::usd).unwrap_or_default()),
     };
     let mut figures = String::new();
     for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()

@@ -97,28 +97,10 @@ impl RunTotals {
         let mut parts = vec![format::duration(self.elapsed_ms), self.counts.summary()];
         if self.tokens > 0 {
             parts.push(format!("{} tok", format::count(self.tokens)));
-            parts.push(format_cost(self.cost));
+            parts.push(format::usd_or_unknown(self.cost));
         }
         parts.retain(|part| !part.is_empty());
         parts
-    }
-}
-
-/// Formats a cost briefly, or as `cost unknown`.
-pub fn format_cost(cost: Option<Usd>) -> String {
-    cost.map_or_else(|| "cost unknown".to_owned(), format_usd)
-}
-
-/// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
-pub fn format_usd(amount: Usd) -> String {
-    let nanos = amount.as_nanos();
-    let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    match nanos {
-        0 => "$0.00".to_owned(),
-        1..100_000 => "<$0.0001".to_owned(),
-        100_000..1_000_000_000 => format!("$0.{:04}", rest / 100_000),
-        1_000_000_000..100_000_000_000 => format!("${dollars}.{:02}", rest / 10_000_000),
-        _ => format!("${}", format::count(dollars)),
     }
 }
 
@@ -175,23 +157,6 @@ mod tests {
             ),
         ] {
             assert_eq!(board(&runs).totals(now).summary_parts().join("   "), want, "{runs:?}");
-        }
-    }
-
-    #[test]
-    fn cost_is_abbreviated_and_rounded_down() {
-        for (nanos, want) in [
-            (0, "$0.00"),
-            (99_999, "<$0.0001"),
-            (12_399_999, "$0.0123"),
-            (999_999_999, "$0.9999"),
-            (1_299_999_999, "$1.29"),
-            (99_999_999_999, "$99.99"),
-            (123_900_000_000, "$123"),
-            (u64::MAX, "$18446.7M"),
-        ] {
-            let said = format_usd(Usd::from_nanos(nanos));
-            assert_eq!(said, want, "{nanos}");
         }
     }
 }

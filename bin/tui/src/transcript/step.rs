@@ -9,7 +9,6 @@ use super::Children;
 use crate::{
     format,
     request::{Row, diff_rows, wrap_rows},
-    screen::totals::format_usd,
     styled_line::StyledLine,
     terminal::TextStyle,
     text,
@@ -257,7 +256,7 @@ impl Children {
     fn describe(&self, duration_ms: u64) -> String {
         let failed = (self.failed > 0).then(|| format!("{} failed", self.failed));
         let tokens = format!("{} tokens", format::count(self.tokens));
-        let cost = (self.cost > Usd::default()).then(|| format_usd(self.cost));
+        let cost = (self.cost > Usd::default()).then(|| format::usd(self.cost));
         let parts = failed.into_iter().chain([format::duration(duration_ms), tokens]).chain(cost);
         parts.collect::<Vec<_>>().join(", ")
     }

@@ -7,7 +7,7 @@ use soong_protocol::{Timestamp, tree::ActorKind};
 
 use super::{put, put_right};
 use crate::monitor::{actor::Actor, cells::CellWriter, pane::used_fraction, rows::ActorRow};
-use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Window width from which extra columns are shared with the activity column.
 const WIDE_WINDOW: u16 = 120;
@@ -184,7 +184,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Time
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
         Column::Tokens => plain(run.map_or_else(String::new, |_| format::count(actor.used().0))),
         Column::Cost => {
-            plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format_usd)))
+            plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format::usd)))
         }
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
             (0, Some((most, _))) if !actor.has_ended => StyledLine::of(TextStyle::Dim, format!("0/{most}")),

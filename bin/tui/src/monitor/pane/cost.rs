@@ -6,7 +6,7 @@ use soong_protocol::{Trace, Usd};
 
 use super::{PaneContext, RunFacts, facts};
 use crate::monitor::actor_index::add_cost;
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let own = &facts.run.run.usage;
@@ -67,7 +67,10 @@ fn sub_agents(mut children: Vec<&Trace>) -> Vec<StyledLine> {
 }
 
 fn amount(name: &str, tokens: u64, cost: Option<Usd>) -> StyledLine {
-    StyledLine::of(TextStyle::Plain, format!("{name:<14}{:>8} {:>10}", format::count(tokens), format_cost(cost)))
+    StyledLine::of(
+        TextStyle::Plain,
+        format!("{name:<14}{:>8} {:>10}", format::count(tokens), format::usd_or_unknown(cost)),
+    )
 }
 
 fn count(n: u64) -> usize {

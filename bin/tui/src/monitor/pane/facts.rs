@@ -7,7 +7,7 @@ use soong_protocol::{
 
 use super::{PaneContext, RunFacts, paragraph};
 use crate::monitor::{actor::Alert, usage_history::SECONDS};
-use crate::{format, screen::totals::format_cost, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Width of a fact's name, in columns.
 const NAME: usize = 12;
@@ -96,7 +96,7 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let mut used = format!(
         "{} tokens, {} in {}",
         format::count(tokens),
-        format_cost(spent),
+        format::usd_or_unknown(spent),
         format::plural(turns(page.actor.turn()), "turn", "turns")
     );
     if let Some(facts) = &page.records.facts {
@@ -171,7 +171,7 @@ fn below(facts: &RunFacts) -> String {
         },
     };
     let (tokens, spent) = facts.with_sub_agents();
-    format!("; with {of}: {} tokens, {}", format::count(tokens), format_cost(spent))
+    format!("; with {of}: {} tokens, {}", format::count(tokens), format::usd_or_unknown(spent))
 }
 
 fn turns(count: u32) -> usize {

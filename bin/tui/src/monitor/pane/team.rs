@@ -4,7 +4,7 @@ use soong_protocol::TraceStatus;
 
 use super::{PaneContext, RunFacts};
 use crate::monitor::actor::Actor;
-use crate::{format, screen::totals::format_usd, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
@@ -33,7 +33,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             (_, TraceStatus::Failed) => (TextStyle::Red, "failed"),
             (_, TraceStatus::Stopped) => (TextStyle::Dim, "stopped"),
         };
-        let cost = child.total_cost.map_or_else(|| "?".to_owned(), format_usd);
+        let cost = child.total_cost.map_or_else(|| "?".to_owned(), format::usd);
         let time = match child.status {
             TraceStatus::Running | TraceStatus::Interrupted => page.now.millis_since(child.created_at),
             _ => child.total_duration_ms,
