@@ -13,7 +13,7 @@ use std::{
 use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
-        Decision, Permission, PermissionStatus, Question, QuestionStatus, SessionId,
+        Decision, Permission, PermissionStatus, Question, QuestionStatus, Session, SessionId,
         api::{PermissionQuery, QuestionQuery},
     },
 };
@@ -30,7 +30,7 @@ use crate::{
     exit::Failure,
     input::{Input, InputLine},
     interrupt::Interrupt,
-    print,
+    print, reference,
 };
 
 /// Interval at which a prompt checks whether its question was decided elsewhere.
@@ -205,9 +205,8 @@ async fn show_request(
             None
         }
         UserRequest::Permission(asked) => {
-            let session = client.session(asked.session_id.as_str()).await.ok();
-            let project = session.map(|found| found.session.project_dir);
-            Some(PermissionPrompt::new(asked, (asker, project.as_deref()), paint, prompt_size()))
+            let session = client.session(asked.session_id.as_str()).await.ok().map(|found| found.session);
+            Some(PermissionPrompt::new(asked, (asker, session.as_ref()), paint, prompt_size()))
         }
     }
 }
@@ -259,17 +258,18 @@ struct PermissionPrompt {
 }
 
 impl PermissionPrompt {
-    /// `asker`: description of the child run that asks. `project`: folder of the session.
+    /// `asker`: description of the child run that asks. `session`: its session, if it can be read.
     fn new(
         asked: &Permission,
-        (asker, project): (Option<&str>, Option<&str>),
+        (asker, session): (Option<&str>, Option<&Session>),
         paint: Paint,
         (columns, page): (usize, usize),
     ) -> Self {
-        let mut rows = permission_rows(asked, project);
+        let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
         let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
         let agent = agent.map(|agent| format!("{}, ", text::escaped_line(agent))).unwrap_or_default();
-        rows.insert(1, Row::plain(format!("by {agent}session {}", asked.session_id)));
+        let name = session.map_or(asked.session_id.as_str(), reference::short_name);
+        rows.insert(1, Row::plain(format!("by {agent}session {}", text::escaped_line(name))));
         let rows = wrap_rows(rows, columns);
         let mut shown = Self {
             rows,
@@ -430,7 +430,7 @@ mod tests {
                 task: forged.clone(),
             };
             call.chain = vec![link.clone(), link];
-            let shown = PermissionPrompt::new(&call, (Some(&forged), Some("/p")), PLAIN, (columns, 30));
+            let shown = PermissionPrompt::new(&call, (Some(&forged), None), PLAIN, (columns, 30));
             let starts =
                 ["bash requests", "by ", "| ", "|> ", "requested by ", "bash: ", "for the session", "(", "it runs"];
             for row in &shown.rows {

@@ -281,7 +281,7 @@ fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
             "<tr><td>{}</td><td class=\"n\">{count}</td><td class=\"n\">{}</td><td>{}</td></tr>",
             escaped(&text::safe_line(model)),
             format::count(tokens),
-            escaped(format::cost(cost).trim_start_matches("cost "))
+            escaped(&format::usd_or_unknown(cost))
         );
     }
     html.push_str("</table>\n");

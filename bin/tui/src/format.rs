@@ -52,7 +52,7 @@ pub fn age(millis: u64) -> String {
 
 /// Formats a cost. `None`: the price is unknown.
 pub fn cost(cost: Option<Usd>) -> String {
-    cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
+    cost.map_or_else(|| "cost unknown".to_owned(), |amount| format!("cost {}", usd(amount)))
 }
 
 /// Formats a cost briefly, or as `cost unknown`.
@@ -133,7 +133,7 @@ mod tests {
         ] {
             assert_eq!(ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)), want, "{seconds}");
         }
-        assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost 0.00 USD"));
+        assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost $0.00"));
     }
 
     #[test]

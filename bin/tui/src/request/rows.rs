@@ -2,7 +2,7 @@
 
 mod diff;
 
-use soong_protocol::{ChainLink, Permission, Question};
+use soong_protocol::{ChainLink, Permission, Question, Scope};
 
 pub(crate) use self::diff::diff_rows;
 use crate::{terminal::TextStyle, text};
@@ -63,8 +63,7 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
 /// [`wrap_rows`].
 pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     let demand = &asked.demand;
-    let in_project = |path: &str| Some(path.strip_prefix(project?)?.strip_prefix('/')?.to_owned());
-    let target = in_project(&demand.target).unwrap_or_else(|| demand.target.clone());
+    let target = in_project(&demand.target, project);
     let (tool, target) = (text::safe_line(&asked.tool), text::cut(&text::escaped_line(&target), TARGET_CHARS, "…"));
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = asked.diff.as_deref().and_then(diff_rows);
@@ -86,12 +85,33 @@ pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     }
     rows.extend(demand.note.as_deref().map(text::safe_line));
     if demand.is_grantable_for_session() {
-        rows.push(format!("for the session: {}", text::escaped_line(&demand.scope.to_string())));
+        let scope = scope_in_project(&demand.scope, project).to_string();
+        rows.push(format!("for the session: {}", text::escaped_line(&scope)));
     }
     let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
     rows.push(format!("{tool}: {target}{risk}"));
     said.extend(rows.into_iter().map(Row::plain));
     said
+}
+
+/// Returns a path relative to the project, if it is below it.
+fn in_project(path: &str, project: Option<&str>) -> String {
+    let relative = project.and_then(|project| path.strip_prefix(project)?.strip_prefix('/'));
+    relative.unwrap_or(path).to_owned()
+}
+
+/// Returns a scope with its folder relative to the project.
+fn scope_in_project(scope: &Scope, project: Option<&str>) -> Scope {
+    let folder = |path: &str| match project {
+        Some(project) if path == project => "the project folder".to_owned(),
+        _ => in_project(path, project),
+    };
+    match scope.clone() {
+        Scope::Directory { path } => Scope::Directory { path: folder(&path) },
+        Scope::Command { executable, directory } => Scope::Command { executable, directory: folder(&directory) },
+        Scope::CommandLine { command, directory } => Scope::CommandLine { command, directory: folder(&directory) },
+        other => other,
+    }
 }
 
 /// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows. Runs of empty
@@ -156,6 +176,11 @@ mod tests {
             let rows = permission_rows(&edit, project);
             assert_eq!(rows[0].text, format!("bash requests permission: {expected}"));
             assert_eq!(rows.last().unwrap().text, format!("bash: {expected}"));
+        }
+        for (path, expected) in [("/p", "the project folder"), ("/p/src", "src"), ("/pq", "/pq")] {
+            edit.demand.scope = Scope::Directory { path: path.to_owned() };
+            let rows = permission_rows(&edit, Some("/p"));
+            assert!(rows.iter().any(|row| row.text == format!("for the session: files in {expected}")), "{rows:#?}");
         }
     }
 
