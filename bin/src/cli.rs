@@ -68,6 +68,7 @@ Examples:
   soong demo                                   explore this folder, without a key or a network
   soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
   soong                                        chat with your model
+  soong --continue                             continue the last chat of this folder
   soong traces list                            list what has run
 
 `soong --help` also explains environment variables, exit codes and the use of several terminals;
@@ -79,6 +80,7 @@ Examples:
   soong run \"What does this project do?\"       ask your model (set OPENAI_API_KEY first)
   soong run --mode orchestrator - < task.md    plan, delegate and evaluate the task in a file
   soong                                        chat with your model
+  soong --continue                             continue the last chat of this folder
   soong monitor                                watch active runs live, from any terminal
   soong tree                                   print them once, for logs and scripts
   soong traces list                            list what has run
@@ -293,8 +295,8 @@ pub(crate) enum CatalogCommand {
 
 impl Cli {
     /// Parses the command line of the process. On an error, prints it and exits. Without a command, prints the help and
-    /// exits unless the user is at a terminal. `soong help TOPIC` prints a page of
-    /// the guide, unless a command has that name.
+    /// exits unless the user is at a terminal. Options of `chat` need no command. `soong help TOPIC` prints a page of the
+    /// guide, unless a command has that name.
     pub(crate) fn of_process() -> Self {
         let cli = Self::try_parse().unwrap_or_else(|error| {
             let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -304,6 +306,10 @@ impl Cli {
                         Some(page) => Self::parse_from(["soong", "guide", page.topic]),
                         None => with_suggestion(error).exit(),
                     }
+                }
+                args if error.kind() == ErrorKind::UnknownArgument => {
+                    let chat = ["soong", "chat"].map(OsString::from);
+                    Self::try_parse_from(chat.iter().chain(args)).unwrap_or_else(|_| with_suggestion(error).exit())
                 }
                 _ => with_suggestion(error).exit(),
             }

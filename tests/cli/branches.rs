@@ -115,6 +115,20 @@ fn fork_and_switch_work_through_the_owner() {
 }
 
 #[test]
+fn options_of_chat_need_no_command() {
+    let world = TestHome::new();
+    let chat = |args: &[&str]| world.run_with_input(args, b"Hello\n").expect_code(0).out;
+    chat(&["--model", "offline", "--session", "s"]);
+    assert!(chat(&["--continue", "--model", "offline"]).contains("Hello"));
+    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    assert_eq!((sessions.as_array().unwrap().len(), &sessions[0]["session_id"]), (1, &json!("s")));
+    // The options of other commands are still errors, and so are unknown ones.
+    for args in [&["--detach"][..], &["--continu"], &["sessions", "--continue"], &["--continue", "--nonsense"]] {
+        world.run(args).expect_code(2).expect_stderr(&["unexpected argument"]);
+    }
+}
+
+#[test]
 fn chat_rewinds_and_forks() {
     let world = TestHome::new();
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
