@@ -16,11 +16,15 @@ started are not counted. If a price is unknown, the cost is unknown.
 Examples:
   soong usage
   soong usage --by model --since 7d
-  soong usage --by session --json")]
+  soong usage --by session --json
+  soong usage --session last")]
 pub(crate) struct Usage {
     /// Grouping of the totals
     #[arg(long, value_enum, default_value_t = UsageBy::Day)]
     pub(crate) by: UsageBy,
+    /// Only this session with its sub-agents: its id or slug, last, - or @N
+    #[arg(long, value_name = "SESSION", conflicts_with = "by")]
+    pub(crate) session: Option<String>,
     /// Only runs that started within this time, such as 30m, 2h or 7d [default: all]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) since: Option<Duration>,

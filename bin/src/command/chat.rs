@@ -79,7 +79,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 in_background: false,
                 interrupted_at: None,
             };
-            let ended = match conversation.print_header(model.as_deref()) {
+            let ended = match conversation.print_header(&place, model.as_deref()).await {
                 Ok(()) => conversation.run(&mut place).await,
                 Err(failure) => Err(failure),
             };
@@ -123,7 +123,7 @@ async fn check_model(
     settings.check_model(model.as_deref(), &context.environment)?;
     let selected = || settings.model_selected_by_key(&context.environment);
     let default = || settings.models(&context.environment).config.model.model_name().to_owned();
-    Ok(Some(model.or_else(selected).unwrap_or_else(default)))
+    Ok(Some(model.filter(|model| model != "default").or_else(selected).unwrap_or_else(default)))
 }
 
 /// Reads the commands of the user's home. Prints a line for each that cannot be used.

@@ -7,6 +7,8 @@ mod events;
 mod messages;
 mod tree;
 
+use std::collections::HashSet;
+
 use soong::{
     ErrorCode, StreamItem,
     protocol::{
@@ -37,7 +39,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     let source = context.source().await?;
     match options {
         cli::Traces::List { all, columns } => list(context, &source, *all, &columns.columns).await?,
-        cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
+        cli::Traces::Show { id } => show(context, &source, &source.trace(id).await?).await?,
         cli::Traces::Messages { id, all, last } => {
             let id = source.trace(id).await?.trace.trace_id;
             messages::messages(context, &source, id.as_str(), *all, *last).await?;
@@ -151,11 +153,17 @@ fn print_rows<'a>(
     )
 }
 
-fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
+async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Result<(), Failure> {
     if context.global.json {
         return print::json(view);
     }
     let TraceView { trace, goal_tree, sub_traces } = view;
+    // Traces of the session, oldest first.
+    let mut traces = match sub_traces.is_empty() {
+        true => Vec::new(),
+        false => source.traces(Some(&trace.session_id), true).await?,
+    };
+    traces.reverse();
     let status = trace.status.as_str();
     let reason = trace.end_reason.and_then(|reason| serde_json::to_value(reason).ok());
     let status = match reason.as_ref().and_then(|reason| reason.as_str()).filter(|reason| *reason != status) {
@@ -182,6 +190,7 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
             ),
         ),
     ];
+    facts.extend(total(trace, &traces).map(|total| ("in total", total)));
     facts.extend(trace.error_message.iter().map(|error| ("error", error.clone())));
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
@@ -204,9 +213,35 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
     }
     if !sub_traces.is_empty() {
         print::line("")?;
-        table(sub_traces, context, &[])?;
+        let numbers = tree::numbers(&traces);
+        let name = |trace: &Trace| match numbers.get(&trace.trace_id).filter(|_| context.terminal.has_stdout) {
+            Some(number) => format!("#{number}"),
+            None => trace.trace_id.to_string(),
+        };
+        print_rows(sub_traces.iter().map(|trace| (name(trace), trace)), context, &[])?;
     }
     Ok(())
+}
+
+/// Describes the usage of a trace with all its sub-agents. `traces`: those of its session, oldest first. `None` if it has
+/// no sub-agents.
+fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
+    let mut below = HashSet::from([&trace.trace_id]);
+    let (mut tokens, mut cost) = (trace.total_tokens, trace.total_cost);
+    for one in traces {
+        // A sub-agent is younger than its parent.
+        if one.parent_trace_id.as_ref().is_some_and(|parent| below.contains(parent)) {
+            below.insert(&one.trace_id);
+            tokens += one.total_tokens;
+            cost = cost.zip(one.total_cost).map(|(mut sum, cost)| {
+                sum += cost;
+                sum
+            });
+        }
+    }
+    let sub_agents = below.len() - 1;
+    let with = format::plural(sub_agents, "sub-agent", "sub-agents");
+    (sub_agents > 0).then(|| format!("{} tokens, {}, with {with}", format::count(tokens), format::cost(cost)))
 }
 
 /// Stops the active run of a trace and waits until it has ended.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use soong::protocol::{Timestamp, UsageReport, UsageSum};
-use soong_tui::{format, screen::now, table::Column, terminal::TextStyle};
+use soong::protocol::{Session, Timestamp, UsageReport, UsageSum};
+use soong_tui::{format, screen::now, table::Column, terminal::TextStyle, text};
 
 use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    print,
+    print, reference,
 };
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
@@ -17,11 +17,20 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
         return Ok(Exit::Success);
     }
     let since = options.since.map(time_before);
-    let report = context.source().await?.usage(options.by.into(), since).await?;
-    match context.global.json {
-        true => print::json(&report)?,
-        false => show(context, options.by, &report)?,
+    let source = context.source().await?;
+    let by = if options.session.is_some() { cli::UsageBy::Session } else { options.by };
+    let mut report = source.usage(by.into(), since).await?;
+    if let Some(reference) = &options.session {
+        let session = source.session(reference).await?.session_id;
+        report.usage.retain(|row| row.of.as_str() == session.as_str());
+        report = UsageReport::from_rows(report.usage);
     }
+    if context.global.json {
+        print::json(&report)?;
+        return Ok(Exit::Success);
+    }
+    let sessions = if by == cli::UsageBy::Session { source.sessions(true).await? } else { Vec::new() };
+    show(context, by, &report, &sessions)?;
     Ok(Exit::Success)
 }
 
@@ -31,7 +40,8 @@ fn time_before(span: Duration) -> Timestamp {
     Timestamp::from_millis(now().as_millis().saturating_sub(millis))
 }
 
-fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result<(), Failure> {
+/// Prints a report. `sessions` have the slugs of the sessions in it.
+fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions: &[Session]) -> Result<(), Failure> {
     if report.usage.is_empty() {
         return print::line("no usage");
     }
@@ -41,8 +51,15 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
         cli::UsageBy::Session => "SESSION",
     };
     let unicode = context.terminal.unicode;
-    let mut rows: Vec<Vec<String>> = report.usage.iter().map(|row| cells(row.of.as_str(), &row.sum, unicode)).collect();
-    rows.push(cells("total", &report.total, unicode));
+    let slug = |id: &str| {
+        let session = sessions.iter().find(|session| session.session_id.as_str() == id);
+        session.map_or_else(|| id.to_owned(), |session| text::safe_line(reference::short_name(session)))
+    };
+    let mut rows: Vec<Vec<String>> =
+        report.usage.iter().map(|row| cells(&slug(row.of.as_str()), &row.sum, unicode)).collect();
+    if rows.len() > 1 || by != cli::UsageBy::Session {
+        rows.push(cells("total", &report.total, unicode));
+    }
     print::table(
         context.terminal,
         &[

@@ -48,7 +48,7 @@ const COMMANDS: [(&str, &str, &str); 29] = [
 /// Commands that print what a command of `soong` prints.
 const QUERIES: [(&str, &[&str]); 11] = [
     ("status", &["traces", "show", SESSION]),
-    ("cost", &["traces", "show", SESSION]),
+    ("cost", &["usage", "--session", SESSION]),
     ("goals", &["traces", "show", SESSION]),
     ("messages", &["traces", "messages", SESSION]),
     ("artifacts", &["artifacts", "list", "--session", SESSION]),

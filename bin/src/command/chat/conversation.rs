@@ -31,7 +31,7 @@ use crate::{
     exit::{Exit, Failure},
     input::{ChatKey, Input, InputLine},
     interrupt::DUPLICATE_WINDOW,
-    print, report,
+    print, reference, report,
     watch::next_permission_mode,
 };
 
@@ -120,28 +120,35 @@ impl Conversation<'_> {
     }
 
     /// Prints, at a terminal, where and how the conversation starts. `model`: the model, if it is known.
-    pub(super) fn print_header(&self, model: Option<&str>) -> Result<(), Failure> {
+    pub(super) async fn print_header(&self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
         if !self.input.is_terminal() || self.context.global.json {
             return Ok(());
         }
         let request = &self.next_request;
         let terminal = self.context.terminal;
+        // A session that does not exist yet begins with the first message.
+        let (continued, last) = match &request.session_id {
+            Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
+            None => (None, None),
+        };
+        let last_mode = last.map(|view| view.trace.run_mode);
         let project = request.project_dir.as_deref();
         let local_project = project.filter(|_| self.context.remote.is_none());
         let branch = local_project.and_then(soong::git_branch);
         let home = self.context.environment.user_home();
         let header = Header {
             model,
-            mode: request.mode.flatten().or((request.session_id.is_none()).then_some(RunMode::Normal)),
+            mode: Some(request.mode.flatten().or(last_mode).unwrap_or(RunMode::Normal)),
             permissions: self.permission_mode(),
             project,
             home: home.as_deref(),
             branch: branch.as_deref(),
         };
         self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
-        let session = match &request.session_id {
-            Some(session) => format!("continuing session {session}"),
-            None => "new session".to_owned(),
+        let session = match (&continued, &request.session_id) {
+            (Some(view), _) => format!("continuing session {}", text::safe_line(reference::short_name(&view.session))),
+            (None, Some(name)) => format!("new session {}", text::safe_line(name)),
+            (None, None) => "new session".to_owned(),
         };
         self.print_dim(&format!("{session}; /help lists the commands"))
     }

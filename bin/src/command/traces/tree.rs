@@ -14,6 +14,18 @@ pub(super) struct TreeTrace<'a> {
     pub(super) name: String,
 }
 
+/// Numbers the sub-agents of each session from 1 on. The traces are given oldest first and complete for each session.
+pub(super) fn numbers(traces: &[Trace]) -> HashMap<&TraceId, usize> {
+    let mut counts: HashMap<&SessionId, usize> = HashMap::new();
+    let mut numbers = HashMap::new();
+    for trace in traces.iter().filter(|trace| trace.parent_trace_id.is_some()) {
+        let count = counts.entry(&trace.session_id).or_default();
+        *count += 1;
+        numbers.insert(&trace.trace_id, *count);
+    }
+    numbers
+}
+
 /// Arranges traces, which are given oldest first and complete for each session. `names` are the short names of the
 /// sessions.
 pub(super) fn arrange<'a>(
@@ -21,14 +33,10 @@ pub(super) fn arrange<'a>(
     names: &HashMap<SessionId, String>,
     unicode: bool,
 ) -> Vec<TreeTrace<'a>> {
-    let mut numbers: HashMap<&TraceId, usize> = HashMap::new();
-    let mut counts: HashMap<&SessionId, usize> = HashMap::new();
+    let numbers = numbers(traces);
     let mut below: HashMap<&TraceId, Vec<&Trace>> = HashMap::new();
     for trace in traces {
         if let Some(parent) = &trace.parent_trace_id {
-            let count = counts.entry(&trace.session_id).or_default();
-            *count += 1;
-            numbers.insert(&trace.trace_id, *count);
             below.entry(parent).or_default().push(trace);
         }
     }
