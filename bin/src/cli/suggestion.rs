@@ -1,4 +1,4 @@
-//! Suggests the closest command for a misspelled one if the parser suggests none.
+//! Suggests commands for an unknown one.
 
 use clap::{
     CommandFactory, Error,
@@ -9,23 +9,24 @@ use super::Cli;
 
 /// Maximum edit distance between an unknown command and a suggested one.
 const MAX_DISTANCE: usize = 2;
+/// Maximum number of suggested commands.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// Adds the closest command to the error of an unknown command.
+/// Adds the commands that an unknown command is likely to mean to its error: those of groups with its name, as
+/// `traces export` for `export`, else the closest one.
 pub(crate) fn with_suggestion(mut error: Error) -> Error {
-    let has_suggestion = error.get(ContextKind::SuggestedSubcommand).is_some();
-    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
-        && !has_suggestion
-        && let Some(nearest) = nearest(name)
-    {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![nearest]));
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let command = Cli::command();
+    let shown = || command.get_subcommands().filter(|command| !command.is_hide_set());
+    let of_groups = shown().filter(|group| group.get_subcommands().any(|command| command.get_name() == name));
+    let mut likely: Vec<String> = of_groups.map(|group| format!("{} {name}", group.get_name())).collect();
+    if likely.is_empty() && error.get(ContextKind::SuggestedSubcommand).is_none() {
+        likely.extend(nearest_of(name, shown().map(clap::Command::get_name)).map(str::to_owned));
+    }
+    if (1..=MAX_SUGGESTIONS).contains(&likely.len()) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(likely));
     }
     error
-}
-
-fn nearest(name: &str) -> Option<String> {
-    let command = Cli::command();
-    let names = command.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
-    nearest_of(name, names).map(str::to_owned)
 }
 
 /// Returns the name that a misspelled one is likely to mean.
@@ -42,7 +43,14 @@ mod tests {
 
     #[test]
     fn unknown_command_suggests_the_nearest_one() {
-        for (name, want) in [("rn", Some("run")), ("chta", Some("chat")), ("tre", Some("tree")), ("qqqq", None)] {
+        for (name, want) in [
+            ("rn", Some("run")),
+            ("chta", Some("chat")),
+            ("tre", Some("tree")),
+            ("export", Some("traces export")),
+            ("list", None),
+            ("qqqq", None),
+        ] {
             let error = with_suggestion(Cli::try_parse_from(["soong", name]).unwrap_err());
             let said = error.to_string();
             match want {
