@@ -9,15 +9,14 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{ArtifactsConfig, PermissionMode, RunMode, SessionId, api::StartBody},
+    protocol::{ArtifactsConfig, PermissionMode, SessionId, api::StartBody},
 };
-use soong_tui::{markdown::PageFormat, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
+use soong_tui::{terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
 use super::{
     chat_input::{ChatInput, HeadMove, Printed},
     custom_commands::CustomCommands,
     editor,
-    header::Header,
     mentions::Mentions,
 };
 use crate::{
@@ -31,7 +30,7 @@ use crate::{
     exit::{Exit, Failure},
     input::{ChatKey, Input, InputLine},
     interrupt::DUPLICATE_WINDOW,
-    print, reference, report,
+    print, report,
     watch::next_permission_mode,
 };
 
@@ -117,40 +116,6 @@ impl Conversation<'_> {
                 }
             }
         }
-    }
-
-    /// Prints, at a terminal, where and how the conversation starts. `model`: the model, if it is known.
-    pub(super) async fn print_header(&self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
-        if !self.input.is_terminal() || self.context.global.json {
-            return Ok(());
-        }
-        let request = &self.next_request;
-        let terminal = self.context.terminal;
-        // A session that does not exist yet begins with the first message.
-        let (continued, last) = match &request.session_id {
-            Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
-            None => (None, None),
-        };
-        let last_mode = last.map(|view| view.trace.run_mode);
-        let project = request.project_dir.as_deref();
-        let local_project = project.filter(|_| self.context.remote.is_none());
-        let branch = local_project.and_then(soong::git_branch);
-        let home = self.context.environment.user_home();
-        let header = Header {
-            model,
-            mode: Some(request.mode.flatten().or(last_mode).unwrap_or(RunMode::Normal)),
-            permissions: self.permission_mode(),
-            project,
-            home: home.as_deref(),
-            branch: branch.as_deref(),
-        };
-        self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
-        let session = match (&continued, &request.session_id) {
-            (Some(view), _) => format!("continuing session {}", text::safe_line(reference::short_name(&view.session))),
-            (None, Some(name)) => format!("new session {}", text::safe_line(name)),
-            (None, None) => "new session".to_owned(),
-        };
-        self.print_dim(&format!("{session}; /help lists the commands"))
     }
 
     /// Returns the first queued message, or the next line that the user types.
@@ -407,8 +372,8 @@ impl Conversation<'_> {
         match place.run(request, display()).await {
             // The user may have named a file only for the tools.
             Err(failure) if has_parts && is_unsupported(&failure) => {
-                print::error_line(&format!(
-                    "note: {}; the message is sent without the attachments",
+                print::note(&format!(
+                    "{}; the message is sent without the attachments",
                     text::safe_line(&failure.what)
                 ));
                 place.run(StartBody { session_id, ..plain }, display()).await
@@ -417,20 +382,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Prints how to continue the session later.
-    pub(super) async fn print_resume_hint(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        match &self.next_request.session_id {
-            Some(session) if self.input.is_terminal() => {
-                let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
-                let session = place.session_name(&SessionId::new(session.as_str())).await;
-                let session = text::safe_line(&session);
-                self.print_dim(&format!("continue this session with `{soong} chat --session {session}`"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn print_dim(&self, line: &str) -> Result<(), Failure> {
+    pub(super) fn print_dim(&self, line: &str) -> Result<(), Failure> {
         print::line(&self.context.terminal.stdout.paint(TextStyle::Dim, line))
     }
 }

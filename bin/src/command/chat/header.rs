@@ -1,9 +1,12 @@
-//! The lines at the start of a chat.
+//! The lines at the start and at the end of a chat.
 
 use std::path::Path;
 
-use soong::protocol::{PermissionMode, RunMode};
-use soong_tui::text;
+use soong::protocol::{PermissionMode, RunMode, SessionId};
+use soong_tui::{markdown::PageFormat, text};
+
+use super::conversation::Conversation;
+use crate::{command::runtime_session::RuntimeSession, exit::Failure, reference, report};
 
 /// Facts in the first line of a chat. Absent parts are not known before the first run.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +36,55 @@ impl Header<'_> {
         ];
         let line = parts.into_iter().flatten().collect::<Vec<_>>().join(separator);
         text::cut(&line, width, ellipsis)
+    }
+}
+
+impl Conversation<'_> {
+    /// Prints, at a terminal, where and how the conversation starts. `model`: the model, if it is known.
+    pub(super) async fn print_header(&self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
+        if !self.input.is_terminal() || self.context.global.json {
+            return Ok(());
+        }
+        let request = &self.next_request;
+        let terminal = self.context.terminal;
+        // A session that does not exist yet begins with the first message.
+        let (continued, last) = match &request.session_id {
+            Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
+            None => (None, None),
+        };
+        let last_mode = last.map(|view| view.trace.run_mode);
+        let project = request.project_dir.as_deref();
+        let local_project = project.filter(|_| self.context.remote.is_none());
+        let branch = local_project.and_then(soong::git_branch);
+        let home = self.context.environment.user_home();
+        let header = Header {
+            model,
+            mode: Some(request.mode.flatten().or(last_mode).unwrap_or(RunMode::Normal)),
+            permissions: self.permission_mode(),
+            project,
+            home: home.as_deref(),
+            branch: branch.as_deref(),
+        };
+        self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
+        let session = match (&continued, &request.session_id) {
+            (Some(view), _) => format!("continuing session {}", text::safe_line(reference::short_name(&view.session))),
+            (None, Some(name)) => format!("new session {}", text::safe_line(name)),
+            (None, None) => "new session".to_owned(),
+        };
+        self.print_dim(&format!("{session}; /help lists the commands"))
+    }
+
+    /// Prints how to continue the session later.
+    pub(super) async fn print_resume_hint(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+        match &self.next_request.session_id {
+            Some(session) if self.input.is_terminal() => {
+                let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                let session = place.session_name(&SessionId::new(session.as_str())).await;
+                let session = text::safe_line(&session);
+                self.print_dim(&format!("continue this session with `{soong} chat --session {session}`"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
