@@ -79,9 +79,7 @@ impl Context<'_> {
         match Client::find(&self.address(&home)).await {
             Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
             Discovery::Unreachable(error) => return Err(error.into()),
-            Discovery::Unresponsive => {
-                print::error_line("note: the owner process of the home does not respond; reading from disk")
-            }
+            Discovery::Unresponsive => print::note("the owner process of the home does not respond; reading from disk"),
             Discovery::None => {}
         }
         Ok(Source::Disk(OfflineStore::open(&home)?))

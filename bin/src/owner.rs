@@ -131,9 +131,8 @@ impl Owner {
     pub(crate) async fn open(builder: RuntimeBuilder, recover: RecoveryPolicy) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
-            FAULT_NOTE.call_once(|| {
-                print::error_line(&format!("note: fault injection enabled: {}", text::safe_line(&plan.to_string())))
-            });
+            FAULT_NOTE
+                .call_once(|| print::note(&format!("fault injection enabled: {}", text::safe_line(&plan.to_string()))));
         }
         let runtime = builder.recover(recover).build().await?;
         let api = Api::new(runtime.clone(), ShutdownGate::open());
@@ -190,7 +189,7 @@ impl Owner {
     pub(crate) async fn cancel_all(&self) {
         self.api.gate.close();
         if let Err(error) = self.runtime.sessions().cancel_all().await {
-            print::error_line(&format!("note: {error}"));
+            print::note(&format!("{error}"));
         }
     }
 

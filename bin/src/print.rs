@@ -75,6 +75,12 @@ pub(crate) fn error_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", secret::redacted(line));
 }
 
+/// Prints a note to standard error, wrapped between words at a terminal.
+pub(crate) fn note(note: &str) {
+    let unstyled = (Paint { on: false }, TextStyle::Plain, "note:");
+    wrap_after(unstyled, &format!(" {note}"), std::io::stderr().is_terminal()).iter().for_each(|line| error_line(line));
+}
+
 /// Prints the failure to standard error and returns the exit code.
 pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     if !failure.what.is_empty() {

@@ -148,7 +148,7 @@ pub(crate) async fn prompt_user(
             decided = wait_until_decided(client, ask) => {
                 answers.end_row();
                 decided?;
-                print::error_line("note: the request was decided elsewhere");
+                print::note("the request was decided elsewhere");
                 return Ok(PromptOutcome::Answered);
             }
             () = interrupt.first() => {
@@ -164,7 +164,7 @@ pub(crate) async fn prompt_user(
             InputLine::Key(..) => continue,
             InputLine::Discarded => return Ok(PromptOutcome::Cancel),
             InputLine::Closed => {
-                print::error_line("note: the request stays open");
+                print::note("the request stays open");
                 return Ok(PromptOutcome::Dismissed);
             }
         };
@@ -184,7 +184,7 @@ pub(crate) async fn prompt_user(
         return match given {
             Ok(()) => Ok(PromptOutcome::Answered),
             Err(error) if error.code == ErrorCode::AlreadyDecided => {
-                print::error_line(&format!("note: {}", text::safe_line(&error.message)));
+                print::note(&format!("{}", text::safe_line(&error.message)));
                 Ok(PromptOutcome::Answered)
             }
             Err(error) => Err(error.into()),
@@ -329,7 +329,7 @@ impl PermissionPrompt {
             None => Some(self.usage()),
         };
         if let Some(why) = objection {
-            print::error_line(&format!("note: {why}"));
+            print::note(&format!("{why}"));
             return None;
         }
         given

@@ -9,7 +9,7 @@ const NOTE_AFTER: Duration = Duration::from_secs(3);
 
 /// Awaits a step. If it takes longer than [`NOTE_AFTER`], prints once what the command waits for.
 pub(crate) async fn with_note<T>(step: &str, future: impl Future<Output = T>) -> T {
-    note_if_slow(future, || print::error_line(&format!("note: still {step}"))).await
+    note_if_slow(future, || print::note(&format!("still {step}"))).await
 }
 
 async fn note_if_slow<T>(future: impl Future<Output = T>, note: impl FnOnce()) -> T {

@@ -2,6 +2,7 @@
 
 mod chat;
 mod monitor;
+mod recovery;
 
 use crate::process::TestHome;
 use crate::pty::TestTerminal;

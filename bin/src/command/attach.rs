@@ -104,9 +104,7 @@ impl Attachments {
             return;
         }
         let Some(prompt) = request.prompt.take() else {
-            print::error_line(
-                "note: a run without a message does not show its model the attached images and documents",
-            );
+            print::note("a run without a message does not show its model the attached images and documents");
             return;
         };
         let mut content = MessageContent::from(prompt);

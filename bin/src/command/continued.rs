@@ -64,7 +64,7 @@ pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<St
         Err(failure) => return Err(failure),
     };
     if !context.global.json {
-        print::error_line(&format!("note: this starts a new session {reference}; {similar}"));
+        print::note(&format!("this starts a new session {reference}; {similar}"));
     }
     Ok(reference.to_owned())
 }

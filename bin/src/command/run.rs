@@ -217,8 +217,8 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
                 || !budget.is_unlimited()
                 || expected_output_schema.is_some();
             if prompt.is_none() && is_set && session.live_runs > 0 {
-                print::error_line(
-                    "note: the interrupted run resumes with its original settings; --model, limits and --output-schema are ignored",
+                print::note(
+                    "the interrupted run resumes with its original settings; --model, limits and --output-schema are ignored",
                 );
             }
             Some(session.session_id.to_string())

@@ -151,8 +151,8 @@ impl<'a> RuntimeSession<'a> {
                     let runs = format::plural(still_running, "run was", "runs were");
                     let soong =
                         report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
-                    print::error_line(&format!(
-                        "note: {runs} left unfinished by an earlier process; runs of the session used here resume now, \
+                    print::note(&format!(
+                        "{runs} left unfinished by an earlier process; runs of the session used here resume now, \
                          the others with `{soong} run --trace SESSION` (see `{soong} sessions list`)"
                     ));
                 }
@@ -167,14 +167,12 @@ impl<'a> RuntimeSession<'a> {
                 };
                 if let Some(remote) = &self.context.remote {
                     let url = text::safe_line(remote.url());
-                    print::error_line(&format!(
-                        "note: the server at {url}{version} executes the runs, with its own settings"
-                    ));
+                    print::note(&format!("the server at {url}{version} executes the runs, with its own settings"));
                     return;
                 }
                 let pid = ready.pid;
-                print::error_line(&format!(
-                    "note: process {pid}{version} owns this home and executes the runs, with its own settings and key{config}"
+                print::note(&format!(
+                    "process {pid}{version} owns this home and executes the runs, with its own settings and key{config}"
                 ));
             }
         }
@@ -323,7 +321,7 @@ impl<'a> RuntimeSession<'a> {
         };
         drop(events);
         if let Err(failure) = self.show_monitor(Some(run.run_id.clone())).await {
-            print::error_line(&format!("note: {}", failure.what));
+            print::note(&format!("{}", failure.what));
         }
         Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
     }
@@ -335,6 +333,14 @@ impl<'a> RuntimeSession<'a> {
         let source = TreeSource::Connected(self.client().clone());
         monitor::check(self.context.terminal)?;
         monitor::show(source, title, own, self.context.terminal, &self.interrupt).await
+    }
+
+    /// Returns whether an earlier process has left a run of the session unfinished, and this process can resume it.
+    pub(super) fn has_interrupted_run(&self, session: &SessionId) -> bool {
+        let HomeConnection::Own(owner) = &self.owner else { return false };
+        let interrupted = &owner.runtime().info().interrupted_runs().unchanged;
+        let records = || OfflineStore::open(self.home).ok();
+        !interrupted.is_empty() && records().is_some_and(|records| records.has_main_run(session, interrupted))
     }
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.
@@ -415,9 +421,9 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     match owner.runtime().info().active_user_runs() {
-        0 => print::error_line("note: another terminal is still writing; this process exits when that is done"),
-        runs => print::error_line(&format!(
-            "note: {} still active in this home; this process exits when all have ended (Ctrl-C cancels them)",
+        0 => print::note("another terminal is still writing; this process exits when that is done"),
+        runs => print::note(&format!(
+            "{} still active in this home; this process exits when all have ended (Ctrl-C cancels them)",
             format::plural(runs, "run is", "runs are")
         )),
     }
@@ -437,7 +443,7 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
                 exit_at = Instant::now() + CANCEL_MARGIN;
             }
             () = tokio::time::sleep_until(exit_at), if cancelled => {
-                print::error_line("note: some runs have not ended; resume them with `soong run --trace SESSION`");
+                print::note("some runs have not ended; resume them with `soong run --trace SESSION`");
                 return;
             }
         }

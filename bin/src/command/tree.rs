@@ -77,16 +77,14 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
     // An owner that has a socket but does not answer was reported before.
     let pid = offline_store::owner(records.home());
     if let Some(pid) = pid.filter(|_| !socket::is_served(records.home())) {
-        print::error_line(&format!(
-            "note: process {pid} owns this home but has no control socket: its runs are shown as recorded on disk"
+        print::note(&format!(
+            "process {pid} owns this home but has no control socket: its runs are shown as recorded on disk"
         ));
     } else if pid.is_none() && !found.interrupted.is_empty() {
-        print::error_line(
-            "note: no process owns this home: runs were interrupted; resume them with `soong run --trace SESSION`",
-        );
+        print::note("no process owns this home: runs were interrupted; resume them with `soong run --trace SESSION`");
     }
     if !found.awaiting_input.is_empty() {
-        print::error_line("note: runs are waiting for input: see `soong questions list` and `soong permissions list`");
+        print::note("runs are waiting for input: see `soong questions list` and `soong permissions list`");
     }
     let frame = frame(context);
     for (session, runs) in &sessions {

@@ -100,9 +100,9 @@ impl Conversation<'_> {
     /// Runs the conversation until the user quits. If input is piped in, the first failure ends the conversation and
     /// determines the exit code.
     pub(super) async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
+        let mut handled = self.resume_interrupted(place).await;
         loop {
-            let Some(line) = self.next_input(place).await? else { return Ok(Exit::Interrupted) };
-            match self.handle_line(place, line).await {
+            match handled {
                 Ok(Next::Continue) => {}
                 Ok(Next::Quit) => return Ok(Exit::Success),
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
@@ -115,7 +115,21 @@ impl Conversation<'_> {
                     let _ = print::failure(&failure, self.context.terminal);
                 }
             }
+            let Some(line) = self.next_input(place).await? else { return Ok(Exit::Interrupted) };
+            handled = self.handle_line(place, line).await;
         }
+    }
+
+    /// Resumes the run of the session that an earlier process has left, if the user is at a terminal.
+    async fn resume_interrupted(&mut self, place: &mut RuntimeSession<'_>) -> Result<Next, Failure> {
+        let session = self.next_request.session_id.as_deref().map(SessionId::new);
+        if !self.input.is_terminal() || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
+            return Ok(Next::Continue);
+        }
+        self.print_dim("the last run was interrupted, and resumes now")?;
+        let next = self.run_message(place, None).await;
+        place.reset_interrupt();
+        next
     }
 
     /// Returns the first queued message, or the next line that the user types.

@@ -1,0 +1,40 @@
+//! A chat that continues after its process was killed.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{ManualModelService, TestHome, sit};
+
+#[test]
+fn continued_chat_resumes_the_run_that_was_killed() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seat = sit(&world, &service, &["chat", "--mode", "orchestrator"]);
+    seat.wait_for_text("›");
+    seat.type_keys("Plan the garden\r");
+    let mut asked = service.next();
+    asked.call("list_files", &json!({ "path": "." }));
+    asked.end();
+    let asked = service.next();
+    seat.signal(Signal::KILL);
+    drop((seat, asked));
+
+    let seat = sit(&world, &service, &["--continue"]);
+    let rows = seat.wait_for_text("the last run was interrupted, and resumes now");
+    for part in [" · orchestrator · ", "continuing session plan-the-garden-"] {
+        assert!(rows.iter().any(|row| row.contains(part)), "{part:?} is missing in {rows:#?}");
+    }
+    // The tool call is not repeated; the model call is.
+    let asked = service.next();
+    assert!(asked.body["messages"].to_string().contains("Plan the garden"), "{}", asked.body);
+    seat.wait_for_text("1 active");
+    asked.answer("Planned.");
+    seat.wait_for_text("Planned.");
+    seat.wait_for_text("completed: ");
+    seat.type_keys("Thanks\r");
+    service.next().answer("You are welcome.");
+    seat.wait_for_text("You are welcome.");
+    seat.wait_for_cursor();
+    seat.type_keys("\u{4}");
+    assert_eq!(seat.wait_for_exit().0, Some(0));
+}
