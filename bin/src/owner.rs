@@ -189,7 +189,7 @@ impl Owner {
     pub(crate) async fn cancel_all(&self) {
         self.api.gate.close();
         if let Err(error) = self.runtime.sessions().cancel_all().await {
-            print::note(&format!("{error}"));
+            print::note(&error.to_string());
         }
     }
 

@@ -329,7 +329,7 @@ impl PermissionPrompt {
             None => Some(self.usage()),
         };
         if let Some(why) = objection {
-            print::note(&format!("{why}"));
+            print::note(why);
             return None;
         }
         given

@@ -58,7 +58,7 @@ fn choose(
     found: Found,
     asks: bool,
 ) -> Result<(Candidate, Value), Failure> {
-    found.problems.iter().for_each(|problem| print::note(&format!("{problem}")));
+    found.problems.iter().for_each(|problem| print::note(problem));
     let Some(first) = found.candidates.first() else {
         let what = "no usable model was found, neither by an API key nor on a server of this machine";
         return Err(Failure::usage(what, config::ways_to_a_model(Provider::Openai.api_key_env())));

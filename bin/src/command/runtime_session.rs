@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{
-        RecoveryMode, RunId, RunMode, SessionId,
+        RecoveryMode, RunId, SessionId,
         api::{Accepted, StartBody},
     },
 };
@@ -286,18 +286,14 @@ impl<'a> RuntimeSession<'a> {
         shown: RunDisplay,
     ) -> Result<(FollowedRun, Vec<StoredArtifact>), Failure> {
         let context = self.context;
-        let last = request.messages.last().map(|message| message.content.to_string());
-        let task = request.prompt.clone().or(last).unwrap_or_else(|| "resumed".to_owned());
-        let kind = match (request.agent_type.as_ref().and_then(Option::as_ref), request.mode.flatten()) {
-            (Some(kind), _) => kind.clone(),
-            (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
-            (None, _) => "default".to_owned(),
-        };
         let (run, mut events) = self.start(&request).await?;
         let client = self.client().clone();
         if matches!(shown, RunDisplay::Monitored) {
             events = self.monitor(&client, &run, events).await?;
         }
+        // A run that is resumed has its task and its agent from an earlier request.
+        let record = client.run(&run.run_id).await.ok().map(|view| view.run);
+        let (kind, task) = record.map(|run| (run.settings.agent_type, run.task)).unwrap_or_default();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let (interrupt, end_timeout) = (&self.interrupt, self.end_timeout());
         let target = WatchTarget { client: &client, run: &run, interrupt, end_timeout };
@@ -321,7 +317,7 @@ impl<'a> RuntimeSession<'a> {
         };
         drop(events);
         if let Err(failure) = self.show_monitor(Some(run.run_id.clone())).await {
-            print::note(&format!("{}", failure.what));
+            print::note(&failure.what);
         }
         Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
     }

@@ -27,7 +27,8 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     // The tool call is not repeated; the model call is.
     let asked = service.next();
     assert!(asked.body["messages"].to_string().contains("Plan the garden"), "{}", asked.body);
-    seat.wait_for_text("1 active");
+    let is_shown = |row: &String| row.contains("● orchestrator") && row.contains("Plan the garden");
+    seat.wait_for("the resumed run", |rows| rows.iter().any(is_shown));
     asked.answer("Planned.");
     seat.wait_for_text("Planned.");
     seat.wait_for_text("completed: ");
