@@ -362,7 +362,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop((first, second));
-    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --continue"]);
+    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --trace"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();
