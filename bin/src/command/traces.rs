@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use soong::{
     ErrorCode, StreamItem,
     protocol::{
-        Reflection, Session, Trace,
+        GoalTree, Reflection, Session, Trace,
         api::{StartBody, TraceView},
     },
 };
@@ -200,17 +200,7 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
         print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Result"))?;
         report::render(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
     }
-    if !goal_tree.goals.is_empty() {
-        print::line("")?;
-        print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Goals"))?;
-        for goal in &goal_tree.goals {
-            let depth = goal.number.matches('.').count();
-            let status = serde_json::to_value(goal.status).ok();
-            let status = status.as_ref().and_then(|status| status.as_str()).unwrap_or_default();
-            let line = format!("{} {} [{status}]", goal.number, text::safe_line(&goal.description));
-            print::line(&format!("  {}{line}", "  ".repeat(depth)))?;
-        }
-    }
+    show_goals(context, goal_tree)?;
     if !sub_traces.is_empty() {
         print::line("")?;
         let numbers = tree::numbers(&traces);
@@ -219,6 +209,22 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
             None => trace.trace_id.to_string(),
         };
         print_rows(sub_traces.iter().map(|trace| (name(trace), trace)), context, &[])?;
+    }
+    Ok(())
+}
+
+fn show_goals(context: &Context<'_>, tree: &GoalTree) -> Result<(), Failure> {
+    if tree.goals.is_empty() {
+        return Ok(());
+    }
+    print::line("")?;
+    print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Goals"))?;
+    for goal in &tree.goals {
+        let depth = goal.number.matches('.').count();
+        let status = serde_json::to_value(goal.status).ok();
+        let status = status.as_ref().and_then(|status| status.as_str()).unwrap_or_default();
+        let line = format!("{} {} [{status}]", goal.number, text::safe_line(&goal.description));
+        print::line(&format!("  {}{line}", "  ".repeat(depth)))?;
     }
     Ok(())
 }

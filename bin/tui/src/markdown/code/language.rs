@@ -11,7 +11,7 @@ pub(super) struct Quote {
     pub(super) spans_lines: bool,
 }
 
-/// What is colored blue besides the keywords.
+/// Names that are colored like keywords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
     /// Nothing.
@@ -31,7 +31,7 @@ pub(super) enum Names {
 pub(super) struct Language {
     /// Names in the info string of a code block, in lower case and separated by spaces.
     names: &'static str,
-    /// What starts a comment that ends with its line.
+    /// Texts that start a comment up to the end of the line.
     pub(super) line_comments: &'static [&'static str],
     /// Start and end of a comment that may span lines.
     pub(super) block_comment: Option<(&'static str, &'static str)>,
