@@ -320,10 +320,9 @@ fn unsafe_findings(source: &Source) -> Vec<String> {
 
 /// Returns whether a line has the keyword in front of what it may stand in front of. A list of keywords is no code.
 fn has_unsafe_code(line: &str) -> bool {
-    let after = line.match_indices("unsafe").map(|(at, word)| line[at + word.len()..].trim_start());
     let follows = ["{", "(", "fn ", "impl", "trait ", "extern "];
-    names(line, "unsafe") && { after }
-        .any(|rest| rest.is_empty() || follows.iter().any(|start| rest.starts_with(start)))
+    let mut after = line.match_indices("unsafe").map(|(at, word)| line[at + word.len()..].trim_start());
+    names(line, "unsafe") && after.any(|rest| rest.is_empty() || follows.iter().any(|start| rest.starts_with(start)))
 }
 
 fn header_findings(source: &Source) -> Vec<String> {

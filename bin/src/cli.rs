@@ -160,12 +160,12 @@ Examples:
 const MONITOR: &str = "\
 Shows the actors of the owner process of the home, or of the server of --url: sessions, runs and
 sub-agents, with state, activity, age, restarts, tokens and cost. For the selected run, it also
-shows goals, team, events, messages, artifacts and a timeline. A line at the top shows runs that are
-stuck, wait for you or have failed, and actors that crashed; n selects the next one. If the owner
-process ends, the monitor waits for the next one.
+shows goals, team, events, messages, artifacts, a timeline, changes of files, cost and prompt. A line
+at the top shows runs that are stuck, wait for you or have failed, and actors that crashed; n selects
+the next one. If the owner process ends, the monitor waits for the next one.
 
-Keys: ? lists all keys. Up, Down, Enter and Tab move, 1 to 8 select a pane, / filters, s sorts, c
-cancels, a answers, x exports, K crashes an actor as a test, q quits.
+Keys: ? lists all keys. Up, Down, Enter and Tab move, 1 to 8, d, $ and p select a pane, / filters, s
+sorts, c cancels, a answers, x exports, K crashes an actor as a test, q quits.
 
 Examples:
   soong monitor
@@ -309,7 +309,11 @@ impl Cli {
                 }
                 args if error.kind() == ErrorKind::UnknownArgument => {
                     let chat = ["soong", "chat"].map(OsString::from);
-                    Self::try_parse_from(chat.iter().chain(args)).unwrap_or_else(|_| with_suggestion(error).exit())
+                    Self::try_parse_from(chat.iter().chain(args)).unwrap_or_else(|of_chat| match of_chat.kind() {
+                        // There is another command, or `chat` does not have the option either.
+                        ErrorKind::UnknownArgument => with_suggestion(error).exit(),
+                        _ => of_chat.exit(),
+                    })
                 }
                 _ => with_suggestion(error).exit(),
             }

@@ -154,10 +154,10 @@ impl OfflineStore {
         Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
     }
 
-    /// Returns whether one of the runs is an unfinished run of the session that is no sub-agent and has a model loop.
-    pub(crate) fn has_main_run(&self, session: &SessionId, among: &[RunId]) -> bool {
-        let is_main = |run: &Run| run.parent_run_id.is_none() && !run.settings.driven && among.contains(&run.run_id);
-        self.reader.live_runs(Some(session)).is_ok_and(|runs| runs.iter().any(is_main))
+    /// Returns whether `among` contains an unfinished run of the session that a user has started and that calls a model.
+    pub(crate) fn has_user_run(&self, session: &SessionId, among: &[RunId]) -> bool {
+        let is_wanted = |run: &Run| run.parent_run_id.is_none() && !run.settings.driven && among.contains(&run.run_id);
+        self.reader.live_runs(Some(session)).is_ok_and(|runs| runs.iter().any(is_wanted))
     }
 
     /// Returns the model of the last run of a trace.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, PermissionMode, RunStatus, StatsPair, api::RunView};
+use soong::protocol::{ArtifactRef, ErrorCode, PermissionMode, RunStatus, StatsPair, TraceId, api::RunView};
 use soong_tui::{
     format,
     markdown::{self, PageFormat},
@@ -291,7 +291,10 @@ pub(crate) fn exit(context: &Context<'_>, watched: &FollowedRun) -> Result<Exit,
         RunStatus::Completed => Ok(Exit::Success),
         RunStatus::Cancelled if watched.interrupted => {
             let soong = command(context.global.home.as_deref(), context.global.url.as_deref());
-            let advice = format!("Its work is saved. Continue it: {soong} run --continue={} \"…\"", run.session_id);
+            let is_main = run.trace_id == TraceId::root(&run.session_id);
+            let option =
+                if is_main { format!("--continue={}", run.session_id) } else { format!("--trace {}", run.trace_id) };
+            let advice = format!("Its work is saved. Continue it: {soong} run {option} \"…\"");
             Err(Failure::new(Exit::Interrupted, "the run was cancelled", advice))
         }
         RunStatus::Cancelled if watched.output_closed => {

@@ -4,7 +4,7 @@
 //!
 //! Elsewhere: the report on the finished run (`report.rs`).
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, path::Path, time::Duration};
 
 use soong::{
     ErrorCode, StreamItem,
@@ -102,6 +102,8 @@ impl RunFamily {
 pub(crate) struct WatchTarget<'a> {
     pub(crate) client: &'a Client,
     pub(crate) run: &'a Accepted,
+    /// Home that the command line names, for advice.
+    pub(crate) home: Option<&'a Path>,
     pub(crate) interrupt: &'a Interrupt,
     /// Maximum time for the run to end after it was cancelled here.
     pub(crate) end_timeout: Duration,
@@ -442,6 +444,6 @@ fn cancel_timed_out(limit: Duration) -> Failure {
 
 fn owner_lost(target: &WatchTarget<'_>) -> Failure {
     let what = "the process that executed the run has exited; the run is recorded up to that point";
-    let soong = report::command(None, target.client.server());
+    let soong = report::command(target.home, target.client.server());
     Failure::new(Exit::Failed, what, format!("Resume it: {soong} run --trace {}", target.run.session_id))
 }

@@ -122,6 +122,9 @@ fn options_of_chat_need_no_command() {
     assert!(chat(&["--continue", "--model", "offline"]).contains("Hello"));
     let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
     assert_eq!((sessions.as_array().unwrap().len(), &sessions[0]["session_id"]), (1, &json!("s")));
+    world.run(&["--continue="]).expect_code(2).expect_stderr(&["a value is required for '--continue"]);
+    world.run(&["--continue", "--session", "s"]).expect_code(2).expect_stderr(&["cannot be used with"]);
+    assert!(world.run(&["--continue", "--help"]).expect_code(0).out.contains("Usage: soong chat"));
     // The options of other commands are still errors, and so are unknown ones.
     for args in [&["--detach"][..], &["--continu"], &["sessions", "--continue"], &["--continue", "--nonsense"]] {
         world.run(args).expect_code(2).expect_stderr(&["unexpected argument"]);

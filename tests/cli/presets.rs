@@ -334,7 +334,7 @@ fn usage_is_summed_with_and_without_an_owner() {
         assert_eq!((&one["total"]["runs"], &one["total"]["cost"]), (&2.into(), &json!("0.009")));
         world.run(&["usage", "--session", "nobody"]).expect_code(3).expect_stderr(&["soong sessions list"]);
         let shown = world.run(&["traces", "show", "one"]).expect_code(0).out;
-        assert!(shown.contains("in total  360 tokens, cost $0.0090, with 1 sub-agent"), "{shown}");
+        assert!(shown.contains("total     360 tokens, cost $0.0090, with 1 sub-agent"), "{shown}");
         let models = report(&["--by", "model", "--since", "1h"]);
         assert_eq!(&models["total"], total);
         assert_eq!(

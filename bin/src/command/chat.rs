@@ -117,13 +117,15 @@ async fn check_model(
     let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
     let last = || if is_reset { None } else { last_model(home, session, project) };
     let model = options.agent.model.clone().or_else(last);
+    // The name of the default profile says nothing; the header names its model.
+    let named = model.clone().filter(|model| model != "default");
     if !matches!(Client::find(&context.address(home)).await, Discovery::None) {
-        return Ok(model);
+        return Ok(named);
     }
     settings.check_model(model.as_deref(), &context.environment)?;
     let selected = || settings.model_selected_by_key(&context.environment);
     let default = || settings.models(&context.environment).config.model.model_name().to_owned();
-    Ok(Some(model.filter(|model| model != "default").or_else(selected).unwrap_or_else(default)))
+    Ok(Some(named.or_else(selected).unwrap_or_else(default)))
 }
 
 /// Reads the commands of the user's home. Prints a line for each that cannot be used.

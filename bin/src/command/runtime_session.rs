@@ -295,8 +295,8 @@ impl<'a> RuntimeSession<'a> {
         let record = client.run(&run.run_id).await.ok().map(|view| view.run);
         let (kind, task) = record.map(|run| (run.settings.agent_type, run.task)).unwrap_or_default();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let (interrupt, end_timeout) = (&self.interrupt, self.end_timeout());
-        let target = WatchTarget { client: &client, run: &run, interrupt, end_timeout };
+        let (home, interrupt, end_timeout) = (context.global.home.as_deref(), &self.interrupt, self.end_timeout());
+        let target = WatchTarget { client: &client, run: &run, home, interrupt, end_timeout };
         let watched = watch(&target, events, progress).await?;
         self.interrupt.reset();
         let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
@@ -334,9 +334,12 @@ impl<'a> RuntimeSession<'a> {
     /// Returns whether an earlier process has left a run of the session unfinished, and this process can resume it.
     pub(super) fn has_interrupted_run(&self, session: &SessionId) -> bool {
         let HomeConnection::Own(owner) = &self.owner else { return false };
-        let interrupted = &owner.runtime().info().interrupted_runs().unchanged;
+        let info = owner.runtime().info();
+        let interrupted = &info.interrupted_runs().unchanged;
         let records = || OfflineStore::open(self.home).ok();
-        !interrupted.is_empty() && records().is_some_and(|records| records.has_main_run(session, interrupted))
+        info.config().runtime.recovery == RecoveryMode::Resume
+            && !interrupted.is_empty()
+            && records().is_some_and(|records| records.has_user_run(session, interrupted))
     }
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.

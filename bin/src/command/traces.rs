@@ -190,7 +190,7 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
             ),
         ),
     ];
-    facts.extend(total(trace, &traces).map(|total| ("in total", total)));
+    facts.extend(total(trace, &traces).map(|total| ("total", total)));
     facts.extend(trace.error_message.iter().map(|error| ("error", error.clone())));
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;

@@ -40,7 +40,7 @@ fn time_before(span: Duration) -> Timestamp {
     Timestamp::from_millis(now().as_millis().saturating_sub(millis))
 }
 
-/// Prints a report. `sessions` have the slugs of the sessions in it.
+/// Prints a report. `sessions` contains the sessions of a report by session, for their short names; else it is empty.
 fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions: &[Session]) -> Result<(), Failure> {
     if report.usage.is_empty() {
         return print::line("no usage");
@@ -51,12 +51,12 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions:
         cli::UsageBy::Session => "SESSION",
     };
     let unicode = context.terminal.unicode;
-    let slug = |id: &str| {
+    let label = |id: &str| {
         let session = sessions.iter().find(|session| session.session_id.as_str() == id);
         session.map_or_else(|| id.to_owned(), |session| text::safe_line(reference::short_name(session)))
     };
     let mut rows: Vec<Vec<String>> =
-        report.usage.iter().map(|row| cells(&slug(row.of.as_str()), &row.sum, unicode)).collect();
+        report.usage.iter().map(|row| cells(&label(row.of.as_str()), &row.sum, unicode)).collect();
     if rows.len() > 1 || by != cli::UsageBy::Session {
         rows.push(cells("total", &report.total, unicode));
     }

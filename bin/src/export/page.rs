@@ -281,7 +281,7 @@ fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
             "<tr><td>{}</td><td class=\"n\">{count}</td><td class=\"n\">{}</td><td>{}</td></tr>",
             escaped(&text::safe_line(model)),
             format::count(tokens),
-            escaped(&format::usd_or_unknown(cost))
+            escaped(&cost.map_or_else(|| "unknown".to_owned(), format::usd))
         );
     }
     html.push_str("</table>\n");

@@ -86,7 +86,8 @@ fn run_waits_for_disk_space_and_resumes() {
     world.run(&["run", "--model", "offline", "--session", "before", "hello"]).expect_code(0);
     let mut limited = start_within(&world, 150);
     let start = Instant::now();
-    while !world.run(&["tree"]).out.contains("waiting: storage") {
+    let waits = |row: &str| row.contains("waiting") && row.contains(" storage");
+    while !world.run(&["tree"]).out.lines().any(waits) {
         assert!(start.elapsed() < TIMEOUT, "the tree says what is waited for");
         assert_eq!(limited.child.try_wait().unwrap(), None, "it waits");
     }

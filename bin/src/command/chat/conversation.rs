@@ -123,7 +123,8 @@ impl Conversation<'_> {
     /// Resumes the run of the session that an earlier process has left, if the user is at a terminal.
     async fn resume_interrupted(&mut self, place: &mut RuntimeSession<'_>) -> Result<Next, Failure> {
         let session = self.next_request.session_id.as_deref().map(SessionId::new);
-        if !self.input.is_terminal() || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
+        let is_shown = self.input.is_terminal() && !self.context.global.json;
+        if !is_shown || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
             return Ok(Next::Continue);
         }
         self.print_dim("the last run was interrupted, and resumes now")?;

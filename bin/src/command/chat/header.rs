@@ -59,7 +59,7 @@ impl Conversation<'_> {
         let home = self.context.environment.user_home();
         let header = Header {
             model,
-            mode: Some(request.mode.flatten().or(last_mode).unwrap_or(RunMode::Normal)),
+            mode: Some(request.mode.unwrap_or(last_mode).unwrap_or(RunMode::Normal)),
             permissions: self.permission_mode(),
             project,
             home: home.as_deref(),
@@ -68,7 +68,7 @@ impl Conversation<'_> {
         self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
         let session = match (&continued, &request.session_id) {
             (Some(view), _) => format!("continuing session {}", text::safe_line(reference::short_name(&view.session))),
-            (None, Some(name)) => format!("new session {}", text::safe_line(name)),
+            (None, Some(name)) => format!("session {}", text::safe_line(name)),
             (None, None) => "new session".to_owned(),
         };
         self.print_dim(&format!("{session}; /help lists the commands"))

@@ -8,28 +8,33 @@ mod language;
 #[cfg(test)]
 mod tests;
 
-use self::language::{Language, Names, Quote};
+use self::language::{ColoredNames, Language, Quote};
 use crate::{styled_line::StyledLine, terminal::TextStyle};
 
 /// Colors code, which must be safe for a terminal. `info` is the info string of the code block. Returns one line for
 /// each line of the code.
 pub(super) fn colored(code: &str, info: &str) -> Vec<StyledLine> {
     if matches!(language::name(info).as_deref(), Some("diff" | "patch")) {
-        return code.lines().map(|line| StyledLine::of(diff_style(line), line)).collect();
+        let mut has_hunk = false;
+        let style = |line: &str| {
+            has_hunk |= line.starts_with("@@");
+            diff_style(line, has_hunk)
+        };
+        return code.lines().zip(code.lines().map(style)).map(|(line, style)| StyledLine::of(style, line)).collect();
     }
     match Language::of(info) {
         Some(language) => {
-            let mut scanner = Scanner { language, open: None, line: StyledLine::default() };
+            let mut scanner = Scanner { language, open: None, unclosed: None, line: StyledLine::default() };
             code.lines().map(|line| scanner.scan(line)).collect()
         }
         None => code.lines().map(|line| StyledLine::of(TextStyle::Cyan, line)).collect(),
     }
 }
 
-/// Returns the style of a line of a unified diff.
-fn diff_style(line: &str) -> TextStyle {
+/// Returns the style of a line of a unified diff. `has_hunk`: whether the names of the files are above it.
+fn diff_style(line: &str, has_hunk: bool) -> TextStyle {
     match line.as_bytes().first() {
-        _ if line.starts_with("+++") || line.starts_with("---") => TextStyle::Bold,
+        _ if !has_hunk && (line.starts_with("+++") || line.starts_with("---")) => TextStyle::Bold,
         Some(b'+') => TextStyle::Green,
         Some(b'-') => TextStyle::Red,
         Some(b'@') => TextStyle::Cyan,
@@ -49,6 +54,8 @@ enum Open {
 struct Scanner {
     language: &'static Language,
     open: Option<Open>,
+    /// A quote that the current line does not close. Looking for it again at each quote would take quadratic time.
+    unclosed: Option<&'static str>,
     line: StyledLine,
 }
 
@@ -59,6 +66,7 @@ impl Scanner {
             Some(Open::String(quote)) => self.multi_line_string(line, 0, quote),
             None => self.key(line),
         };
+        self.unclosed = None;
         while at < line.len() {
             at = self.token(line, at);
         }
@@ -77,15 +85,14 @@ impl Scanner {
             self.line.push(TextStyle::Dim, rest);
             return line.len();
         }
-        let is_after_word = before.ends_with(is_word_char);
         let quote = self.language.quotes.iter().find(|quote| rest.starts_with(quote.open));
-        if let Some(quote) = quote.filter(|quote| !(is_after_word && quote.open.starts_with('r')))
-            && let Some(end) = self.string(line, at, quote)
-        {
+        if let Some(end) = quote.and_then(|quote| self.string(line, at, quote)) {
             return end;
         }
         let (style, length) = match first {
-            '0'..='9' if !is_after_word => (TextStyle::Yellow, number_length(rest)),
+            // Outside of strings, shells use it for quotes that start none.
+            '\\' if rest[1..].starts_with(['"', '\'', '`', '#']) => (TextStyle::Plain, 2),
+            '0'..='9' => (TextStyle::Yellow, number_length(rest)),
             c if is_word_char(c) => {
                 let word = &rest[..rest.find(|c| !is_word_char(c)).unwrap_or(rest.len())];
                 (if self.is_name(before, word) { TextStyle::Blue } else { TextStyle::Plain }, word.len())
@@ -98,13 +105,13 @@ impl Scanner {
 
     /// Returns whether a word is a keyword or the name of a tag.
     fn is_name(&self, before: &str, word: &str) -> bool {
-        match self.language.names_colored {
-            Names::Tags => before.ends_with('<') || before.ends_with("</"),
+        match self.language.colored_names {
+            ColoredNames::Tags => before.ends_with('<') || before.ends_with("</"),
             _ => self.language.has_keyword(word),
         }
     }
 
-    /// Returns whether a comment starts. `#` and `;` start one only at the start of a word, as in shells.
+    /// Returns whether `rest` starts with a line comment. `#` and `;` start one only at the start of a word, as in shells.
     fn starts_line_comment(&self, before: &str, rest: &str) -> bool {
         self.language.line_comments.iter().any(|start| {
             let may_start = before.is_empty() || before.ends_with(char::is_whitespace);
@@ -123,15 +130,23 @@ impl Scanner {
         stop
     }
 
-    /// Scans a string with its quotes; returns its end. A string that must end on its line and does not is none.
+    /// Scans a string with its quotes; returns its end. Returns `None` if the string must end on its line and does not; the
+    /// quote is then plain text.
     fn string(&mut self, line: &str, at: usize, quote: &'static Quote) -> Option<usize> {
         let content = at + quote.open.len();
         if quote.spans_lines {
             self.line.push(TextStyle::Green, quote.open);
             return Some(self.multi_line_string(line, content, quote));
         }
-        let end = string_end(line, content, quote)?;
-        let is_key = self.language.names_colored == Names::QuotedKeys && line[end..].trim_start().starts_with(':');
+        if self.unclosed == Some(quote.open) {
+            return None;
+        }
+        let Some(end) = string_end(line, content, quote) else {
+            self.unclosed = Some(quote.open);
+            return None;
+        };
+        let is_key =
+            self.language.colored_names == ColoredNames::QuotedKeys && line[end..].trim_start().starts_with(':');
         self.line.push(if is_key { TextStyle::Blue } else { TextStyle::Green }, &line[at..end]);
         Some(end)
     }
@@ -147,17 +162,17 @@ impl Scanner {
         end
     }
 
-    /// Scans the key at the start of a line of YAML or TOML; returns its end.
+    /// Scans the key at the start of a line of YAML or TOML; returns its end, 0 if there is none.
     fn key(&mut self, line: &str) -> usize {
         let start = line.len() - line.trim_start_matches([' ', '-']).len();
-        let content = line[start..].trim_end();
-        let end = match self.language.names_colored {
-            Names::KeysBeforeColon => content.find(": ").or_else(|| content.strip_suffix(':').map(str::len)),
-            Names::KeysBeforeEquals if content.starts_with('[') && content.ends_with(']') => Some(content.len()),
-            Names::KeysBeforeEquals => content.find('='),
-            _ => None,
+        let content = line[start..].split(" #").next().unwrap_or_default().trim_end();
+        let end = match self.language.colored_names {
+            ColoredNames::KeysBeforeColon => content.find(": ").or_else(|| content.strip_suffix(':').map(str::len)),
+            ColoredNames::KeysBeforeEquals if content.starts_with('[') && content.ends_with(']') => Some(content.len()),
+            ColoredNames::KeysBeforeEquals => content.find('='),
+            ColoredNames::None | ColoredNames::QuotedKeys | ColoredNames::Tags => None,
         };
-        let is_key = |key: &str| !key.is_empty() && !key.contains(['"', '\'', '#', ';', '{', '(']);
+        let is_key = |key: &str| !key.is_empty() && !key.contains(['"', '\'', '#', ';', '{', '(', ',']);
         let Some(key) = end.map(|end| &content[..end]).filter(|key| is_key(key)) else { return 0 };
         self.line.push(TextStyle::Plain, &line[..start]);
         self.line.push(TextStyle::Blue, key);

@@ -13,7 +13,7 @@ pub(super) struct Quote {
 
 /// Names that are colored like keywords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum ColoredNames {
     /// Nothing.
     None,
     /// A string in front of a colon, as in JSON.
@@ -37,11 +37,11 @@ pub(super) struct Language {
     pub(super) block_comment: Option<(&'static str, &'static str)>,
     /// A longer quote stands before a shorter one with the same start.
     pub(super) quotes: &'static [Quote],
-    /// Separated by spaces; in lower case if `ignores_case` is set.
-    pub(super) keywords: &'static str,
+    /// Separated by spaces.
+    keywords: &'static str,
     /// Whether keywords may be written in upper case.
-    pub(super) ignores_case: bool,
-    pub(super) names_colored: Names,
+    ignores_case: bool,
+    pub(super) colored_names: ColoredNames,
 }
 
 const fn quote(mark: &'static str, has_escapes: bool, spans_lines: bool) -> Quote {
@@ -61,7 +61,7 @@ const fn c_like(names: &'static str, keywords: &'static str) -> Language {
         quotes: &[DOUBLE, SINGLE],
         keywords,
         ignores_case: false,
-        names_colored: Names::None,
+        colored_names: ColoredNames::None,
     }
 }
 
@@ -72,12 +72,14 @@ const fn script(names: &'static str, keywords: &'static str) -> Language {
 
 const LANGUAGES: &[Language] = &[
     Language {
-        // A lifetime looks like the start of a character, so `'` is a quote only in front of `"` and `\\`.
+        // A lifetime looks like the start of a character, so `'` is a quote only in front of `"` and `\`.
         quotes: &[
             Quote { open: "'\"", close: "'", has_escapes: false, spans_lines: false },
             Quote { open: "'\\", close: "'", has_escapes: false, spans_lines: false },
+            Quote { open: "r##\"", close: "\"##", has_escapes: false, spans_lines: true },
             Quote { open: "r#\"", close: "\"#", has_escapes: false, spans_lines: true },
             Quote { open: "r\"", close: "\"", has_escapes: false, spans_lines: true },
+            Quote { open: "br\"", close: "\"", has_escapes: false, spans_lines: true },
             quote("\"", true, true),
         ],
         ..c_like(
@@ -142,7 +144,8 @@ const LANGUAGES: &[Language] = &[
          next nil not or raise require rescue return self super then true unless until use when while with yield",
     ),
     Language {
-        quotes: &[quote("'", false, true), quote("\"", true, true)],
+        // Output and texts in here-documents contain single quotes, so a string must end on its line.
+        quotes: &[quote("'", false, false), DOUBLE],
         ..script(
             "sh bash shell zsh fish console shell-session dockerfile docker makefile make",
             "ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM RUN USER WORKDIR case cd do done echo elif else esac eval exec \
@@ -161,18 +164,24 @@ const LANGUAGES: &[Language] = &[
              set table then union unique update using values view when where with",
         )
     },
-    Language { names_colored: Names::QuotedKeys, ..c_like("json jsonc json5 jsonl", "false null true") },
-    Language { names_colored: Names::KeysBeforeColon, ..script("yaml yml", "false no null true yes") },
+    Language { colored_names: ColoredNames::QuotedKeys, ..c_like("json jsonc json5 jsonl", "false null true") },
+    Language {
+        quotes: &[DOUBLE, quote("'", false, false)],
+        colored_names: ColoredNames::KeysBeforeColon,
+        ..script("yaml yml", "false no null true yes")
+    },
     Language {
         quotes: &[quote("\"\"\"", true, true), quote("'''", false, true), DOUBLE, quote("'", false, false)],
         line_comments: &["#", ";"],
-        names_colored: Names::KeysBeforeEquals,
+        colored_names: ColoredNames::KeysBeforeEquals,
         ..script("toml ini cfg conf properties env dotenv", "false true")
     },
     Language {
         line_comments: &[],
         block_comment: Some(("<!--", "-->")),
-        names_colored: Names::Tags,
+        // A text may contain single quotes.
+        quotes: &[quote("\"", false, false)],
+        colored_names: ColoredNames::Tags,
         ..c_like("html xml svg xhtml vue svelte", "")
     },
     Language { line_comments: &[], ..c_like("css scss less", "important") },

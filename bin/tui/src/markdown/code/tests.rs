@@ -30,6 +30,8 @@ fn words_strings_numbers_and_comments_are_colored() {
     check("rust", "r#\"a\"b\"# bar\"x\" 0x1f 1..2 1.5", "s<r#\"a\"b\"#> bars<\"x\"> n<0x1f> n<1>..n<2> n<1.5>");
     check("python", "def f(s='it', n=10): # d", "k<def> f(s=s<'it'>, n=n<10>): c<# d>");
     check("sh", "echo \"$# of $x\" # end", "k<echo> s<\"$# of $x\"> c<# end>");
+    check("sh", "echo it\\'s 'a' \\\"hi", "k<echo> it\\'s s<'a'> \\\"hi");
+    check("console", "You can't stop\nif it's", "You can't stop\nk<if> it's");
     check("sql", "SELECT a FROM t -- all", "k<SELECT> a k<FROM> t c<-- all>");
     check("go", "x2 := `a\\` + y", "x2 := s<`a\\`> + y");
 }
@@ -46,6 +48,8 @@ fn keys_and_tags_are_colored() {
     check("json", "{\"a\": \"b\", \"c\" : true}", "{k<\"a\">: s<\"b\">, k<\"c\"> : k<true>}");
     check("yaml", "- name: x\n  on:\nhttp://a: 1 # c", "- k<name>: x\n  k<on>:\nk<http://a>: n<1> c<# c>");
     check("toml", "[a.b]\nc = \"d=e\" # f", "k<[a.b]>\nk<c >= s<\"d=e\"> c<# f>");
+    check("yaml", "a: 'C:\\' # b", "k<a>: s<'C:\\'> c<# b>");
+    check("toml", "[a] # b\n[1, 2]", "k<[a]> c<# b>\n[n<1>, n<2>]");
     check("html", "<a href=\"x\">if it's</a><!-- n -->", "<k<a> href=s<\"x\">>if it's</k<a>>c<<!-- n -->>");
 }
 
@@ -53,7 +57,7 @@ fn keys_and_tags_are_colored() {
 fn diffs_and_unknown_languages() {
     check("text", "if 1", "?<if 1>");
     check("", "a\n\nb", "?<a>\n?<>\n?<b>");
-    let styles: Vec<TextStyle> = colored("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n z", "diff")
+    let styles: Vec<TextStyle> = colored("--- a\n+++ b\n@@ -1 +1 @@\n--- x\n+++ y\n z", "diff")
         .iter()
         .flat_map(|line| line.pieces().map(|(style, _)| style).collect::<Vec<_>>())
         .collect();

@@ -1,11 +1,10 @@
-//! The Cost pane: tokens and money of the run and of its sub-agents, and how much of each budget is used.
+//! The Cost pane: tokens and cost of the run and of its children, and how much of each budget is used.
 
 use std::cmp::Reverse;
 
 use soong_protocol::{Trace, Usd};
 
 use super::{PaneContext, RunFacts, facts};
-use crate::monitor::actor_index::add_cost;
 use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
@@ -18,25 +17,21 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
         format::plural(count(own.tool_calls), "tool call", "tool calls")
     );
     lines.push(amount("this run", own.total_tokens, own.cost).and(TextStyle::Dim, format!("  {calls}")));
-    for (name, tokens, whole) in [
-        ("prompt", own.prompt_tokens, 0),
-        ("  from cache", own.cached_tokens, own.prompt_tokens),
-        ("  to cache", own.cache_write_tokens, own.prompt_tokens),
-        ("answers", own.completion_tokens, 0),
-        ("  reasoning", own.reasoning_tokens, own.completion_tokens),
-    ] {
-        if tokens > 0 || whole == 0 {
-            let share = if whole > 0 { format::count_and_share(tokens, whole) } else { format::count(tokens) };
-            lines.push(StyledLine::of(TextStyle::Dim, format!("  {name:<12}{share:>8}")));
-        }
-    }
+    let dim = |text: String| StyledLine::of(TextStyle::Dim, text);
+    let part = |name: &str, tokens: u64, whole: u64| {
+        (tokens > 0).then(|| dim(format!("    {name:<11}{}", format::count_and_share(tokens, whole))))
+    };
+    lines.push(dim(format!("  {:<12}{:>8}", "prompt", format::count(own.prompt_tokens))));
+    lines.extend(part("from cache", own.cached_tokens, own.prompt_tokens));
+    lines.extend(part("to cache", own.cache_write_tokens, own.prompt_tokens));
+    lines.push(dim(format!("  {:<12}{:>8}", "answers", format::count(own.completion_tokens))));
+    lines.extend(part("reasoning", own.reasoning_tokens, own.completion_tokens));
     if !children.is_empty() {
-        let (tokens, cost) = children.iter().fold((0, Some(Usd::default())), |sum, child| {
-            (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost))
-        });
-        lines.push(amount(&format::plural(children.len(), "sub-agent", "sub-agents"), tokens, cost));
         let (tokens, cost) = facts.with_sub_agents();
-        lines.push(amount("total", tokens, cost));
+        let with = format::plural(children.len(), "child", "children");
+        // Children of children are known when the run has ended.
+        let with = if facts.run.stats.is_some() { format!("{with} and those below them") } else { with };
+        lines.push(amount("total", tokens, cost).and(TextStyle::Dim, format!("  with {with}")));
     }
     if own.estimated {
         lines.push(StyledLine::of(TextStyle::Yellow, "partly estimated: the provider did not report all counts"));
@@ -45,32 +40,29 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
         lines.push(StyledLine::default());
         lines.extend(run.budget.iter().map(|share| facts::budget(share, page)));
     }
-    lines.extend(sub_agents(children));
+    lines.extend(expensive_children(children));
     lines
 }
 
-/// Lists sub-agents, the most expensive first.
-fn sub_agents(mut children: Vec<&Trace>) -> Vec<StyledLine> {
+/// Lists children, the most expensive first.
+fn expensive_children(mut children: Vec<&Trace>) -> Vec<StyledLine> {
     if children.is_empty() {
         return Vec::new();
     }
     children.sort_by_key(|child| Reverse((child.total_cost, child.total_tokens)));
     let line = |child: &&Trace| {
-        let name = StyledLine::of(TextStyle::Plain, "")
-            .and(TextStyle::Bold, format!("  {}", text::safe_line(&child.agent_type)));
+        let name = StyledLine::of(TextStyle::Bold, format!("  {}", text::safe_line(&child.agent_type)));
         let mut line = amount("", child.total_tokens, child.total_cost);
         line.append(&name.and(TextStyle::Plain, format!(" {}", text::safe_line(&child.task))));
         line
     };
-    let title = [StyledLine::default(), StyledLine::of(TextStyle::Bold, "Sub-agents, the most expensive first")];
+    let title = [StyledLine::default(), StyledLine::of(TextStyle::Bold, "Children, the most expensive first")];
     title.into_iter().chain(children.iter().map(line)).collect()
 }
 
 fn amount(name: &str, tokens: u64, cost: Option<Usd>) -> StyledLine {
-    StyledLine::of(
-        TextStyle::Plain,
-        format!("{name:<14}{:>8} {:>10}", format::count(tokens), format::usd_or_unknown(cost)),
-    )
+    let cost = cost.map_or_else(|| "unknown".to_owned(), format::usd);
+    StyledLine::of(TextStyle::Plain, format!("{name:<14}{:>8} {cost:>10}", format::count(tokens)))
 }
 
 fn count(n: u64) -> usize {

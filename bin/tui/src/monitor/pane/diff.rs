@@ -14,13 +14,16 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let mut steps: Vec<_> = of_run.flat_map(|record| transcript.apply(record)).collect();
     steps.extend(transcript.flush());
     steps.retain(|step| step.changes_file());
-    if steps.is_empty() {
-        return vec![StyledLine::of(
-            TextStyle::Dim,
-            "no files changed by edit or write; commands may have changed some",
-        )];
+    let mut lines = Vec::new();
+    // Of a long run, only the newest events are read.
+    if events.first().is_some_and(|first| first.event_id > 1) {
+        let note = "only the newest events are read; there may be older changes";
+        lines.push(StyledLine::of(TextStyle::Yellow, note));
     }
-    let mut lines = vec![StyledLine::of(TextStyle::Bold, format::plural(steps.len(), "change", "changes"))];
+    lines.push(match steps.len() {
+        0 => StyledLine::of(TextStyle::Dim, "no files changed by edit or write; commands may have changed some"),
+        count => StyledLine::of(TextStyle::Bold, format::plural(count, "change", "changes")),
+    });
     for step in steps {
         lines.push(StyledLine::default());
         lines.extend(step.all_lines(page.columns, page.cells.unicode));

@@ -1,4 +1,4 @@
-//! The Prompt pane: the system messages of the run's trace in full: its instructions, and what was added to them later.
+//! The Prompt pane: the system messages of the run's trace in full: the instructions, and what was added to them later.
 
 use soong_protocol::{Message, Role};
 
@@ -17,8 +17,17 @@ pub(super) fn lines(messages: &[(Message, String)], page: &PaneContext<'_>) -> V
             StyledLine::of(TextStyle::Bold, format!("#{} {}", message.sequence, message.role.as_str()))
                 .and(TextStyle::Dim, size),
         );
-        let rows = content.lines().flat_map(|line| text::wrap(line, page.columns));
-        lines.extend(rows.map(|row| StyledLine::of(TextStyle::Plain, row)));
+        for mut line in content.lines() {
+            // Indentation is kept, as that of lists and code.
+            loop {
+                let (row, rest) = text::first_row(line, page.columns.max(1));
+                lines.push(StyledLine::of(TextStyle::Plain, row));
+                line = rest;
+                if line.is_empty() {
+                    break;
+                }
+            }
+        }
     }
     if lines.is_empty() {
         lines.push(StyledLine::of(TextStyle::Dim, "no system prompt"));

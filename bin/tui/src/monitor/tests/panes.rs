@@ -111,7 +111,15 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
     assert!(place("the dear one") < place("the cheap one"), "{screen}");
     check(
         evening,
-        &["$ Cost", "this run", "10.0k    $0.0200  3 model calls", "(50 %)", "2 sub-agents", "$0.0310", "$0.0510"],
+        &[
+            "$ Cost",
+            "this run",
+            "10.0k    $0.0200  3 model calls",
+            "from cache 4.0k (50 %)",
+            "total",
+            "11.2k    $0.0510  with 2 children",
+            "$0.0010",
+        ],
     );
 }
 
@@ -120,7 +128,7 @@ fn p_shows_the_system_messages_in_full() {
     let message = |sequence: u64, role: Role, text: &str| {
         (Message::new(TraceId::new("s"), sequence, None, role, text, at(0)), String::new())
     };
-    let instructions = format!("You are careful.\n{}\nThe last line.", "Read first. ".repeat(12));
+    let instructions = format!("You are careful.\n{}\n  The last line.", "Read first. ".repeat(12));
     let messages = vec![
         message(1, Role::System, &instructions),
         message(2, Role::User, "a question"),
@@ -129,7 +137,7 @@ fn p_shows_the_system_messages_in_full() {
     let mut evening = with_pane('p', ReadContent::Messages(messages));
     evening.key(KeyCode::Enter);
     assert!(!evening.screen(100, 30).contains("a question"));
-    check(evening, &["p Prompt", "#1 system", "The last line.", "#3 system", "The mode is plan now."]);
+    check(evening, &["p Prompt", "#1 system", "  The last line.", "#3 system", "The mode is plan now."]);
 }
 
 #[test]
