@@ -3,14 +3,14 @@
 
 mod service;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use soong::{
     ChildSpec, Environment, RunRequest, Runtime,
     protocol::{Config, GivenMessage, Provider, Role},
 };
 
-use self::service::{CacheRules, CachingService, Counted};
+use self::service::{ANSWER_AFTER, CacheRules, CachingService, Counted};
 use crate::support::world::{quick_config, with_timeout};
 
 /// Number of children of a fan-out.
@@ -32,9 +32,13 @@ fn profile(rules: CacheRules) -> (Provider, &'static str, usize) {
     }
 }
 
-async fn open(rules: CacheRules, change: impl FnOnce(&mut Config)) -> (CachingService, Runtime, tempfile::TempDir) {
+async fn open(
+    rules: CacheRules,
+    answer_after: Duration,
+    change: impl FnOnce(&mut Config),
+) -> (CachingService, Runtime, tempfile::TempDir) {
     let (provider, model, min_tokens) = profile(rules);
-    let service = CachingService::start(rules, min_tokens);
+    let service = CachingService::start(rules, min_tokens, answer_after);
     let dir = tempfile::tempdir().unwrap();
     let mut config = quick_config();
     config.model.provider = Some(provider);
@@ -50,8 +54,8 @@ async fn open(rules: CacheRules, change: impl FnOnce(&mut Config)) -> (CachingSe
 }
 
 /// Runs children that have given messages and context in common. Returns what the service counted for each.
-async fn fan_out(rules: CacheRules, change: impl FnOnce(&mut Config)) -> Vec<Counted> {
-    let (service, runtime, _dir) = open(rules, change).await;
+async fn fan_out(rules: CacheRules, answer_after: Duration, change: impl FnOnce(&mut Config)) -> Vec<Counted> {
+    let (service, runtime, _dir) = open(rules, answer_after, change).await;
     let run = runtime.start(RunRequest::driven("compare")).await.unwrap();
     let given = |role, content: &str| GivenMessage { role, content: content.into(), tool_call_id: None };
     let earlier = [given(Role::User, "What is this about?"), given(Role::Assistant, "About houses.")];
@@ -84,7 +88,7 @@ fn shared_tokens(counted: &[Counted]) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn siblings_read_what_they_have_in_common() {
     for rules in ALL_RULES {
-        let counted = fan_out(rules, |_| {}).await;
+        let counted = fan_out(rules, ANSWER_AFTER, |_| {}).await;
         assert_eq!(counted.len(), SIBLINGS, "{rules:?}");
         let keys: BTreeSet<Option<&str>> = counted.iter().map(|request| request.key.as_deref()).collect();
         for key in keys.iter().flatten() {
@@ -101,7 +105,9 @@ async fn siblings_read_what_they_have_in_common() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_warm_up_siblings_start_at_once() {
-    let counted = fan_out(CacheRules::Marks, |config| config.agents.warm_prefix = false).await;
+    // Long enough for a second request before the first answer, also on a slow machine.
+    let answer_after = Duration::from_secs(2);
+    let counted = fan_out(CacheRules::Marks, answer_after, |config| config.agents.warm_prefix = false).await;
     let read = counted.iter().filter(|request| request.read_tokens > 0).count();
     assert!(read < SIBLINGS - 1, "{read} siblings found a filled cache");
 }
@@ -109,7 +115,7 @@ async fn without_warm_up_siblings_start_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conversation_reads_what_it_has_sent_before() {
     for rules in ALL_RULES {
-        let (service, runtime, _dir) = open(rules, |_| {}).await;
+        let (service, runtime, _dir) = open(rules, ANSWER_AFTER, |_| {}).await;
         let mut session = None;
         for message in ["A house has many rooms. ".repeat(1_000), "How many?".to_owned(), "Which?".to_owned()] {
             let request = RunRequest::new(message);
@@ -135,7 +141,8 @@ async fn conversation_reads_what_it_has_sent_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_cache_is_for_runs_that_are_not_sub_agents() {
     for (is_configured, is_child) in [(false, false), (true, false), (true, true)] {
-        let (service, runtime, _dir) = open(CacheRules::Marks, |config| config.model.long_cache = is_configured).await;
+        let (service, runtime, _dir) =
+            open(CacheRules::Marks, ANSWER_AFTER, |config| config.model.long_cache = is_configured).await;
         if is_child {
             let parent = runtime.start(RunRequest::driven("x")).await.unwrap();
             let child = parent.spawn(ChildSpec::new("y")).await.unwrap();

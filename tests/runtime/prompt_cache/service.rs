@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::scripted::{Reply, Request, ScriptedServer, delta};
 
 /// Time from a request to the beginning of its answer.
-const ANSWER_AFTER: Duration = Duration::from_millis(40);
+pub const ANSWER_AFTER: Duration = Duration::from_millis(40);
 /// Maximum number of blocks before a mark in which Anthropic looks for an entry.
 const MAX_LOOKBACK: usize = 20;
 /// Maximum number of marks of a request to Anthropic.
@@ -59,16 +59,17 @@ pub struct CachingService {
 
 impl CachingService {
     /// Starts a service that answers every request with a short text. `min_tokens`: the shortest prompt that is cached.
-    pub fn start(rules: CacheRules, min_tokens: usize) -> Self {
+    /// `answer_after`: the time until the answer, and until others can read what the request has written.
+    pub fn start(rules: CacheRules, min_tokens: usize, answer_after: Duration) -> Self {
         let counted: Arc<Mutex<Vec<Counted>>> = Arc::default();
         let seen = Arc::clone(&counted);
         let entries: Mutex<BTreeMap<Option<String>, Vec<Entry>>> = Mutex::default();
         let server = ScriptedServer::start(move |request| {
             let mut entries = entries.lock().unwrap();
-            let of_request = count(rules, min_tokens, request, &mut entries);
+            let of_request = count((rules, min_tokens, answer_after), request, &mut entries);
             let reply = reply(rules, &of_request);
             seen.lock().unwrap().push(of_request);
-            reply.after(ANSWER_AFTER)
+            reply.after(answer_after)
         });
         Self { server, counted }
     }
@@ -80,8 +81,7 @@ impl CachingService {
 }
 
 fn count(
-    rules: CacheRules,
-    min_tokens: usize,
+    (rules, min_tokens, answer_after): (CacheRules, usize, Duration),
     request: &Request,
     entries: &mut BTreeMap<Option<String>, Vec<Entry>>,
 ) -> Counted {
@@ -130,7 +130,7 @@ fn count(
     let is_long_enough = |bytes: usize| bytes / 4 >= min_tokens;
     let read = read.filter(|bytes| is_long_enough(*bytes)).max().unwrap_or(0);
     let written: Vec<usize> = written.into_iter().filter(|bytes| is_long_enough(*bytes)).collect();
-    entries.extend(written.iter().map(|end| (prompt[..*end].to_owned(), now + ANSWER_AFTER)));
+    entries.extend(written.iter().map(|end| (prompt[..*end].to_owned(), now + answer_after)));
     Counted {
         key,
         prompt_tokens: prompt.len() / 4,
