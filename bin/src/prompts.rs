@@ -184,7 +184,7 @@ pub(crate) async fn prompt_user(
         return match given {
             Ok(()) => Ok(PromptOutcome::Answered),
             Err(error) if error.code == ErrorCode::AlreadyDecided => {
-                print::note(&format!("{}", text::safe_line(&error.message)));
+                print::note(&text::safe_line(&error.message));
                 Ok(PromptOutcome::Answered)
             }
             Err(error) => Err(error.into()),
