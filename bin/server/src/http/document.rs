@@ -4,7 +4,7 @@
 
 mod generators;
 
-use std::{collections::BTreeSet, fmt::Write, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
 use soong::protocol::api::ErrorBody;
@@ -224,11 +224,11 @@ fn written(document: &Value) -> String {
 /// Writes a value; objects down to `levels` have a line for each of their fields.
 fn write(text: &mut String, value: &Value, levels: usize) {
     let Some(fields) = value.as_object().filter(|fields| levels > 0 && !fields.is_empty()) else {
-        return write!(text, "{value}").unwrap();
+        return text.push_str(&value.to_string());
     };
     for (at, (name, value)) in fields.iter().enumerate() {
         let start = if at == 0 { "{" } else { "," };
-        write!(text, "{start}\n{}:", Value::from(name.as_str())).unwrap();
+        text.push_str(&format!("{start}\n{}:", Value::from(name.as_str())));
         write(text, value, levels - 1);
     }
     text.push('}');
