@@ -339,17 +339,17 @@ fn terminal_gets_text_but_no_binary_data() {
     write(&world, "picture.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
     artifact(&world, &["put", "bad", "bad.txt"]);
     artifact(&world, &["put", "picture", "picture.png"]);
-    let sit =
+    let start_terminal =
         |args: &[&str]| TestTerminal::start(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).wait_for_exit();
-    let (code, rows) = sit(&["get", "picture"]);
+    let (code, rows) = start_terminal(&["get", "picture"]);
     assert_eq!(code, Some(2));
     let said = rows.join("\n");
     assert!(said.contains("is not printed on a terminal") && said.contains("-o FILE"), "{said}");
-    let (code, rows) = sit(&["get", "bad"]);
+    let (code, rows) = start_terminal(&["get", "bad"]);
     assert_eq!((code, rows[0].as_str()), (Some(0), "one [31mtwo"), "the emulator shows no replacement characters");
     // A pipe receives the unmodified bytes.
     assert_eq!(artifact(&world, &["get", "bad"]).out, "one \u{1b}[31mtwo\u{7}\n");
-    let (code, rows) = sit(&["get", "picture", "-o", "copy.png"]);
+    let (code, rows) = start_terminal(&["get", "picture", "-o", "copy.png"]);
     assert_eq!(code, Some(0), "{rows:?}");
     assert_eq!(std::fs::read(world.project().join("copy.png")).unwrap(), [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
     fails(&world, &["get", "picture", "--json"], 2, &["--json requires -o FILE", "-o FILE"]);

@@ -81,21 +81,21 @@ fn init_asks_for_the_model_on_a_terminal() {
     let world = TestHome::new();
     let server = server();
     let base_url = server.base_url();
-    let seat = TestTerminal::start(&world, &["init"], (30, 100), &[("OPENAI_BASE_URL", &base_url)]);
-    seat.wait_for_text("by number or name [1]:");
-    seat.type_keys("no-such-model\r");
-    seat.wait_for_text("enter a number from 1 to");
-    seat.type_keys("large\r");
-    let (code, rows) = seat.wait_for_exit();
+    let terminal = TestTerminal::start(&world, &["init"], (30, 100), &[("OPENAI_BASE_URL", &base_url)]);
+    terminal.wait_for_text("by number or name [1]:");
+    terminal.type_keys("no-such-model\r");
+    terminal.wait_for_text("enter a number from 1 to");
+    terminal.type_keys("large\r");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(rows.iter().any(|row| row.starts_with("wrote ")), "{rows:#?}");
     assert!(config(&world).contains(r#"name = "large""#));
 
     let other = TestHome::new();
-    let seat = TestTerminal::start(&other, &["init"], (30, 100), &[("OPENAI_BASE_URL", &base_url)]);
-    seat.wait_for_text("by number or name [1]:");
-    seat.type_keys("\u{4}");
-    let (code, rows) = seat.wait_for_exit();
+    let terminal = TestTerminal::start(&other, &["init"], (30, 100), &[("OPENAI_BASE_URL", &base_url)]);
+    terminal.wait_for_text("by number or name [1]:");
+    terminal.type_keys("\u{4}");
+    let (code, rows) = terminal.wait_for_exit();
     assert!(code == Some(2) && rows.iter().any(|row| row.contains("no model was chosen")), "{rows:#?}");
     assert!(!other.home().exists());
 }

@@ -85,20 +85,20 @@ fn terminal_user_is_asked_in_place() {
     for (term, steps, is_made, reason) in cases {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", term)];
-        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &variables);
+        let terminal = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &variables);
         writes(&service, "note.md");
-        seat.wait_for_text("? write requests permission: note.md");
-        seat.wait_for_text("by default, session ");
+        terminal.wait_for_text("? write requests permission: note.md");
+        terminal.wait_for_text("by default, session ");
         for (at, (shown, typed)) in steps.iter().enumerate() {
             let count = steps[..=at].iter().filter(|step| step.0 == *shown).count();
             let is_shown = |row: &&String| row.contains(shown);
-            seat.wait_for(shown, |rows| rows.iter().filter(is_shown).count() == count);
-            seat.type_keys(typed);
+            terminal.wait_for(shown, |rows| rows.iter().filter(is_shown).count() == count);
+            terminal.type_keys(typed);
         }
         let next = service.next();
         assert!(next.last_message().contains(reason), "{}", next.last_message());
         next.answer("That was it.");
-        let (code, rows) = seat.wait_for_exit();
+        let (code, rows) = terminal.wait_for_exit();
         assert_eq!(code, Some(0), "{rows:?}");
         assert_eq!(world.project().join("note.md").exists(), is_made);
         assert!(rows.iter().any(|row| row.contains("made by an agent")), "the arguments are shown: {rows:#?}");
@@ -110,14 +110,14 @@ fn terminal_is_as_before_after_a_request_ended_in_any_way() {
     for (keys, code) in [("y", 0), ("\u{3}", 130), ("\u{3}\u{3}", 130), ("\u{4}", 6)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
+        let terminal = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
         writes(&service, "note.md");
-        seat.wait_for_text("allow?");
-        seat.type_keys(keys);
+        terminal.wait_for_text("allow?");
+        terminal.type_keys(keys);
         if code == 0 {
             service.next().answer("Done.");
         }
-        let (ended, rows) = seat.wait_for_exit();
+        let (ended, rows) = terminal.wait_for_exit();
         assert_eq!(ended, Some(code), "{rows:#?}");
     }
 }
@@ -146,28 +146,28 @@ fn permission_mode_is_an_option_and_can_change_during_a_run() {
 fn chat_executes_a_plan_in_the_chosen_mode() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["chat", "--permission-mode", "plan"], (30, 100), &address);
-    seat.wait_for_text("permissions plan");
-    seat.wait_for_text("plan ›");
-    seat.type_keys("/permissions\r");
-    seat.wait_for_text("permissions: plan");
-    seat.type_keys("Make a note\r");
+    let terminal = TestTerminal::start(&world, &["chat", "--permission-mode", "plan"], (30, 100), &address);
+    terminal.wait_for_text("permissions plan");
+    terminal.wait_for_text("plan ›");
+    terminal.type_keys("/permissions\r");
+    terminal.wait_for_text("permissions: plan");
+    terminal.type_keys("Make a note\r");
     service.next().answer("I would write note.md.");
-    seat.wait_for_text("type 1 to execute this plan");
-    seat.type_keys("/help\r");
-    seat.wait_for_text("Ctrl-C            cancel the run");
-    seat.type_keys("2\r");
+    terminal.wait_for_text("type 1 to execute this plan");
+    terminal.type_keys("/help\r");
+    terminal.wait_for_text("Ctrl-C            cancel the run");
+    terminal.type_keys("2\r");
     let mut request = service.next();
     assert_eq!(request.last_message(), "Execute the plan.");
     request.call("write", &json!({ "path": "note.md", "content": "made by an agent\n" }));
     request.end();
     service.next().answer("It is written.");
-    seat.wait_for_text("edits ›");
+    terminal.wait_for_text("edits ›");
     assert!(world.project().join("note.md").exists());
-    seat.type_keys("/permissions ask\r");
-    seat.wait_for_text("permissions: ask");
-    seat.type_keys("/quit\r");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.type_keys("/permissions ask\r");
+    terminal.wait_for_text("permissions: ask");
+    terminal.type_keys("/quit\r");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 /// Makes the run change `note.md`, which contains the lines "one", "two" and "three".
@@ -197,13 +197,13 @@ fn edit_request_shows_a_diff_with_line_numbers() {
     service.next().answer("Done.");
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["run", "Change the note"], (30, 100), &address);
+    let terminal = TestTerminal::start(&world, &["run", "Change the note"], (30, 100), &address);
     edits(&world, &service);
-    let rows = seat.wait_for_text("allow?");
+    let rows = terminal.wait_for_text("allow?");
     assert!(rows.iter().any(|row| row.contains("|     2       - two")), "{rows:#?}");
-    seat.type_keys("y");
+    terminal.type_keys("y");
     service.next().answer("Done.");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
     assert_eq!(std::fs::read_to_string(world.project().join("note.md")).unwrap(), "one\nzwei\nthree\n");
 }
 
@@ -395,11 +395,11 @@ fn detached_run_waits_for_permission_from_another_process() {
 fn permission_granted_after_process_exit_resumes_the_run() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
+    let terminal = TestTerminal::start(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
     writes(&service, "note.md");
-    seat.wait_for_text("allow?");
-    seat.type_keys("\u{4}");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("allow?");
+    terminal.type_keys("\u{4}");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
     assert!(rows.iter().any(|row| row.contains("soong permissions allow")), "{rows:#?}");
     let id = pending(&world)[0]["permission_id"].as_str().unwrap().to_owned();

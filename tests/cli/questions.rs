@@ -127,16 +127,16 @@ fn question_is_answered_from_another_terminal() {
 fn terminal_user_is_asked_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["run", "Paint the door"], (24, 90), &address);
+    let terminal = TestTerminal::start(&world, &["run", "Paint the door"], (24, 90), &address);
     asks(&service);
-    seat.wait_for_text(QUESTION);
-    seat.wait_for_text("answer:");
-    seat.type_keys("\r");
-    seat.type_keys("yellow\r");
+    terminal.wait_for_text(QUESTION);
+    terminal.wait_for_text("answer:");
+    terminal.type_keys("\r");
+    terminal.type_keys("yellow\r");
     let next = service.next();
     assert_eq!(next.last_message(), "yellow");
     next.answer("The door is yellow.");
-    let (code, rows) = seat.wait_for_exit();
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
     assert!(rows.iter().any(|row| row.contains("The door is yellow.")), "{rows:?}");
 }
@@ -146,11 +146,11 @@ fn user_can_leave_a_question_open_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let seat = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+        let terminal = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
         asks(&service);
-        seat.wait_for_text("answer:");
-        seat.type_keys(key);
-        let (ended, rows) = seat.wait_for_exit();
+        terminal.wait_for_text("answer:");
+        terminal.type_keys(key);
+        let (ended, rows) = terminal.wait_for_exit();
         assert_eq!(ended, Some(code), "{rows:?}");
         let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
         assert_eq!(open.as_array().unwrap().len(), usize::from(code == 6));
@@ -161,18 +161,18 @@ fn user_can_leave_a_question_open_or_cancel_the_run() {
 fn chat_asks_in_place() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["chat"], (24, 90), &address);
-    seat.wait_for_text("/help");
-    seat.type_keys("Paint the door\r");
+    let terminal = TestTerminal::start(&world, &["chat"], (24, 90), &address);
+    terminal.wait_for_text("/help");
+    terminal.type_keys("Paint the door\r");
     asks(&service);
-    seat.wait_for_text("answer:");
-    seat.type_keys("yellow\r");
+    terminal.wait_for_text("answer:");
+    terminal.type_keys("yellow\r");
     let next = service.next();
     assert_eq!(next.last_message(), "yellow");
     next.answer("The door is yellow.");
-    seat.wait_for_text("The door is yellow.");
-    seat.type_keys("/quit\r");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.wait_for_text("The door is yellow.");
+    terminal.type_keys("/quit\r");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 #[test]
@@ -234,28 +234,28 @@ fn budget_option_ends_the_run_with_a_message() {
 fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+    let terminal = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
     asks(&service);
-    seat.wait_for_text("answer:");
-    seat.type_keys("gre");
-    seat.wait_for_text("answer: gre");
+    terminal.wait_for_text("answer:");
+    terminal.type_keys("gre");
+    terminal.wait_for_text("answer: gre");
     let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
     world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).expect_code(0);
     let mut next = service.next();
     assert_eq!(next.last_message(), "red");
-    seat.wait_for_text("decided elsewhere");
+    terminal.wait_for_text("decided elsewhere");
     next.call("ask_human", &json!({ "question": "And the window?" }));
     next.end();
     // A line entered before the prompt appears would count as the answer to the first question.
-    seat.wait_for("the prompt of the second question", |rows| {
+    terminal.wait_for("the prompt of the second question", |rows| {
         let rows = rows.iter().skip_while(|row| !row.contains("And the window?"));
         rows.skip(1).any(|row| row.starts_with("answer:"))
     });
-    seat.type_keys("blue\r");
+    terminal.type_keys("blue\r");
     let last = service.next();
     assert_eq!(last.last_message(), "blue");
     last.answer("Red and blue.");
-    let (code, rows) = seat.wait_for_exit();
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
     for said in ["  | Which colour should the door have?", "  | And the window?", "Red and blue."] {
         assert!(rows.iter().any(|row| row.starts_with(said)), "{said}: {rows:#?}");
@@ -266,15 +266,15 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
 fn process_waits_for_active_runs_when_question_is_left_open() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let seat =
+    let terminal =
         TestTerminal::start(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
     let works = divide(&service);
-    seat.wait_for_text("answer:");
-    seat.wait_for_text("asks");
-    seat.type_keys("\u{4}");
-    seat.wait_for_text("the request stays open");
+    terminal.wait_for_text("answer:");
+    terminal.wait_for_text("asks");
+    terminal.type_keys("\u{4}");
+    terminal.wait_for_text("the request stays open");
     works.answer("worked");
-    let (code, rows) = seat.wait_for_exit();
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
     let listed = world.run(&["sessions", "list"]).expect_code(0);
     assert!(listed.out.contains("2 unfinished, waiting for input"), "{}", listed.out);

@@ -128,8 +128,8 @@ fn trace_is_exported_to_one_page() {
 fn long_output_on_a_terminal_is_shown_with_the_pager() {
     let world = edited();
     let show = |args: &[&str], pager: &str| {
-        let seat = TestTerminal::start(&world, args, (12, 100), &[("PAGER", pager), ("PATH", "/usr/bin:/bin")]);
-        let (code, rows) = seat.wait_for_exit();
+        let terminal = TestTerminal::start(&world, args, (12, 100), &[("PAGER", pager), ("PATH", "/usr/bin:/bin")]);
+        let (code, rows) = terminal.wait_for_exit();
         assert_eq!(code, Some(0), "{rows:#?}");
         rows
     };
@@ -159,8 +159,8 @@ fn quiet_run_prints_only_the_answer() {
     let ran = command.envs(environment).output().unwrap();
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "Only this.\n");
     assert_eq!(String::from_utf8(ran.stderr).unwrap(), "");
-    let seat = TestTerminal::start(&world, &["run", "-q", "Say it"], (12, 60), &environment);
-    let (code, rows) = seat.wait_for_exit();
+    let terminal = TestTerminal::start(&world, &["run", "-q", "Say it"], (12, 60), &environment);
+    let (code, rows) = terminal.wait_for_exit();
     let rows: Vec<&str> = rows.iter().map(String::as_str).filter(|row| !row.is_empty()).collect();
     assert_eq!((code, rows), (Some(0), vec!["Only this."]));
     for more in ["--json", "--monitor", "--detach"] {

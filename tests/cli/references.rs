@@ -94,10 +94,10 @@ fn deletion_by_a_part_of_the_name_is_confirmed() {
         .expect_stderr(&[&garden, "Give its whole id or slug"]);
     assert_eq!(count(), 3);
     for (answer, left) in [("n\r", 3), ("y\r", 2)] {
-        let seat = TestTerminal::start(&world, &["sessions", "delete", "plan-a-g"], (24, 100), &[]);
-        seat.wait_for_text("delete it? [y/N]");
-        seat.type_keys(answer);
-        assert_eq!(seat.wait_for_exit().0, Some(0));
+        let terminal = TestTerminal::start(&world, &["sessions", "delete", "plan-a-g"], (24, 100), &[]);
+        terminal.wait_for_text("delete it? [y/N]");
+        terminal.type_keys(answer);
+        assert_eq!(terminal.wait_for_exit().0, Some(0));
         assert_eq!(count(), left, "{answer:?}");
     }
     world.run(&["sessions", "delete", &pond]).expect_code(0);

@@ -12,7 +12,7 @@ use serde_json::json;
 
 const SIZE: (u16, u16) = (30, 100);
 
-fn sit(world: &TestHome, service: &ManualModelService, args: &[&str]) -> TestTerminal {
+fn start_terminal(world: &TestHome, service: &ManualModelService, args: &[&str]) -> TestTerminal {
     TestTerminal::start(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
 }
 
@@ -24,31 +24,31 @@ fn has(rows: &[String], text: &str) -> bool {
 fn run_shows_children_streamed_text_and_formatted_answer() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let terminal = start_terminal(&world, &service, &["run", "--session", "s", "Divide the work"]);
     let mut asked = service.next();
     asked.text("I ask **two** of them.\n\n");
     asked.call("agent", &json!({ "task": ["left part", "right part"] }));
     asked.end();
     let children = service.take(2);
-    let rows = seat.wait_for("two children at work", |rows| {
+    let rows = terminal.wait_for("two children at work", |rows| {
         rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
     });
     assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");
     assert!(has(&rows, "Ctrl-C cancels"), "{rows:#?}");
-    assert!(seat.hides_cursor());
+    assert!(terminal.hides_cursor());
     for child in children {
         child.answer("Found.");
     }
     let mut asked = service.next();
     asked.text("# All of it\n\nThe **answer** is");
-    seat.wait_for_text("The answer is");
+    terminal.wait_for_text("The answer is");
     // Typing does not disturb the display.
-    seat.type_keys("what now");
+    terminal.type_keys("what now");
     asked.text(" here.");
-    let rows = seat.wait_for_text("The answer is here.");
+    let rows = terminal.wait_for_text("The answer is here.");
     assert!(!has(&rows, "what now"), "{rows:#?}");
     asked.end();
-    let (code, rows) = seat.wait_for_exit();
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
     assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
@@ -64,7 +64,7 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::write(world.project().join("src/app.py"), "def f():\n    return 1\n").unwrap();
-    let seat = sit(&world, &service, &["run", "--permission-mode", "all", "Fix it"]);
+    let terminal = start_terminal(&world, &service, &["run", "--permission-mode", "all", "Fix it"]);
     let mut asked = service.next();
     asked.text("I **look** first.");
     asked.call("read", &json!({ "path": "src/app.py" }));
@@ -77,9 +77,9 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
     asked.call("bash", &json!({ "command": "exit 3" }));
     asked.end();
     let _open = service.next();
-    seat.wait_for_text("✗ bash exit 3  exit 3, ");
-    seat.type_keys("\u{3}");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("✗ bash exit 3  exit 3, ");
+    terminal.type_keys("\u{3}");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(130), "{rows:#?}");
     let from = rows.iter().position(|row| row == "I look first.").unwrap_or_else(|| panic!("{rows:#?}"));
     let shown: Vec<&str> = rows[from..].iter().map(|row| row.split(", 0.").next().unwrap()).take(12).collect();
@@ -108,28 +108,28 @@ fn path_of_an_image_in_chat_is_attached() {
     std::fs::write(world.home().join("config.toml"), "[model]\ninput = [\"text\", \"image\"]\n").unwrap();
     let image = image::DynamicImage::new_rgb8(2, 2);
     image.save(world.project().join("my plan.png")).unwrap();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
-    seat.type_keys("What is ./my\\ plan.png ?\r");
+    let terminal = start_terminal(&world, &service, &["chat"]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("What is ./my\\ plan.png ?\r");
     let asked = service.next();
     let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
     assert_eq!(content[0]["text"], "What is ./my\\ plan.png ?");
     assert!(content[1]["image_url"]["url"].as_str().unwrap().starts_with("data:image/png;base64,"), "{content}");
     asked.answer("A plan.");
-    seat.wait_for_text("A plan.");
-    let rows = seat.wait_for_text("completed: ");
+    terminal.wait_for_text("A plan.");
+    let rows = terminal.wait_for_text("completed: ");
     assert!(has(&rows, "attached my plan.png"), "{rows:#?}");
 
     // A document that the model does not take may be meant for the tools.
     std::fs::write(world.project().join("a.pdf"), "%PDF-").unwrap();
-    seat.type_keys("Convert ./a.pdf\r");
+    terminal.type_keys("Convert ./a.pdf\r");
     let asked = service.next();
     assert_eq!(asked.last_message(), "Convert ./a.pdf");
     asked.answer("Converted.");
-    seat.wait_for_text("does not take input of type pdf");
-    seat.wait_for_text("Converted.");
-    seat.type_keys("\u{4}");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.wait_for_text("does not take input of type pdf");
+    terminal.wait_for_text("Converted.");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 #[test]
@@ -137,22 +137,22 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::write(world.project().join("notes.txt"), "Water the beans.\n").unwrap();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
-    seat.type_keys("/he\t\r");
-    seat.wait_for_text("Alt-Enter, Ctrl-J  start a new line");
-    seat.type_keys("Read this");
-    seat.wait_for_text("› Read this");
+    let terminal = start_terminal(&world, &service, &["chat"]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("/he\t\r");
+    terminal.wait_for_text("Alt-Enter, Ctrl-J  start a new line");
+    terminal.type_keys("Read this");
+    terminal.wait_for_text("› Read this");
     // Shift-Tab keeps what was typed.
-    seat.type_keys("\u{1b}[Z");
-    seat.wait_for_text("edits › Read this");
-    seat.type_keys("\u{1b}[Z");
-    seat.wait_for_text("plan › Read this");
-    seat.type_keys("\u{3}");
-    seat.wait_for_text("press Ctrl-C again to quit, or use /quit or Ctrl-D");
-    seat.type_keys("!echo out; echo err >&2; exit 3\r");
-    seat.wait_for_text("(exit status: 3)");
-    seat.type_keys("Read @not\t\nand\u{1b}\rsay\r");
+    terminal.type_keys("\u{1b}[Z");
+    terminal.wait_for_text("edits › Read this");
+    terminal.type_keys("\u{1b}[Z");
+    terminal.wait_for_text("plan › Read this");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("press Ctrl-C again to quit, or use /quit or Ctrl-D");
+    terminal.type_keys("!echo out; echo err >&2; exit 3\r");
+    terminal.wait_for_text("(exit status: 3)");
+    terminal.type_keys("Read @not\t\nand\u{1b}\rsay\r");
     let asked = service.next();
     let message = asked.last_message();
     assert!(message.starts_with("Read @notes.txt \nand\nsay\n\nI ran `echo out; echo err >&2; exit 3`"), "{message}");
@@ -160,47 +160,47 @@ fn chat_edits_lines_and_includes_files_and_commands() {
         assert!(message.contains(part), "{part:?} is missing in {message}");
     }
     asked.answer("I read it.");
-    seat.wait_for_text("I read it.");
-    seat.wait_for_text("completed: ");
-    seat.type_keys("/status\r");
-    seat.wait_for_text("agent     default in mode normal");
-    seat.type_keys("/resume nothing\r");
-    seat.wait_for_text("session_not_found");
-    seat.type_keys("/effort huge\r/staus\r");
-    seat.wait_for_text("use /effort none");
-    seat.wait_for_text("Did you mean /status?");
-    seat.type_keys("\u{4}");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.wait_for_text("I read it.");
+    terminal.wait_for_text("completed: ");
+    terminal.type_keys("/status\r");
+    terminal.wait_for_text("agent     default in mode normal");
+    terminal.type_keys("/resume nothing\r");
+    terminal.wait_for_text("session_not_found");
+    terminal.type_keys("/effort huge\r/staus\r");
+    terminal.wait_for_text("use /effort none");
+    terminal.wait_for_text("Did you mean /status?");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 #[test]
 fn chat_has_three_turns_with_a_cancelled_one() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("/help lists the commands");
-    seat.wait_for_text("›");
-    seat.type_keys("First question\r");
+    let terminal = start_terminal(&world, &service, &["chat"]);
+    terminal.wait_for_text("/help lists the commands");
+    terminal.wait_for_text("›");
+    terminal.type_keys("First question\r");
     let mut asked = service.next();
     assert_eq!(asked.last_message(), "First question");
     asked.text("One paragraph.\n\nAnother");
-    let rows = seat.wait_for_text("Another");
+    let rows = terminal.wait_for_text("Another");
     assert!(has(&rows, "One paragraph."), "{rows:#?}");
     asked.text(" one, with `code`.");
     asked.end();
-    seat.wait_for_text("completed: ");
+    terminal.wait_for_text("completed: ");
 
-    seat.type_keys("/mode orchestrator\r");
-    seat.wait_for_text("mode set to orchestrator");
-    seat.type_keys("Second question\r");
+    terminal.type_keys("/mode orchestrator\r");
+    terminal.wait_for_text("mode set to orchestrator");
+    terminal.type_keys("Second question\r");
     let mut asked = service.next();
     asked.text("This takes too");
-    seat.wait_for_text("This takes too");
-    seat.type_keys("\u{3}");
-    seat.wait_for_text("cancelled: ");
+    terminal.wait_for_text("This takes too");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("cancelled: ");
 
     // Input typed before the prompt appears is kept.
-    seat.type_keys("/mode normal\rThird question\r");
+    terminal.type_keys("/mode normal\rThird question\r");
     let asked = service.next();
     let said: Vec<&str> =
         asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
@@ -210,9 +210,9 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     );
     assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");
     asked.answer("Three.");
-    seat.wait_for_text("Three.");
-    seat.type_keys("\u{4}");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("Three.");
+    terminal.type_keys("\u{4}");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0));
     for text in ["One paragraph.", "Another one, with code.", "This takes too", "Three."] {
         let count = rows.iter().filter(|row| row.contains(text)).count();
@@ -226,17 +226,17 @@ fn chat_has_three_turns_with_a_cancelled_one() {
 fn resized_window_is_redrawn_cleanly() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["run", "Divide the work"]);
+    let terminal = start_terminal(&world, &service, &["run", "Divide the work"]);
     let mut asked = service.next();
     let tasks: Vec<String> = (1..=12).map(|n| format!("part {n} of the work that is to be done")).collect();
     asked.call("agent", &json!({ "task": tasks }));
     asked.end();
     let children = service.take(12);
-    seat.wait_for_text("└─ ● explore part 12");
+    terminal.wait_for_text("└─ ● explore part 12");
     for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
-        seat.resize(rows, columns);
+        terminal.resize(rows, columns);
         // Nothing of the old display remains, above or below.
-        seat.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
+        terminal.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
             let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
             let root = shown.iter().position(|row| row.starts_with("● default"));
             let foot = shown.iter().rposition(|row| row.contains("active"));
@@ -250,8 +250,8 @@ fn resized_window_is_redrawn_cleanly() {
         });
     }
     drop(children);
-    seat.type_keys("\u{3}");
-    let (code, _) = seat.wait_for_exit();
+    terminal.type_keys("\u{3}");
+    let (code, _) = terminal.wait_for_exit();
     assert_eq!(code, Some(130));
 }
 
@@ -259,8 +259,8 @@ fn resized_window_is_redrawn_cleanly() {
 fn tiny_window_does_not_make_the_run_fail() {
     for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
         let world = TestHome::new();
-        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
-        let (code, rows) = seat.wait_for_exit();
+        let terminal = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let (code, rows) = terminal.wait_for_exit();
         assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
     }
 }
@@ -269,19 +269,19 @@ fn tiny_window_does_not_make_the_run_fail() {
 fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["run", "Wait a while"]);
+    let terminal = start_terminal(&world, &service, &["run", "Wait a while"]);
     let mut asked = service.next();
     asked.text("So far");
-    seat.wait_for_text("So far");
-    assert!(seat.hides_cursor());
-    seat.type_keys("\u{1a}");
-    seat.wait_until_stopped();
-    seat.wait_until_restored();
-    seat.signal(Signal::CONT);
+    terminal.wait_for_text("So far");
+    assert!(terminal.hides_cursor());
+    terminal.type_keys("\u{1a}");
+    terminal.wait_until_stopped();
+    terminal.wait_until_restored();
+    terminal.signal(Signal::CONT);
     asked.text(", so good.");
-    seat.wait_for_text("So far, so good.");
+    terminal.wait_for_text("So far, so good.");
     asked.end();
-    let (code, rows) = seat.wait_for_exit();
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "completed: "), "{rows:#?}");
 }
@@ -290,9 +290,9 @@ fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
 fn dumb_terminal_gets_plain_lines() {
     let world = TestHome::new();
     for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
-        let seat = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+        let terminal = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
         let written = {
-            let (code, rows) = seat.wait_for_exit();
+            let (code, rows) = terminal.wait_for_exit();
             assert_eq!(code, Some(0), "{rows:#?}");
             rows.join("\n")
         };
@@ -303,8 +303,8 @@ fn dumb_terminal_gets_plain_lines() {
 #[test]
 fn only_ascii_marks_are_used_without_utf_8() {
     let world = TestHome::new();
-    let seat = TestTerminal::start(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
-    let (code, rows) = seat.wait_for_exit();
+    let terminal = TestTerminal::start(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
     assert!(rows.iter().all(|row| row.is_ascii()), "{rows:#?}");
@@ -335,22 +335,22 @@ fn piped_chat_is_plain_and_ends_at_the_first_failure() {
 fn chat_suspended_at_its_prompt_keeps_the_input() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat"]);
-    seat.wait_for_text("›");
-    seat.type_keys("Half a ");
-    seat.wait_for_text("Half a");
-    seat.type_keys("\u{1a}");
-    seat.wait_until_stopped();
-    seat.wait_until_restored();
-    seat.signal(Signal::CONT);
-    seat.wait_until_edited();
-    seat.type_keys("question\r");
+    let terminal = start_terminal(&world, &service, &["chat"]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("Half a ");
+    terminal.wait_for_text("Half a");
+    terminal.type_keys("\u{1a}");
+    terminal.wait_until_stopped();
+    terminal.wait_until_restored();
+    terminal.signal(Signal::CONT);
+    terminal.wait_until_edited();
+    terminal.type_keys("question\r");
     let asked = service.next();
     assert_eq!(asked.last_message(), "Half a question");
     asked.answer("Whole.");
-    seat.wait_for_text("Whole.");
-    seat.type_keys("/quit\r");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("Whole.");
+    terminal.type_keys("/quit\r");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "continue this session with `soong chat --session "), "{rows:#?}");
 }
@@ -360,18 +360,18 @@ fn termination_signals_restore_the_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
         let world = TestHome::new();
         let service = ManualModelService::new();
-        let seat = sit(&world, &service, &["chat"]);
-        seat.wait_for_text("›");
-        seat.signal(signal);
-        let (ended, rows) = seat.wait_for_exit();
+        let terminal = start_terminal(&world, &service, &["chat"]);
+        terminal.wait_for_text("›");
+        terminal.signal(signal);
+        let (ended, rows) = terminal.wait_for_exit();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
         // The same during a run.
-        let seat = sit(&world, &service, &["run", "Wait"]);
+        let terminal = start_terminal(&world, &service, &["run", "Wait"]);
         let mut asked = service.next();
         asked.text("So far");
-        seat.wait_for_text("So far");
-        seat.signal(signal);
-        let (ended, rows) = seat.wait_for_exit();
+        terminal.wait_for_text("So far");
+        terminal.signal(signal);
+        let (ended, rows) = terminal.wait_for_exit();
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
     }
 }
@@ -381,17 +381,17 @@ fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
-    let seat = TestTerminal::start(&world, &["chat", "--session", "s"], SIZE, &variables);
-    seat.wait_for_text("/help lists");
-    seat.type_keys("hello there");
-    seat.wait_for_text("hello there");
-    seat.type_keys("\n");
+    let terminal = TestTerminal::start(&world, &["chat", "--session", "s"], SIZE, &variables);
+    terminal.wait_for_text("/help lists");
+    terminal.type_keys("hello there");
+    terminal.wait_for_text("hello there");
+    terminal.type_keys("\n");
     let asked = service.next();
     assert_eq!(asked.last_message(), "hello there");
     asked.answer("Good day.");
-    seat.wait_for_text("Good day.");
-    seat.type_keys("\u{4}");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("Good day.");
+    terminal.type_keys("\u{4}");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(service.poll().is_none(), "no further message");
 }

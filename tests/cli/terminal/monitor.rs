@@ -34,30 +34,30 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
 #[test]
 fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     let world = TestHome::new();
-    let seat = TestTerminal::start(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
-    let rows = seat.wait_for("two children at work", |rows| {
+    let terminal = TestTerminal::start(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
+    let rows = terminal.wait_for("two children at work", |rows| {
         rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
     });
     assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");
-    assert!(seat.hides_cursor());
+    assert!(terminal.hides_cursor());
     // Select the first child, which is below the orchestrator.
-    seat.type_keys("\u{1b}[B");
-    seat.wait_for_text("agent       explore in mode normal");
-    seat.type_keys("K");
-    seat.wait_for_text("to test its restart?");
-    seat.type_keys("y");
-    seat.wait_for_text("1 was restarted");
+    terminal.type_keys("\u{1b}[B");
+    terminal.wait_for_text("agent       explore in mode normal");
+    terminal.type_keys("K");
+    terminal.wait_for_text("to test its restart?");
+    terminal.type_keys("y");
+    terminal.wait_for_text("1 was restarted");
     // The error is the crash until the restarted actor has recovered its run.
-    seat.wait_for_text("interrupted: the model call was interrupted");
-    let rows = seat.wait_for_text("restarts    1 (limit 3/60s)");
+    terminal.wait_for_text("interrupted: the model call was interrupted");
+    let rows = terminal.wait_for_text("restarts    1 (limit 3/60s)");
     assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
-    seat.type_keys("\r4");
-    seat.wait_for_text("actor_restarted");
+    terminal.type_keys("\r4");
+    terminal.wait_for_text("actor_restarted");
     // Ctrl-C cancels the run that the monitor was started with.
-    seat.type_keys("\u{3}");
-    seat.wait_for_text("The run has ended: cancelled");
-    seat.type_keys("q");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("The run has ended: cancelled");
+    terminal.type_keys("q");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(1), "{rows:#?}");
     assert!(has(&rows, "cancelled in ") && !has(&rows, "soong monitor"), "{rows:#?}");
 }
@@ -66,34 +66,34 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
 fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
-    let seat = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let terminal = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
     let mut asked = service.next();
     // Control characters in tasks, files and model output do not affect the screen.
-    seat.wait_for_text("default Write ?[2J?it down");
+    terminal.wait_for_text("default Write ?[2J?it down");
     asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
     asked.end();
-    seat.wait_for_text("1 needs input");
+    terminal.wait_for_text("1 needs input");
     // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
     // the screen after SIGCONT.
-    seat.type_keys("\u{1a}");
-    seat.wait_until_stopped();
-    seat.wait_until_restored();
-    seat.signal(Signal::CONT);
-    seat.wait_for_text("1 needs input");
-    seat.type_keys("a");
-    seat.wait_for_text("write requests permission: ");
-    seat.type_keys("y");
-    seat.wait_for_text("allowed once");
+    terminal.type_keys("\u{1a}");
+    terminal.wait_until_stopped();
+    terminal.wait_until_restored();
+    terminal.signal(Signal::CONT);
+    terminal.wait_for_text("1 needs input");
+    terminal.type_keys("a");
+    terminal.wait_for_text("write requests permission: ");
+    terminal.type_keys("y");
+    terminal.wait_for_text("allowed once");
     let answer = service.next();
     assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "noted\n");
     answer.answer("It is noted.");
-    seat.wait_for_text("The run has ended: completed");
-    seat.type_keys("6\t");
-    seat.wait_for_text("no artifacts in this session");
-    seat.type_keys("5");
-    seat.wait_for_text("It is noted.");
-    seat.type_keys("q");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text("The run has ended: completed");
+    terminal.type_keys("6\t");
+    terminal.wait_for_text("no artifacts in this session");
+    terminal.type_keys("5");
+    terminal.wait_for_text("It is noted.");
+    terminal.type_keys("q");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "It is noted.") && has(&rows, "completed: "), "{rows:#?}");
 }
@@ -102,24 +102,24 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
 fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
-    let seat = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let terminal = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
     let mut asked = service.next();
     asked.call("ask_human", &json!({ "question": "Which colour?" }));
     asked.end();
-    seat.wait_for_text("1 needs input");
-    seat.type_keys("a");
-    seat.wait_for_text("Which colour?");
-    seat.type_keys("\rred\r");
-    seat.wait_for_text("answered");
+    terminal.wait_for_text("1 needs input");
+    terminal.type_keys("a");
+    terminal.wait_for_text("Which colour?");
+    terminal.type_keys("\rred\r");
+    terminal.wait_for_text("answered");
     let mut asked = service.next();
     assert!(asked.last_message().contains("red"), "{}", asked.last_message());
     asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
     asked.end();
-    seat.wait_for_text("1 needs input");
-    seat.type_keys("a");
-    seat.wait_for_text("write requests permission: ");
-    seat.type_keys("enot today\r");
-    seat.wait_for_text("refused");
+    terminal.wait_for_text("1 needs input");
+    terminal.type_keys("a");
+    terminal.wait_for_text("write requests permission: ");
+    terminal.type_keys("enot today\r");
+    terminal.wait_for_text("refused");
     let asked = service.next();
     assert!(asked.last_message().contains("not today"), "{}", asked.last_message());
     assert!(!world.project().join("notes.txt").exists());
@@ -128,20 +128,20 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     world.run_with_input(&["artifacts", "put", "plan.md", "-", "--session", "s"], plan.as_bytes()).expect_code(0);
     world.run_with_input(&["artifacts", "put", "picture", "-", "--session", "s"], &[0, 255, 1]).expect_code(0);
     asked.answer("Done.");
-    seat.wait_for_text("The run has ended: completed");
-    seat.type_keys("6\t");
-    seat.wait_for_text("picture");
-    seat.type_keys("\r");
-    seat.wait_for_text("soong artifacts get picture --session s -o FILE");
-    seat.type_keys("\u{1b}");
-    seat.wait_for_text("plan.md");
-    seat.type_keys("\u{1b}[B\r");
-    seat.wait_for_text("?[2J?second");
-    seat.type_keys("x\u{15}out\r");
-    seat.wait_for_text("trace s written to ");
+    terminal.wait_for_text("The run has ended: completed");
+    terminal.type_keys("6\t");
+    terminal.wait_for_text("picture");
+    terminal.type_keys("\r");
+    terminal.wait_for_text("soong artifacts get picture --session s -o FILE");
+    terminal.type_keys("\u{1b}");
+    terminal.wait_for_text("plan.md");
+    terminal.type_keys("\u{1b}[B\r");
+    terminal.wait_for_text("?[2J?second");
+    terminal.type_keys("x\u{15}out\r");
+    terminal.wait_for_text("trace s written to ");
     assert!(world.project().join("out").is_dir());
-    seat.type_keys("q");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.type_keys("q");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn screen_numbers_match_the_api_and_the_database() {
         }
         held.push(child);
     }
-    let seat = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
-    seat.wait_for_text("live");
-    let rows = seat.wait_for_text("1 run + 3 children");
+    let terminal = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
+    terminal.wait_for_text("live");
+    let rows = terminal.wait_for_text("1 run + 3 children");
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     // The database is read from a copy, so that the owner is not asked.
     let copy = world.dir.path().join("copy");
@@ -198,10 +198,10 @@ fn screen_numbers_match_the_api_and_the_database() {
     let root = runs.iter().find(|view| view["run"]["parent_run_id"].is_null()).unwrap();
     let (used, limit) = (&root["run"]["budget"][0]["used"], &root["run"]["budget"][0]["limit"]);
     assert_eq!((used, limit), (&json!(tokens.to_string()), &json!("9000000")), "the budget is that of all below it");
-    seat.type_keys("/orchestrator\r");
-    seat.wait_for_text(&format!("{tokens} of 9000000"));
-    seat.type_keys("q");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.type_keys("/orchestrator\r");
+    terminal.wait_for_text(&format!("{tokens} of 9000000"));
+    terminal.type_keys("q");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
     drop((held, owner));
 }
 
@@ -216,31 +216,31 @@ fn every_screen_size_is_drawn_and_server_restart_is_shown() {
     let mut served = TestServer::new(OFFLINE);
     let url = served.url.clone();
     let token = served.token();
-    let seat = TestTerminal::start(
+    let terminal = TestTerminal::start(
         &served.world,
         &["--url", &url, "monitor"],
         (15, 60),
         &[("SOONG_TOKEN", &token), ("NO_COLOR", "1")],
     );
-    seat.wait_for_text("live");
+    terminal.wait_for_text("live");
     for size in [(24, 80), (50, 200), (15, 60), (6, 30), (3, 12), (30, 100)] {
-        seat.resize(size.0, size.1);
+        terminal.resize(size.0, size.1);
         match size {
-            (3, _) => drop(seat.wait_for_text("too small")),
-            _ => drop(seat.wait_for("a whole picture", |rows| {
+            (3, _) => drop(terminal.wait_for_text("too small")),
+            _ => drop(terminal.wait_for("a whole picture", |rows| {
                 rows[0].starts_with("soong monitor") && rows[rows.len() - 1].starts_with("q exit")
             })),
         }
     }
-    seat.wait_for_text("journal");
+    terminal.wait_for_text("journal");
     served.kill();
-    let rows = seat.wait_for_text("offline, reconnecting");
+    let rows = terminal.wait_for_text("offline, reconnecting");
     assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
     served.restart();
-    seat.wait_for_text(&format!("live {}", served.pid()));
-    assert!(!seat.has_colors(), "NO_COLOR is heard");
-    seat.signal(Signal::TERM);
-    let (code, rows) = seat.wait_for_exit();
+    terminal.wait_for_text(&format!("live {}", served.pid()));
+    assert!(!terminal.has_colors(), "NO_COLOR is heard");
+    terminal.signal(Signal::TERM);
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(!has(&rows, "soong monitor"), "the screen is as it was: {rows:#?}");
 }
@@ -257,24 +257,24 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     let first = begin(&world, &service, &["run", "--session", "s", "Begin"]);
     service.next().answer("Begun.");
     first.finish().expect_code(0);
-    let seat = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
-    seat.wait_for_text("no process owns this home");
+    let terminal = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
+    terminal.wait_for_text("no process owns this home");
     let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
     let asked = service.next();
-    seat.wait_for_text("default Go on");
+    terminal.wait_for_text("default Go on");
     // After Ctrl-Z and SIGCONT the whole screen is redrawn.
-    seat.type_keys("\u{1a}");
-    seat.wait_until_stopped();
-    seat.wait_until_restored();
-    seat.signal(Signal::CONT);
-    seat.wait_for_text("soong monitor");
-    seat.type_keys("/go on\rcy");
-    seat.wait_for_text("cancelling 1 run");
+    terminal.type_keys("\u{1a}");
+    terminal.wait_until_stopped();
+    terminal.wait_until_restored();
+    terminal.signal(Signal::CONT);
+    terminal.wait_for_text("soong monitor");
+    terminal.type_keys("/go on\rcy");
+    terminal.wait_for_text("cancelling 1 run");
     second.finish().expect_code(1);
     drop(asked);
-    seat.wait_for_text("no process owns this home");
-    seat.type_keys("\u{3}");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.wait_for_text("no process owns this home");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn remote_run_is_watched_and_its_answer_printed_after_exit() {
     let served = TestServer::new(OFFLINE);
     let (url, token) = (served.url.clone(), served.token());
     let args = ["--url", &url, "run", "--monitor", "Which project is this?"];
-    let seat = TestTerminal::start(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
-    let rows = seat.wait_for_text("The run has ended: completed");
+    let terminal = TestTerminal::start(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
+    let rows = terminal.wait_for_text("The run has ended: completed");
     assert!(has(&rows, &url), "{rows:#?}");
-    seat.type_keys("q");
-    let (code, rows) = seat.wait_for_exit();
+    terminal.type_keys("q");
+    let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "offline stand-in") && has(&rows, "completed: "), "{rows:#?}");
 }

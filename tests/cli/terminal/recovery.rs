@@ -3,24 +3,24 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{ManualModelService, TestHome, sit};
+use super::{ManualModelService, TestHome, start_terminal};
 
 #[test]
 fn continued_chat_resumes_the_run_that_was_killed() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let seat = sit(&world, &service, &["chat", "--mode", "orchestrator"]);
-    seat.wait_for_text("›");
-    seat.type_keys("Plan the garden\r");
+    let terminal = start_terminal(&world, &service, &["chat", "--mode", "orchestrator"]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("Plan the garden\r");
     let mut asked = service.next();
     asked.call("list_files", &json!({ "path": "." }));
     asked.end();
     let asked = service.next();
-    seat.signal(Signal::KILL);
-    drop((seat, asked));
+    terminal.signal(Signal::KILL);
+    drop((terminal, asked));
 
-    let seat = sit(&world, &service, &["--continue"]);
-    let rows = seat.wait_for_text("the last run was interrupted, and resumes now");
+    let terminal = start_terminal(&world, &service, &["--continue"]);
+    let rows = terminal.wait_for_text("the last run was interrupted, and resumes now");
     for part in [" · orchestrator · ", "continuing session plan-the-garden-"] {
         assert!(rows.iter().any(|row| row.contains(part)), "{part:?} is missing in {rows:#?}");
     }
@@ -28,14 +28,14 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     let asked = service.next();
     assert!(asked.body["messages"].to_string().contains("Plan the garden"), "{}", asked.body);
     let is_shown = |row: &String| row.contains("● orchestrator") && row.contains("Plan the garden");
-    seat.wait_for("the resumed run", |rows| rows.iter().any(is_shown));
+    terminal.wait_for("the resumed run", |rows| rows.iter().any(is_shown));
     asked.answer("Planned.");
-    seat.wait_for_text("Planned.");
-    seat.wait_for_text("completed: ");
-    seat.type_keys("Thanks\r");
+    terminal.wait_for_text("Planned.");
+    terminal.wait_for_text("completed: ");
+    terminal.type_keys("Thanks\r");
     service.next().answer("You are welcome.");
-    seat.wait_for_text("You are welcome.");
-    seat.wait_for_cursor();
-    seat.type_keys("\u{4}");
-    assert_eq!(seat.wait_for_exit().0, Some(0));
+    terminal.wait_for_text("You are welcome.");
+    terminal.wait_for_cursor();
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
