@@ -120,7 +120,7 @@ async fn execute_request(source: &Source, client: &Client, request: MonitorReque
         MonitorRequest::ReadAsks => {
             MonitorInput::PendingRequests(prompts::fetch_open_requests(client, None).await.map(|open| open.requests))
         }
-        MonitorRequest::Execute(deed) => MonitorInput::CommandDone(execute_command(source, client, deed).await),
+        MonitorRequest::Execute(command) => MonitorInput::CommandDone(execute_command(source, client, command).await),
         MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
@@ -278,9 +278,9 @@ fn read_error(what: &str) -> ErrorInfo {
 }
 
 /// Executes an action; returns the message to show.
-async fn execute_command(source: &Source, client: &Client, deed: Command) -> Result<String, String> {
+async fn execute_command(source: &Source, client: &Client, command: Command) -> Result<String, String> {
     let said = |error: ErrorInfo| error.message;
-    match deed {
+    match command {
         Command::Cancel(runs) => cancel(client, runs).await,
         Command::Kill(actor) => {
             client.crash_actor(&actor).await.map_err(said)?;

@@ -20,7 +20,7 @@ pub(crate) enum Dialog {
     /// The help, from this line on.
     Help(usize),
     /// Confirmation of an action.
-    Confirm { question: String, deed: Command },
+    Confirm { question: String, command: Command },
     /// Pending requests of runs: id of the shown request, the text being typed, the first visible line, whether its
     /// end has been visible, and the time before which keys are ignored.
     Request { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
@@ -61,8 +61,8 @@ impl Dialog {
                 Some(RowMove::PageDown) => scroll(at, *at + 10),
                 _ => DialogResult::Close,
             },
-            Self::Confirm { deed, .. } => match key.code {
-                KeyCode::Char('y') => DialogResult::Execute(deed.clone()),
+            Self::Confirm { command, .. } => match key.code {
+                KeyCode::Char('y') => DialogResult::Execute(command.clone()),
                 KeyCode::Char('n' | 'q') | KeyCode::Esc => DialogResult::Close,
                 _ if action(key) == Some(KeyAction::Interrupt) => DialogResult::Close,
                 _ => DialogResult::StayOpen,
@@ -133,7 +133,7 @@ fn scroll(at: &mut usize, to: usize) -> DialogResult {
 fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: &mut Option<Prompt>) -> DialogResult {
     let ask = &asks[at];
     if let Some(prompt) = typed {
-        let deed = match (prompt.key(key), ask) {
+        let command = match (prompt.key(key), ask) {
             (PromptResult::Editing, _) => return DialogResult::StayOpen,
             (PromptResult::Cancelled, _) => {
                 *typed = None;
@@ -151,7 +151,7 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
             }
         };
         *typed = None;
-        return DialogResult::ExecuteAndShowNext(deed);
+        return DialogResult::ExecuteAndShowNext(command);
     }
     let decide = |decision, asked: &Permission| {
         DialogResult::ExecuteAndShowNext(Command::Decide { id: asked.permission_id.clone(), decision, reason: None })

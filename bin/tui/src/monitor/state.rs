@@ -297,12 +297,12 @@ impl Monitor {
                 self.list.change(&self.actors, |view| view.filter.clear());
                 return None;
             }
-            DialogResult::Execute(deed) => {
+            DialogResult::Execute(command) => {
                 self.dialog = Dialog::None;
-                deed
+                command
             }
-            DialogResult::ExecuteAndShowNext(deed) => {
-                match &deed {
+            DialogResult::ExecuteAndShowNext(command) => {
+                match &command {
                     Command::Decide { id, .. } => self.asks.answered(id.as_str()),
                     Command::Answer { id, .. } => self.asks.answered(id.as_str()),
                     _ => {}
@@ -310,7 +310,7 @@ impl Monitor {
                 let later = Timestamp::from_millis(now.as_millis() + READING_MS);
                 let next = self.asks.list().first().map(|ask| ask.id().to_owned());
                 self.dialog = next.map_or(Dialog::None, |id| Dialog::ask(id, later));
-                deed
+                command
             }
         };
         Some(MonitorRequest::Execute(command))

@@ -38,12 +38,12 @@ struct TestMonitor {
 
 impl TestMonitor {
     fn begin(cells: CellWriter) -> Self {
-        let mut evening = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, cells), now: at(0) };
-        evening.hears(MonitorInput::Link(Connection::Connected { pid: 4_242, version: "0.1.0".to_owned() }));
-        evening
+        let mut test = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, cells), now: at(0) };
+        test.receive(MonitorInput::Link(Connection::Connected { pid: 4_242, version: "0.1.0".to_owned() }));
+        test
     }
 
-    fn hears(&mut self, input: MonitorInput) -> Vec<MonitorRequest> {
+    fn receive(&mut self, input: MonitorInput) -> Vec<MonitorRequest> {
         let request = self.monitor.handle(input, self.now);
         request.into_iter().chain(self.monitor.due_reads(self.now)).collect()
     }
@@ -54,11 +54,11 @@ impl TestMonitor {
     }
 
     fn key(&mut self, code: KeyCode) -> Vec<MonitorRequest> {
-        self.hears(MonitorInput::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+        self.receive(MonitorInput::Key(KeyEvent::new(code, KeyModifiers::NONE)))
     }
 
     fn changes(&mut self, changed: Vec<ActorView>, gone: &[&str]) -> Vec<MonitorRequest> {
-        self.hears(MonitorInput::Tree(sample::changed(changed, gone)))
+        self.receive(MonitorInput::Tree(sample::changed(changed, gone)))
     }
 
     fn screen(&mut self, columns: u16, rows: u16) -> String {

@@ -37,7 +37,7 @@ impl Monitor {
             );
             return None;
         };
-        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), deed: Command::Cancel(runs) })
+        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), command: Command::Cancel(runs) })
     }
 
     pub(super) fn kill(&mut self, now: Timestamp) -> Option<MonitorRequest> {
@@ -65,7 +65,7 @@ impl Monitor {
             actor.view.restarts
         );
         let command = Command::Kill(actor.view.actor_id.clone());
-        self.open(Dialog::Confirm { question, deed: command })
+        self.open(Dialog::Confirm { question, command })
     }
 
     pub(super) fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {

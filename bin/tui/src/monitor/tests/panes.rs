@@ -11,24 +11,24 @@ use crate::monitor::{RunFacts, detail::ReadContent};
 
 /// Opens a pane of the run `main` with a key, and answers its read.
 fn with_pane(key: char, content: ReadContent) -> TestMonitor {
-    let mut evening = TestMonitor::begin(FINE);
-    evening.hears(MonitorInput::Tree(sample_tree()));
-    let forest = std::mem::take(&mut evening.monitor.actors);
-    evening.monitor.list.select(&forest, &"run:main".into());
-    evening.monitor.actors = forest;
-    let read = evening.types(&key.to_string()).into_iter().find_map(|request| match request {
+    let mut test = TestMonitor::begin(FINE);
+    test.receive(MonitorInput::Tree(sample_tree()));
+    let forest = std::mem::take(&mut test.monitor.actors);
+    test.monitor.list.select(&forest, &"run:main".into());
+    test.monitor.actors = forest;
+    let read = test.types(&key.to_string()).into_iter().find_map(|request| match request {
         MonitorRequest::Read(want) => Some(want),
         _ => None,
     });
-    evening.hears(MonitorInput::Read(read.unwrap(), Box::new(Ok(content))));
-    evening
+    test.receive(MonitorInput::Read(read.unwrap(), Box::new(Ok(content))));
+    test
 }
 
-fn check(mut evening: TestMonitor, parts: &[&str]) {
+fn check(mut test: TestMonitor, parts: &[&str]) {
     for (columns, rows) in [(80, 24), (100, 30), (200, 50)] {
-        evening.key(KeyCode::Esc);
-        evening.key(KeyCode::Enter);
-        let screen = evening.screen(columns, rows);
+        test.key(KeyCode::Esc);
+        test.key(KeyCode::Enter);
+        let screen = test.screen(columns, rows);
         for part in parts {
             assert!(screen.contains(part), "{part:?} is missing on {columns} columns in:\n{screen}");
         }
@@ -66,8 +66,8 @@ fn d_shows_the_changes_of_files() {
         event(3, Event::Message(MessageEvent::added(&Message { tool_call_id: Some(call), ..message }))),
         event(4, Event::Model(ModelEvent::Started { model: "m".into(), attempt: 1 })),
     ];
-    let evening = with_pane('d', ReadContent::Events { records, follow: false });
-    check(evening, &["d Diff", "1 change", "edit notes.txt +1 -1", "3       - old words", "3 + new words"]);
+    let test = with_pane('d', ReadContent::Events { records, follow: false });
+    check(test, &["d Diff", "1 change", "edit notes.txt +1 -1", "3       - old words", "3 + new words"]);
     let none = with_pane('d', ReadContent::Events { records: Vec::new(), follow: false });
     check(none, &["no files changed by edit or write"]);
 }
@@ -104,13 +104,13 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
             sub_traces: vec![trace("s@1", "the cheap one", 500, "0.001"), trace("s@2", "the dear one", 700, "0.03")],
         },
     };
-    let mut evening = with_pane('$', ReadContent::Facts(Box::new(facts)));
-    evening.key(KeyCode::Enter);
-    let screen = evening.screen(100, 30);
+    let mut test = with_pane('$', ReadContent::Facts(Box::new(facts)));
+    test.key(KeyCode::Enter);
+    let screen = test.screen(100, 30);
     let place = |part: &str| screen.find(part).unwrap_or_else(|| panic!("{part:?} is missing in:\n{screen}"));
     assert!(place("the dear one") < place("the cheap one"), "{screen}");
     check(
-        evening,
+        test,
         &[
             "$ Cost",
             "this run",
@@ -134,22 +134,22 @@ fn p_shows_the_system_messages_in_full() {
         message(2, Role::User, "a question"),
         message(3, Role::System, "The mode is plan now."),
     ];
-    let mut evening = with_pane('p', ReadContent::Messages(messages));
-    evening.key(KeyCode::Enter);
-    assert!(!evening.screen(100, 30).contains("a question"));
-    check(evening, &["p Prompt", "#1 system", "  The last line.", "#3 system", "The mode is plan now."]);
+    let mut test = with_pane('p', ReadContent::Messages(messages));
+    test.key(KeyCode::Enter);
+    assert!(!test.screen(100, 30).contains("a question"));
+    check(test, &["p Prompt", "#1 system", "  The last line.", "#3 system", "The mode is plan now."]);
 }
 
 #[test]
 fn filter_has_its_own_line_and_the_keys_stay_below() {
-    let mut evening = TestMonitor::begin(FINE);
-    evening.hears(MonitorInput::Tree(sample_tree()));
-    assert!(!evening.screen(80, 24).contains("filter: "));
-    evening.types("/vend");
-    let screen = evening.screen(80, 24);
+    let mut test = TestMonitor::begin(FINE);
+    test.receive(MonitorInput::Tree(sample_tree()));
+    assert!(!test.screen(80, 24).contains("filter: "));
+    test.types("/vend");
+    let screen = test.screen(80, 24);
     assert!(screen.contains("filter: vend_  (Enter: keep filter, Esc: show all)"), "{screen}");
-    evening.key(KeyCode::Enter);
-    let screen = evening.screen(80, 24);
+    test.key(KeyCode::Enter);
+    let screen = test.screen(80, 24);
     assert!(screen.contains("filter: vend  (/: change, Esc: show all)"), "{screen}");
     assert!(screen.lines().last().unwrap().starts_with("q exit"), "{screen}");
 }

@@ -9,52 +9,52 @@ use crate::{
     terminal::{Paint, TextStyle},
 };
 
-fn evening(cells: CellWriter) -> TestMonitor {
-    let mut evening = TestMonitor::begin(cells);
-    evening.hears(MonitorInput::Tree(sample_tree()));
-    evening.hears(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
-    evening
+fn sample_monitor(cells: CellWriter) -> TestMonitor {
+    let mut test = TestMonitor::begin(cells);
+    test.receive(MonitorInput::Tree(sample_tree()));
+    test.receive(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
+    test
 }
 
 #[test]
 fn stuck_child_shows_its_last_error_and_cost() {
-    let screen = evening(FINE).screen(140, 32);
+    let screen = sample_monitor(FINE).screen(140, 32);
     for part in
         ["1 is stuck", "Explore the folder `vendor/`", "rate_limited: the service", "$0.1365", "no progress for"]
     {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
-    assert_snapshot!("afternoon_140x32", screen);
+    assert_snapshot!("overview_140x32", screen);
 }
 
 #[test]
 fn small_window_shows_tree_and_enter_opens_the_pane() {
-    let mut evening = evening(FINE);
-    assert_snapshot!("afternoon_60x15", evening.screen(60, 15));
-    evening.key(KeyCode::Enter);
-    assert_snapshot!("facts_60x15", evening.screen(60, 15));
-    evening.key(KeyCode::Esc);
-    assert!(evening.screen(60, 15).contains("journal"));
+    let mut test = sample_monitor(FINE);
+    assert_snapshot!("overview_60x15", test.screen(60, 15));
+    test.key(KeyCode::Enter);
+    assert_snapshot!("facts_60x15", test.screen(60, 15));
+    test.key(KeyCode::Esc);
+    assert!(test.screen(60, 15).contains("journal"));
 }
 
 #[test]
 fn only_ascii_is_drawn_without_utf8() {
-    let mut evening = evening(PLAIN);
+    let mut test = sample_monitor(PLAIN);
     for keys in ["", "t", "?"] {
-        evening.types(keys);
-        let screen = evening.screen(100, 30);
+        test.types(keys);
+        let screen = test.screen(100, 30);
         assert!(screen.is_ascii(), "{screen}");
     }
-    evening.key(KeyCode::Esc);
-    assert_snapshot!("plain_100x30", evening.screen(100, 30));
+    test.key(KeyCode::Esc);
+    assert_snapshot!("plain_100x30", test.screen(100, 30));
 }
 
 #[test]
 fn colors_are_omitted_if_disabled() {
     for (cells, is_coloured) in [(FINE, true), (PLAIN, false)] {
-        let mut evening = evening(cells);
+        let mut test = sample_monitor(cells);
         let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
-        terminal.draw(|frame| draw(&mut evening.monitor, frame.buffer_mut(), evening.now)).unwrap();
+        terminal.draw(|frame| draw(&mut test.monitor, frame.buffer_mut(), test.now)).unwrap();
         let coloured = terminal.backend().buffer().content().iter().any(|cell| cell.fg != ratatui::style::Color::Reset);
         assert_eq!(coloured, is_coloured);
     }
@@ -62,15 +62,15 @@ fn colors_are_omitted_if_disabled() {
 
 #[test]
 fn gateway_pane_shows_its_calls() {
-    let mut evening = evening(FINE);
-    evening.types("G");
+    let mut test = sample_monitor(FINE);
+    test.types("G");
     for _ in 0..3 {
-        if evening.monitor.list.selected().is_some_and(|key| key.starts_with("model_gateway")) {
+        if test.monitor.list.selected().is_some_and(|key| key.starts_with("model_gateway")) {
             break;
         }
-        evening.types("k");
+        test.types("k");
     }
-    assert_snapshot!("gateway_100x28", evening.screen(100, 28));
+    assert_snapshot!("gateway_100x28", test.screen(100, 28));
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn printed_tree_is_that_of_the_monitor() {
     let TreeEvent::Snapshot { tree, .. } = sample_tree() else { unreachable!() };
     for (keys, by_supervision) in [("", false), ("t", true)] {
         for (cells, width) in [(FINE, 137), (PLAIN, 90), (FINE, 60)] {
-            let mut evening = evening(cells);
-            evening.types(keys);
-            let screen = evening.screen(width, 60);
+            let mut test = sample_monitor(cells);
+            test.types(keys);
+            let screen = test.screen(width, 60);
             let rows: Vec<&str> = screen.lines().skip_while(|row| !row.starts_with("NAME")).skip(1).collect();
-            let printed = tree_lines((*tree).clone(), by_supervision, cells, width, evening.now);
+            let printed = tree_lines((*tree).clone(), by_supervision, cells, width, test.now);
             let printed: Vec<String> = printed.iter().map(|line| line.to_ansi(Paint { on: false })).collect();
             assert!(printed.len() > 8 && printed[0].starts_with("NAME"), "{printed:#?}");
             assert_eq!(printed[1..], rows[..printed.len() - 1], "{width} columns");
@@ -94,37 +94,37 @@ fn printed_tree_is_that_of_the_monitor() {
 
 #[test]
 fn help_lists_every_key() {
-    let mut evening = evening(FINE);
-    evening.types("?");
-    assert_snapshot!("help_100x36", evening.screen(100, 36));
-    let low = evening.screen(80, 15);
+    let mut test = sample_monitor(FINE);
+    test.types("?");
+    assert_snapshot!("help_100x36", test.screen(100, 36));
+    let low = test.screen(80, 15);
     for _ in 0..40 {
-        evening.key(KeyCode::Down);
+        test.key(KeyCode::Down);
     }
     assert!(
-        low.contains("previous or next row") && evening.screen(80, 15).contains("exit; active runs continue"),
+        low.contains("previous or next row") && test.screen(80, 15).contains("exit; active runs continue"),
         "{low}"
     );
 }
 
 #[test]
 fn requests_are_shown_with_their_details() {
-    let mut evening = evening(FINE);
-    evening.types("a");
-    assert_snapshot!("permission_100x24", evening.screen(100, 24));
-    evening.key(KeyCode::Down);
-    evening.key(KeyCode::Enter);
-    evening.types("main, of course");
-    assert_snapshot!("question_100x24", evening.screen(100, 24));
+    let mut test = sample_monitor(FINE);
+    test.types("a");
+    assert_snapshot!("permission_100x24", test.screen(100, 24));
+    test.key(KeyCode::Down);
+    test.key(KeyCode::Enter);
+    test.types("main, of course");
+    assert_snapshot!("question_100x24", test.screen(100, 24));
 }
 
 #[test]
 fn lost_connection_is_shown_and_last_tree_is_kept() {
-    let mut evening = evening(FINE);
-    evening.hears(MonitorInput::Link(Connection::Lost(
+    let mut test = sample_monitor(FINE);
+    test.receive(MonitorInput::Link(Connection::Lost(
         "lost the connection to the owner process: broken pipe".to_owned(),
     )));
-    let screen = evening.screen(100, 24);
+    let screen = test.screen(100, 24);
     for part in ["offline, reconnecting", "! lost the connection to the owner process", "orchestrator Write a report"] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
@@ -134,13 +134,13 @@ fn lost_connection_is_shown_and_last_tree_is_kept() {
 
 #[test]
 fn failed_runtime_actor_shows_its_error() {
-    let mut evening = evening(FINE);
+    let mut test = sample_monitor(FINE);
     let mut journal = actor(ActorKind::Journal, "0", Some("runtime_supervisor:0"));
     journal.state = "failed".into();
     journal.last_error = Some("it crashed 4 times within 60 s".to_owned());
-    evening.hears(MonitorInput::Tree(changed(vec![journal], &[])));
-    evening.types("G");
-    let screen = evening.screen(120, 28);
+    test.receive(MonitorInput::Tree(changed(vec![journal], &[])));
+    test.types("G");
+    let screen = test.screen(120, 28);
     assert!(screen.contains("journal") && screen.contains("failed"), "{screen}");
     assert!(screen.contains("it crashed 4 times within 60 s"), "{screen}");
 }
@@ -164,7 +164,7 @@ proptest! {
         rows in 1u16..60,
         keys in prop::collection::vec(prop::sample::select("jkGg12345678d$phlztse?aKcx/!fn".chars().collect::<Vec<_>>()), 0..6),
     ) {
-        let mut evening = evening(if columns % 2 == 0 { FINE } else { PLAIN });
+        let mut test = sample_monitor(if columns % 2 == 0 { FINE } else { PLAIN });
         let mut view = run("evil", Some("main"));
         (view.activity, view.last_error, view.id) = (activity.clone(), Some(error.clone()), id.clone());
         let about = view.run.as_mut().unwrap();
@@ -173,13 +173,13 @@ proptest! {
         if let UserRequest::Permission(asked) = &mut asks {
             (asked.demand.target, asked.arguments) = (task, activity);
         }
-        evening.changes(vec![view], &[]);
-        evening.hears(MonitorInput::PendingRequests(Ok(vec![asks])));
+        test.changes(vec![view], &[]);
+        test.receive(MonitorInput::PendingRequests(Ok(vec![asks])));
         for key in keys {
-            evening.key(KeyCode::Char(key));
-            evening.key(KeyCode::Tab);
+            test.key(KeyCode::Char(key));
+            test.key(KeyCode::Tab);
         }
-        let screen = evening.screen(columns, rows);
+        let screen = test.screen(columns, rows);
         for row in screen.split('\n') {
             prop_assert!(!row.chars().any(char::is_control), "{row:?}");
             prop_assert!(!row.chars().any(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200d}')), "{row:?}");
