@@ -299,6 +299,15 @@ fn undo_reverts_files_that_only_agents_changed() {
     let read = |name: &str| std::fs::read_to_string(file(name)).ok();
     let (ours, theirs) = (Some("one\n".to_owned()), Some("mine\n".to_owned()));
     assert_eq!([read("a.txt"), read("b.txt"), read("new/c.txt")], [ours, theirs, None]);
+    terminal.type_keys("\u{15}Look again\r");
+    service.next().answer("Seen again.");
+    terminal.wait_for_text("Seen again.");
+    terminal.wait_for_cursor();
+    terminal.type_keys("/fork\r");
+    terminal.wait_for_text("is unchanged");
+    terminal.type_keys("/undo\r");
+    terminal.wait_for_text("files: keeps all changes from before this session was forked");
+    terminal.wait_for_text("› Look again");
     terminal.type_keys("\u{15}/quit\r");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
 }

@@ -39,6 +39,8 @@ pub(super) struct ChangesAfter {
     has_goals: bool,
     /// Names of the documents that were edited.
     documents: BTreeSet<String>,
+    /// Whether the event of the message was read. A fork copies messages without their events.
+    is_complete: bool,
 }
 
 /// A file that agents changed.
@@ -88,7 +90,7 @@ impl ChangesAfter {
             Event::Message(MessageEvent::Added { sequence: added, .. })
                 if record.trace_id == *trace && *added == sequence =>
             {
-                *self = Self::default();
+                *self = Self { is_complete: true, ..Self::default() };
             }
             Event::Tool(ToolEvent::Completed { name, file_change, .. }) => {
                 self.count_call(name);
@@ -138,6 +140,11 @@ impl ChangesAfter {
                 Reversion::Keep(why) => format!("files: leaves {name} alone: {why}"),
                 Reversion::Unneeded => continue,
             });
+        }
+        if !self.is_complete {
+            lines.push(
+                "files: keeps all changes from before this session was forked; it has no record of them".to_owned(),
+            );
         }
         let commands = (self.commands > 0).then(|| format::plural(self.commands, "command", "commands"));
         let calls = (self.mcp_calls > 0).then(|| format::plural(self.mcp_calls, "MCP call", "MCP calls"));

@@ -14,7 +14,7 @@ use crate::{
     },
     exit::Failure,
     input::InputLine,
-    print,
+    print, reference,
 };
 
 /// Maximum number of messages that are offered to go back to.
@@ -54,7 +54,9 @@ impl Conversation<'_> {
         let Some(session) = &self.next_request.session_id else { return print::line(NO_MESSAGES) };
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(session, &body).await.map_err(|error| refused(session, error))?;
-        print::line(&format!("continuing in session {}; {session} is unchanged", made.session.session_id))?;
+        let before = place.session_name(&SessionId::new(session.as_str())).await;
+        let now = reference::short_name(&made.session);
+        print::line(&text::safe_line(&format!("continuing in session {now}; {before} is unchanged")))?;
         self.next_request.session_id = Some(made.session.session_id.to_string());
         Ok(())
     }
