@@ -355,7 +355,9 @@ impl RequestPoll {
             return Ok(PollOutcome::Continue);
         }
         self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
-        let open = prompts::fetch_open_requests(target.client, Some(&target.run.session_id)).await?;
+        let open = prompts::fetch_open_requests(target.client, Some(&target.run.session_id)).await;
+        let open =
+            open.map_err(|error| if error.code == ErrorCode::Closing { owner_lost(target) } else { error.into() })?;
         self.expected = !open.requests.is_empty();
         if self.expected && self.can_ask {
             progress.pause();
