@@ -32,7 +32,6 @@ const MAX_REFUSED: usize = 100;
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between checks for keys. A typed character is shown after at most this time.
 const KEY_INTERVAL: Duration = Duration::from_millis(25);
-
 /// Notifications are sent only if the user has answered nothing for this long.
 const NOTIFY_AFTER: Duration = Duration::from_secs(10);
 
