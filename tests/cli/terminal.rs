@@ -30,7 +30,7 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
     asked.call("agent", &json!({ "task": ["left part", "right part"] }));
     asked.end();
     let children = service.take(2);
-    let rows = terminal.wait_for("two children at work", |rows| {
+    let rows = terminal.wait_for("two running children", |rows| {
         rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
     });
     assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");

@@ -35,7 +35,7 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
 fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     let world = TestHome::new();
     let terminal = TestTerminal::start(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
-    let rows = terminal.wait_for("two children at work", |rows| {
+    let rows = terminal.wait_for("two running children", |rows| {
         rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
     });
     assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");

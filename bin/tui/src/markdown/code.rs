@@ -1,8 +1,8 @@
 //! Colors the source code of code blocks: comments, strings, numbers, keywords and keys, and the lines of diffs.
 //!
 //! Pure. A scanner, not a parser: it knows how comments and strings of a language look (`language`) and takes the rest
-//! as words and numbers. A library with grammars, such as syntect, adds over a megabyte to the binary. Invariant: the
-//! pieces of a line, put together, are the line.
+//! as words and numbers. A library such as syntect would add its grammars to the binary. Invariant: the pieces of a
+//! line, put together, are the line.
 
 mod language;
 #[cfg(test)]
@@ -16,11 +16,11 @@ use crate::{styled_line::StyledLine, terminal::TextStyle};
 pub(super) fn colored(code: &str, info: &str) -> Vec<StyledLine> {
     if matches!(language::name(info).as_deref(), Some("diff" | "patch")) {
         let mut has_hunk = false;
-        let style = |line: &str| {
+        let colored_line = |line: &str| {
             has_hunk |= line.starts_with("@@");
-            diff_style(line, has_hunk)
+            StyledLine::of(diff_style(line, has_hunk), line)
         };
-        return code.lines().zip(code.lines().map(style)).map(|(line, style)| StyledLine::of(style, line)).collect();
+        return code.lines().map(colored_line).collect();
     }
     match Language::of(info) {
         Some(language) => {
