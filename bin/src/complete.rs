@@ -86,9 +86,7 @@ fn described(id: &str, description: &str) -> CompletionCandidate {
 fn sessions() -> Vec<CompletionCandidate> {
     let found = records().and_then(|records| records.reader.sessions(&SessionFilter::default(), MAX_IDS, None).ok());
     let found = found.into_iter().flat_map(|page| page.items);
-    found
-        .map(|session| described(reference::short_name(&session), session.name.as_deref().unwrap_or_default()))
-        .collect()
+    found.map(|session| described(session.short_name(), session.name.as_deref().unwrap_or_default())).collect()
 }
 
 fn traces() -> Vec<CompletionCandidate> {

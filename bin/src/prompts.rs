@@ -30,7 +30,7 @@ use crate::{
     exit::Failure,
     input::{Input, InputLine},
     interrupt::Interrupt,
-    print, reference,
+    print,
 };
 
 /// Interval at which a prompt checks whether its question was decided elsewhere.
@@ -268,7 +268,7 @@ impl PermissionPrompt {
         let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
         let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
         let agent = agent.map(|agent| format!("{}, ", text::escaped_line(agent))).unwrap_or_default();
-        let name = session.map_or(asked.session_id.as_str(), reference::short_name);
+        let name = session.map_or(asked.session_id.as_str(), Session::short_name);
         rows.insert(1, Row::plain(format!("by {agent}session {}", text::escaped_line(name))));
         let rows = wrap_rows(rows, columns);
         let mut shown = Self {

@@ -45,11 +45,6 @@ pub(crate) fn split_sub_agent(reference: &str) -> Option<(&str, usize)> {
     Some((session, number.parse().ok().filter(|number| *number > 0)?))
 }
 
-/// Returns the short name of a session: its slug, else its id.
-pub(crate) fn short_name(session: &Session) -> &str {
-    session.slug.as_deref().unwrap_or(session.session_id.as_str())
-}
-
 /// Sorts sessions by the start of their last run, newest first.
 fn sort_by_recency(sessions: &mut [Session]) {
     sessions.sort_by_key(|session| Reverse(session.last_run_at.unwrap_or(session.created_at)));
@@ -82,7 +77,7 @@ pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Sessi
         0 => Err(not_found(reference, &others)),
         1 => Ok((found.swap_remove(0), Match::Partial)),
         _ => {
-            let named: Vec<&str> = found.iter().take(MAX_NAMED).map(short_name).collect();
+            let named: Vec<&str> = found.iter().take(MAX_NAMED).map(Session::short_name).collect();
             let more = if found.len() > MAX_NAMED { ", …" } else { "" };
             let what = format!("{} matches several sessions: {}{more}", text::safe_line(reference), named.join(", "));
             Err(Failure::usage(what, "Give more characters of the id or slug."))
@@ -92,7 +87,7 @@ pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Sessi
 
 /// Returns the failure for a command that changes something, if the reference is only a part of the session's name.
 pub(crate) fn too_short(reference: &str, session: &Session) -> Failure {
-    let what = format!("{} is only a part of the name of session {}", text::safe_line(reference), short_name(session));
+    let what = format!("{} is only a part of the name of session {}", text::safe_line(reference), session.short_name());
     Failure::usage(what, "Give its whole id or slug.")
 }
 
@@ -104,7 +99,7 @@ pub(crate) fn names_a_session(reference: &str, failure: &Failure) -> bool {
 }
 
 fn not_found(reference: &str, sessions: &[Session]) -> Failure {
-    let nearest = nearest_of(reference, sessions.iter().map(short_name));
+    let nearest = nearest_of(reference, sessions.iter().map(Session::short_name));
     let hint = nearest.map(|near| format!("{SUGGESTION}{near}?")).unwrap_or_default();
     let what = format!("there is no session {}{hint} ({})", text::safe_line(reference), ErrorCode::SessionNotFound);
     Failure::new(Exit::NotFound, what, "See `soong sessions list`.")

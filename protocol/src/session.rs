@@ -55,3 +55,10 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
 }
+
+impl Session {
+    /// Returns the short name: the slug, else the id.
+    pub fn short_name(&self) -> &str {
+        self.slug.as_deref().unwrap_or(self.session_id.as_str())
+    }
+}

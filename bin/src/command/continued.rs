@@ -53,7 +53,7 @@ pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<St
     };
     let similar = match found {
         Ok((session, Match::Exact)) => return Ok(session.session_id.to_string()),
-        Ok((session, Match::Partial)) => format!("to continue {0}, use --session {0}", reference::short_name(&session)),
+        Ok((session, Match::Partial)) => format!("to continue {0}, use --session {0}", session.short_name()),
         Err(failure) if reference::recent_position(reference).is_some() => return Err(failure),
         // Several sessions match.
         Err(failure) if failure.exit == Exit::Usage => failure.what,

@@ -25,7 +25,6 @@ use crate::{
     owner::{HomeConnection, Owner},
     print,
     progress::Progress,
-    reference,
     report::{self, DeniedCall, FollowedRun, StoredArtifact, TypedDuringRun},
     slow_step::with_note,
     watch::{WatchTarget, watch},
@@ -220,7 +219,7 @@ impl<'a> RuntimeSession<'a> {
     /// Returns the short name of a session for a hint, or its id if it cannot be read.
     pub(super) async fn session_name(&self, id: &SessionId) -> String {
         match self.client().session(id.as_str()).await {
-            Ok(view) => reference::short_name(&view.session).to_owned(),
+            Ok(view) => view.session.short_name().to_owned(),
             Err(_) => id.to_string(),
         }
     }

@@ -91,7 +91,7 @@ async fn confirm_deletion(context: &Context<'_>, session: &Session, reference: &
 /// Returns the short name of a session and its name.
 fn described(session: &Session) -> String {
     let name = session.name.as_deref().map(|name| format!(" ({})", text::safe_line(name)));
-    format!("{}{}", reference::short_name(session), name.unwrap_or_default())
+    format!("{}{}", session.short_name(), name.unwrap_or_default())
 }
 
 fn print_deleted(
@@ -137,7 +137,7 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns:
         .iter()
         .map(|session| {
             vec![
-                reference::short_name(session).to_owned(),
+                session.short_name().to_owned(),
                 time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
                 text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
@@ -225,7 +225,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
         }
         let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-        let hint = format!("Details: {soong} artifacts show NAME --session {}", reference::short_name(&session));
+        let hint = format!("Details: {soong} artifacts show NAME --session {}", session.short_name());
         print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     }
     Ok(Exit::Success)

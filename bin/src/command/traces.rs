@@ -25,7 +25,7 @@ use crate::{
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     owner::HomeConnection,
-    print, reference, report,
+    print, report,
     source::Source,
 };
 
@@ -108,7 +108,7 @@ pub(super) fn tree_table(
     if !context.terminal.has_stdout {
         return table(traces, context, columns);
     }
-    let names = sessions.iter().map(|session| (session.session_id.clone(), reference::short_name(session).to_owned()));
+    let names = sessions.iter().map(|session| (session.session_id.clone(), session.short_name().to_owned()));
     let arranged = tree::arrange(traces, &names.collect(), context.terminal.unicode);
     print_rows(arranged.into_iter().map(|entry| (entry.name, entry.trace)), context, columns)
 }

@@ -9,7 +9,7 @@ use crate::{
     cli,
     context::Context,
     exit::{Exit, Failure},
-    print, reference,
+    print,
 };
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
@@ -53,7 +53,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions:
     let unicode = context.terminal.unicode;
     let label = |id: &str| {
         let session = sessions.iter().find(|session| session.session_id.as_str() == id);
-        session.map_or_else(|| id.to_owned(), |session| text::safe_line(reference::short_name(session)))
+        session.map_or_else(|| id.to_owned(), |session| text::safe_line(session.short_name()))
     };
     let mut rows: Vec<Vec<String>> =
         report.usage.iter().map(|row| cells(&label(row.of.as_str()), &row.sum, unicode)).collect();

@@ -15,7 +15,7 @@ use crate::{
     command::{attach::Attachments, pasted_files::words, run_query, runtime_session::RuntimeSession},
     config,
     exit::Failure,
-    print, reference,
+    print,
 };
 
 /// Maximum number of outputs of the user's commands that a message includes.
@@ -38,7 +38,7 @@ impl Conversation<'_> {
     /// Continues another session.
     pub(super) async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
-        print::line(&format!("continuing session {}", text::safe_line(reference::short_name(&found))))?;
+        print::line(&format!("continuing session {}", text::safe_line(found.short_name())))?;
         if self.context.remote.is_none() {
             self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
         }

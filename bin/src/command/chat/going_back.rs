@@ -14,7 +14,7 @@ use crate::{
     },
     exit::Failure,
     input::InputLine,
-    print, reference,
+    print,
 };
 
 /// Maximum number of messages that are offered to go back to.
@@ -55,7 +55,7 @@ impl Conversation<'_> {
         let body = ForkBody { at_sequence, ..ForkBody::default() };
         let made = place.client().fork_session(session, &body).await.map_err(|error| refused(session, error))?;
         let before = place.session_name(&SessionId::new(session.as_str())).await;
-        let now = reference::short_name(&made.session);
+        let now = made.session.short_name();
         print::line(&text::safe_line(&format!("continuing in session {now}; {before} is unchanged")))?;
         self.next_request.session_id = Some(made.session.session_id.to_string());
         Ok(())

@@ -6,7 +6,7 @@ use soong::protocol::{PermissionMode, RunMode, SessionId};
 use soong_tui::{markdown::PageFormat, text};
 
 use super::conversation::Conversation;
-use crate::{command::runtime_session::RuntimeSession, exit::Failure, reference, report};
+use crate::{command::runtime_session::RuntimeSession, exit::Failure, report};
 
 /// Facts in the first line of a chat. Absent parts are not known before the first run.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ impl Conversation<'_> {
         };
         self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
         let session = match (&continued, &request.session_id) {
-            (Some(view), _) => format!("continuing session {}", text::safe_line(reference::short_name(&view.session))),
+            (Some(view), _) => format!("continuing session {}", text::safe_line(view.session.short_name())),
             (None, Some(name)) => format!("session {}", text::safe_line(name)),
             (None, None) => "new session".to_owned(),
         };
