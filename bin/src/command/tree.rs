@@ -1,12 +1,13 @@
 //! `soong tree`: prints the live actor tree of the home's owner or, without an owner, the unfinished runs recorded on
 //! disk.
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use soong::{
     ActorView,
-    protocol::{Run, Session, api::Ready},
+    protocol::{Run, Session, api::Ready, tree::ActorKind},
 };
-use soong_client::socket;
+use soong_client::{Client, socket};
 use soong_tui::{
     monitor::{CellWriter, tree_lines},
     screen::{
@@ -28,20 +29,45 @@ use crate::{
 
 /// Width in columns if standard output is not a terminal of known width.
 const COLUMNS: usize = 160;
+/// Maximum number of concurrent reads of sessions.
+const CONCURRENT_READS: usize = 16;
 
 pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<Exit, Failure> {
     if context.print_if_unused(&json!({ "source": "disk", "pid": null, "children": [] }))? {
         return Ok(Exit::Success);
     }
     match context.source().await? {
-        Source::Owner(client, ready) => live(context, client.tree().await?, &ready, by_supervision)?,
+        Source::Owner(client, ready) => {
+            let root = client.tree().await?;
+            let sessions = if context.global.json { Vec::new() } else { read_sessions(&client, &root).await };
+            live(context, (root, sessions), &ready, by_supervision)?
+        }
         Source::Disk(records) => print_recorded(context, &records)?,
     }
     Ok(Exit::Success)
 }
 
+/// Reads the sessions of a tree, for their names. Leaves out those that cannot be read.
+async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
+    let mut ids = Vec::new();
+    let mut open = vec![root];
+    while let Some(actor) = open.pop() {
+        open.extend(&actor.children);
+        if actor.kind == ActorKind::Session {
+            ids.push(&actor.id);
+        }
+    }
+    let reads = futures::stream::iter(ids).map(|id| client.session(id)).buffer_unordered(CONCURRENT_READS);
+    reads.filter_map(async |read| read.ok().map(|view| view.session)).collect().await
+}
+
 /// Prints the actor tree as its owner reports it.
-fn live(context: &Context<'_>, root: ActorView, ready: &Ready, by_supervision: bool) -> Result<(), Failure> {
+fn live(
+    context: &Context<'_>,
+    (root, sessions): (ActorView, Vec<Session>),
+    ready: &Ready,
+    by_supervision: bool,
+) -> Result<(), Failure> {
     if context.global.json {
         let mut json = serde_json::to_value(&root).unwrap_or_default();
         json["source"] = Value::from("owner");
@@ -51,7 +77,7 @@ fn live(context: &Context<'_>, root: ActorView, ready: &Ready, by_supervision: b
     let format = frame(context);
     let cells = CellWriter::of(context.terminal.stdout, context.terminal);
     let width = u16::try_from(format.width).unwrap_or(u16::MAX);
-    let lines = tree_lines(root, by_supervision, cells, width, format.now);
+    let lines = tree_lines((root, sessions), by_supervision, cells, width, format.now);
     lines.iter().try_for_each(|line| print::line(&line.to_ansi(context.terminal.stdout)))
 }
 
@@ -89,8 +115,11 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
     let frame = frame(context);
     for (session, runs) in &sessions {
         let name = text::safe_line(session.name.as_deref().unwrap_or(""));
-        let head =
-            text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
+        let head = text::cut(
+            &format!("session {}  {name}", text::safe_line(session.short_name())),
+            frame.width,
+            context.terminal.ellipsis(),
+        );
         print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
         print_runs(context, runs.iter().copied(), usize::MAX)?;
     }

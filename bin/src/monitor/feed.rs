@@ -101,6 +101,7 @@ fn not_connected(request: MonitorRequest) -> Option<MonitorInput> {
     Some(match request {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
         MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
+        MonitorRequest::ReadSession(id) => MonitorInput::Session(id, Box::new(Err(error()))),
         MonitorRequest::ReadAsks => MonitorInput::PendingRequests(Err(error())),
         MonitorRequest::Execute(_) => MonitorInput::CommandDone(Err(error().message)),
         MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
@@ -116,6 +117,10 @@ async fn execute_request(source: &Source, client: &Client, request: MonitorReque
         MonitorRequest::ReadRun(run) => {
             let read = client.run(&run).await.map(|view| view.run);
             MonitorInput::Record(run, Box::new(read))
+        }
+        MonitorRequest::ReadSession(id) => {
+            let read = client.session(id.as_str()).await.map(|view| view.session);
+            MonitorInput::Session(id, Box::new(read))
         }
         MonitorRequest::ReadAsks => {
             MonitorInput::PendingRequests(prompts::fetch_open_requests(client, None).await.map(|open| open.requests))

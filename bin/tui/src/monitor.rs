@@ -10,12 +10,12 @@ mod command;
 mod detail;
 mod dialog;
 mod draw;
-mod finished_runs;
 mod keys;
 mod list;
 mod pane;
 mod pending_requests;
 mod prompt;
+mod record_reads;
 mod rows;
 #[cfg(test)]
 mod sample;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Run, RunId, RunStatus, SessionId, Timestamp, Usd,
+    Run, RunId, RunStatus, Session, SessionId, Timestamp, Usd,
     tree::{ActorKind, ActorView, RunEnd},
 };
 
@@ -25,6 +25,8 @@ pub(crate) struct Actor {
     pub(crate) has_ended: bool,
     /// Record of an ended run, once it is known.
     pub(crate) record: Option<Box<EndRecord>>,
+    /// Record of a session, once it is known.
+    pub(crate) session_record: Option<Box<Session>>,
     pub(crate) pulse: UsageHistory,
     /// Keys of its parent run and its session.
     pub(crate) logical_parents: [Option<Key>; 2],
@@ -89,6 +91,7 @@ impl Actor {
             view,
             has_ended: false,
             record: None,
+            session_record: None,
             pulse: UsageHistory::default(),
             logical_parents: [None, None],
         };
@@ -150,8 +153,22 @@ impl Actor {
             Some(run) => {
                 format!("{} {:?}", text::safe_line(&run.agent_type), text::cut(&text::safe_line(&run.task), 40, "..."))
             }
-            None => text::safe_line(&self.view.actor_id),
+            None => match self.slug() {
+                Some(slug) => format!("session {}", text::safe_line(slug)),
+                None => text::safe_line(&self.view.actor_id),
+            },
         }
+    }
+
+    /// Returns the slug of a session, once it is known.
+    pub(crate) fn slug(&self) -> Option<&str> {
+        self.session_record.as_ref()?.slug.as_deref()
+    }
+
+    /// Returns whether this is a session whose record is missing, or was read before the session's first run.
+    pub(crate) fn lacks_session(&self) -> bool {
+        let is_known = self.session_record.as_ref().is_some_and(|session| session.last_run_at.is_some());
+        self.view.kind == ActorKind::Session && !is_known
     }
 
     /// Returns its own usage: the recorded one, once it has ended.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use soong_protocol::{
-    RunId, Timestamp, Usd,
+    RunId, Session, SessionId, Timestamp, Usd,
     tree::{ActorKind, ActorView, RunView, TreeEvent},
 };
 
@@ -55,6 +55,18 @@ impl ActorIndex {
 
     pub(crate) fn run(&self, id: &RunId) -> Option<&Actor> {
         self.get(&format!("run:{id}"))
+    }
+
+    pub(crate) fn session(&self, id: &SessionId) -> Option<&Actor> {
+        self.get(&format!("session:{id}"))
+    }
+
+    /// Stores the record of a session.
+    pub(crate) fn describe_session(&mut self, session: Session) {
+        if let Some(actor) = self.actors.get_mut(&*format!("session:{}", session.session_id)) {
+            actor.session_record = Some(Box::new(session));
+            self.version += 1;
+        }
     }
 
     /// Applies a tree event that was received at `now`.

@@ -139,6 +139,12 @@ impl RowList {
         });
     }
 
+    /// Returns the rows that were visible when the tree was last drawn with this number of rows.
+    pub(crate) fn visible(&self, room: usize) -> &[ActorRow] {
+        let from = self.top.min(self.rows.len());
+        &self.rows[from..(from + room).min(self.rows.len())]
+    }
+
     /// Returns the first visible row for a number of rows, so that the selected row is visible.
     pub(crate) fn scroll(&mut self, room: usize) -> usize {
         let room = room.max(1);

@@ -252,6 +252,7 @@ fn contains_text(actor: &Actor, filter: &str) -> bool {
     let texts = [
         Some(actor.state()),
         Some(&*view.id),
+        actor.slug(),
         Some(view.kind.as_str()),
         Some(&*view.activity),
         view.last_error.as_deref(),

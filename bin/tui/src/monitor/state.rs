@@ -6,21 +6,21 @@
 mod selected_actor;
 
 use ratatui::crossterm::event::KeyEvent;
-use soong_protocol::{ErrorInfo, Run, RunId, Timestamp, tree::TreeEvent};
+use soong_protocol::{ErrorInfo, Run, RunId, Session, SessionId, Timestamp, tree::TreeEvent};
 
 use super::{
-    actor::Key,
+    actor::{Actor, Key},
     actor_index::ActorIndex,
     cells::CellWriter,
     command::Command,
     detail::{Detail, ReadContent, ReadRequest},
     dialog::{Dialog, DialogResult},
-    finished_runs::FinishedRuns,
     keys::{KeyAction, Navigation, action},
     list::RowList,
     pane::Pane,
     pending_requests::PendingRequests,
     prompt::Prompt,
+    record_reads::RecordReads,
 };
 use crate::request::UserRequest;
 use crate::{styled_line::StyledLine, terminal::TextStyle};
@@ -45,6 +45,8 @@ pub enum MonitorInput {
     Read(ReadRequest, Box<Result<ReadContent, ErrorInfo>>),
     /// Record of a run that has ended.
     Record(RunId, Box<Result<Run, ErrorInfo>>),
+    /// Record of a session.
+    Session(SessionId, Box<Result<Session, ErrorInfo>>),
     /// Pending requests of runs: questions and permissions.
     PendingRequests(Result<Vec<UserRequest>, ErrorInfo>),
     /// Result of an action: a message or an error.
@@ -80,6 +82,8 @@ pub enum MonitorRequest {
     Read(ReadRequest),
     /// Read a run that has ended; the response is [`MonitorInput::Record`].
     ReadRun(RunId),
+    /// Read a session; the response is [`MonitorInput::Session`].
+    ReadSession(SessionId),
     /// Read the pending requests; the response is [`MonitorInput::PendingRequests`].
     ReadAsks,
     /// Execute an action; the response is [`MonitorInput::CommandDone`].
@@ -111,7 +115,8 @@ pub struct Monitor {
     note: Option<(TextStyle, String, Timestamp)>,
     /// Visible rows of the tree and of the pane.
     pub(crate) visible_rows: (usize, usize),
-    finished_runs: FinishedRuns,
+    run_reads: RecordReads<RunId>,
+    session_reads: RecordReads<SessionId>,
     /// Lines of the last drawn pane, with the key of their content.
     pub(crate) cached_lines: Option<(PaneKey, Vec<StyledLine>)>,
 }
@@ -135,7 +140,8 @@ impl Monitor {
             asks: PendingRequests::default(),
             note: None,
             visible_rows: (10, 10),
-            finished_runs: FinishedRuns::default(),
+            run_reads: RecordReads::of_runs(),
+            session_reads: RecordReads::of_sessions(),
             cached_lines: None,
         }
     }
@@ -155,16 +161,26 @@ impl Monitor {
                     // It may be another process, so everything that was read is outdated.
                     self.detail.clear();
                     self.asks.reset();
-                    self.finished_runs.reset();
+                    self.run_reads.reset();
+                    self.session_reads.reset();
                 }
                 self.connection = link;
             }
             MonitorInput::Tree(event) => self.tree(event, now),
             MonitorInput::Read(want, read) => self.detail.store_read(&want, *read),
             MonitorInput::Record(run, read) => {
-                self.finished_runs.store_result(&run, read.is_ok(), now);
+                self.run_reads.store_result(&run, read.is_ok(), now);
                 if let Ok(record) = *read {
                     self.actors.record(&run, record.into());
+                }
+            }
+            MonitorInput::Session(id, read) => {
+                let read = *read;
+                // Before its first run, a session has no slug.
+                let is_complete = read.as_ref().is_ok_and(|session| session.last_run_at.is_some());
+                self.session_reads.store_result(&id, is_complete, now);
+                if let Ok(session) = read {
+                    self.actors.describe_session(session);
                 }
             }
             MonitorInput::PendingRequests(read) => {
@@ -203,7 +219,15 @@ impl Monitor {
             requests.push(MonitorRequest::ReadAsks);
         }
         requests.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
-        requests.extend(self.finished_runs.due_reads(&self.actors, now).into_iter().map(MonitorRequest::ReadRun));
+        // The newest first, because those are looked at.
+        let ended = self.run_reads.due(self.actors.unrecorded(), now);
+        requests.extend(ended.into_iter().map(MonitorRequest::ReadRun));
+        let visible =
+            self.list.visible(self.visible_rows.0).iter().filter_map(|row| self.actors.get(&row.key)?.session());
+        let shown = visible.chain(self.asks.list().iter().map(|ask| ask.session_id().clone()));
+        let unknown = shown.filter(|id| self.actors.session(id).is_some_and(Actor::lacks_session));
+        let sessions = self.session_reads.due(unknown, now);
+        requests.extend(sessions.into_iter().map(MonitorRequest::ReadSession));
         requests
     }
 

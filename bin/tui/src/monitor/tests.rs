@@ -10,8 +10,8 @@ use ratatui::{
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
 };
 use soong_protocol::{
-    BudgetDimension, Permission, PermissionId, Question, QuestionId, QuestionStatus, RunId, SessionId, Timestamp,
-    TraceId, Usd,
+    BudgetDimension, Permission, PermissionId, Question, QuestionId, QuestionStatus, RunId, Session, SessionId,
+    SessionKind, Timestamp, TraceId, Usd,
     tree::{ActorKind, ActorView, BudgetShare, GatewayView, TreeEvent},
 };
 
@@ -151,6 +151,23 @@ fn sample_tree() -> TreeEvent {
 /// Returns a request for permission that was made 65 seconds before the session starts.
 pub(super) fn permission() -> UserRequest {
     UserRequest::Permission(Box::new(Permission { created_at: at(-65), ..crate::sample::permission() }))
+}
+
+/// Returns the record of the sample tree's session.
+fn session() -> Session {
+    Session {
+        session_id: SessionId::new("s"),
+        slug: Some("write-a-report-3f".to_owned()),
+        name: Some("Report about the project".to_owned()),
+        kind: SessionKind::Conversation,
+        uid: "user".to_owned(),
+        project_dir: "/home/user/project".to_owned(),
+        last_session_seq: 57,
+        live_runs: 4,
+        created_at: at(-600),
+        updated_at: at(-2),
+        last_run_at: Some(at(-420)),
+    }
 }
 
 fn question() -> UserRequest {

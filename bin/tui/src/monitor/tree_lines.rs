@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 use soong_protocol::{
-    Timestamp,
+    Session, Timestamp,
     tree::{ActorView, TreeEvent},
 };
 
@@ -17,9 +17,10 @@ use crate::{styled_line::StyledLine, terminal::TextStyle};
 /// Returns the column titles and a line for each actor, as the monitor shows them, at most `width` columns wide.
 ///
 /// With `by_supervision`, each actor is below its supervisor. Otherwise, sub-agents are below their parent runs, and
-/// supervisors are left out unless they have crashed.
+/// supervisors are left out unless they have crashed. `sessions` are records of sessions in the tree; those without
+/// one are shown by their ids.
 pub fn tree_lines(
-    tree: ActorView,
+    (tree, sessions): (ActorView, Vec<Session>),
     by_supervision: bool,
     cells: CellWriter,
     width: u16,
@@ -27,6 +28,7 @@ pub fn tree_lines(
 ) -> Vec<StyledLine> {
     let mut actors = ActorIndex::default();
     actors.apply(TreeEvent::Snapshot { tree: Box::new(tree), dropped: 0 }, now);
+    sessions.into_iter().for_each(|session| actors.describe_session(session));
     // A single snapshot has no rates.
     let omitted = [Column::Events, Column::Budget];
     let omitted = if actors.summary().has_budgets { &omitted[..1] } else { &omitted[..] };

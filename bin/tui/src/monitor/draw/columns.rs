@@ -139,6 +139,7 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
         None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
             line.push(TextStyle::Plain, &words(view.kind));
         }
+        None if actor.slug().is_some() => line.push(TextStyle::Plain, &actor.name()),
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
             let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, cells.ellipsis());

@@ -8,6 +8,8 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
+use soong_protocol::Session;
+
 use super::{push_key_hint, put};
 use crate::{
     monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
@@ -63,19 +65,25 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
             let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
             let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
-            let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
+            let session =
+                monitor.actors.session(asks[at].session_id()).and_then(|actor| actor.session_record.as_deref());
+            let name = session.map_or(asks[at].session_id().as_str(), Session::short_name);
+            let asker = text::cut(&format!("{agent}session {}", text::safe_line(name)), columns, "...");
             let mut lines = vec![StyledLine::of(TextStyle::Dim, asker)];
             let rows = rows.saturating_sub(lines.len());
-            lines.extend(self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1));
+            let project = session.map(|session| session.project_dir.as_str());
+            let has_others = asks.len() > 1;
+            lines.extend(self::ask((&asks[at], project), typed, (from, is_read), (columns, rows), has_others));
             (title, lines)
         }
     };
     frame(monitor.cells, buffer, area, &title, &lines);
 }
 
-/// Renders a pending request from a line on, as far as it fits; records whether its end has been visible.
+/// Renders a pending request from a line on, as far as it fits; records whether its end has been visible. Paths in
+/// `project`, a folder, are shown relative to it.
 fn ask(
-    ask: &UserRequest,
+    (ask, project): (&UserRequest, Option<&str>),
     typed: Option<&str>,
     (from, is_read): (&mut usize, &mut bool),
     (columns, rows): (usize, usize),
@@ -83,7 +91,7 @@ fn ask(
 ) -> Vec<StyledLine> {
     let shown = match ask {
         UserRequest::Question(question) => question_rows(question),
-        UserRequest::Permission(asked) => permission_rows(asked, None),
+        UserRequest::Permission(asked) => permission_rows(asked, project),
     };
     let said: Vec<StyledLine> =
         wrap_rows(shown, columns).into_iter().map(|row| StyledLine::of(row.style, row.text)).collect();

@@ -116,6 +116,40 @@ fn pending_requests_are_read_on_change_and_answered() {
 }
 
 #[test]
+fn session_on_the_screen_is_read_for_its_name_and_folder() {
+    let mut test = TestMonitor::begin(FINE);
+    let request = MonitorRequest::ReadSession(SessionId::new("s"));
+    assert!(!test.receive(MonitorInput::Tree(sample_tree())).contains(&request), "nothing was drawn yet");
+    test.screen(100, 24);
+    assert!(test.types("j").contains(&request));
+    assert!(!test.types("j").contains(&request), "the read is pending");
+    let mut new = session();
+    (new.slug, new.last_run_at) = (None, None);
+    test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(new))));
+    test.now = at(31);
+    assert!(test.types("j").contains(&request), "it has no name before its first run");
+    test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(session()))));
+    let screen = test.screen(100, 24);
+    assert!(screen.contains("session write-a-report-3f  "), "{screen}");
+    test.now = at(99);
+    assert!(!test.types("j").contains(&request));
+
+    let mut edit = permission();
+    if let UserRequest::Permission(asked) = &mut edit {
+        asked.demand.target = "/home/user/project/src/main.rs".to_owned();
+    }
+    test.receive(MonitorInput::PendingRequests(Ok(vec![edit])));
+    test.types("a");
+    let screen = test.screen(100, 24);
+    assert!(screen.contains(", session write-a-report-3f ") && screen.contains(": src/main.rs "), "{screen}");
+    test.types("l/");
+    test.types("a-report");
+    assert!(test.screen(100, 24).contains("session write-a-report-3f"), "the filter finds it by its name");
+    select(&mut test, "session:s");
+    assert!(test.screen(140, 40).contains("/home/user/project"));
+}
+
+#[test]
 fn long_request_can_be_allowed_only_after_its_end_was_shown() {
     let mut test = sample_monitor();
     let mut long = permission();

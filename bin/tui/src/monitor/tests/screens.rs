@@ -79,16 +79,17 @@ fn printed_tree_is_that_of_the_monitor() {
     for (keys, by_supervision) in [("", false), ("t", true)] {
         for (cells, width) in [(FINE, 137), (PLAIN, 90), (FINE, 60)] {
             let mut test = sample_monitor(cells);
+            test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(session()))));
             test.types(keys);
             let screen = test.screen(width, 60);
             let rows: Vec<&str> = screen.lines().skip_while(|row| !row.starts_with("NAME")).skip(1).collect();
-            let printed = tree_lines((*tree).clone(), by_supervision, cells, width, test.now);
+            let printed = tree_lines(((*tree).clone(), vec![session()]), by_supervision, cells, width, test.now);
             let printed: Vec<String> = printed.iter().map(|line| line.to_ansi(Paint { on: false })).collect();
             assert!(printed.len() > 8 && printed[0].starts_with("NAME"), "{printed:#?}");
             assert_eq!(printed[1..], rows[..printed.len() - 1], "{width} columns");
         }
     }
-    let lines = tree_lines(*tree, false, FINE, 137, at(0));
+    let lines = tree_lines((*tree, vec![session()]), false, FINE, 137, at(0));
     assert!(lines.iter().any(|line| line.pieces().any(|piece| piece == (TextStyle::Red, "stuck"))));
 }
 
