@@ -2,7 +2,7 @@
 
 mod report;
 
-use std::{fmt, ops::AddAssign, str::FromStr};
+use std::{fmt, iter::Sum, ops::AddAssign, str::FromStr};
 
 pub use report::{UsageBy, UsageOf, UsageReport, UsageRow, UsageSum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -35,6 +35,16 @@ impl Usd {
 impl AddAssign for Usd {
     fn add_assign(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl Sum for Usd {
+    /// Adds amounts. With `Option<Usd>`, the sum is `None` if one of the amounts is unknown.
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |mut sum, amount| {
+            sum += amount;
+            sum
+        })
     }
 }
 
@@ -239,7 +249,7 @@ impl Stats {
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
         self.estimated |= usage.estimated;
-        self.add_cost(cost);
+        self.cost = [self.cost, cost].into_iter().sum();
     }
 
     /// Adds the statistics of a descendant, except its duration: descendants run while their ancestors are active.
@@ -254,17 +264,7 @@ impl Stats {
         self.model_calls = self.model_calls.saturating_add(child.model_calls);
         self.tool_calls = self.tool_calls.saturating_add(child.tool_calls);
         self.estimated |= child.estimated;
-        self.add_cost(child.cost);
-    }
-
-    fn add_cost(&mut self, cost: Option<Usd>) {
-        self.cost = match (self.cost, cost) {
-            (Some(mut sum), Some(part)) => {
-                sum += part;
-                Some(sum)
-            }
-            _ => None,
-        };
+        self.cost = [self.cost, child.cost].into_iter().sum();
     }
 }
 

@@ -239,10 +239,7 @@ fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
         if one.parent_trace_id.as_ref().is_some_and(|parent| below.contains(parent)) {
             below.insert(&one.trace_id);
             tokens += one.total_tokens;
-            cost = cost.zip(one.total_cost).map(|(mut sum, cost)| {
-                sum += cost;
-                sum
-            });
+            cost = [cost, one.total_cost].into_iter().sum();
         }
     }
     let sub_agents = below.len() - 1;

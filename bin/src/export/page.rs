@@ -269,10 +269,7 @@ fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
         let (_, count, tokens, cost) = &mut models[at];
         *count += 1;
         *tokens += trace.total_tokens;
-        *cost = cost.zip(trace.total_cost).map(|(mut sum, more)| {
-            sum += more;
-            sum
-        });
+        *cost = [*cost, trace.total_cost].into_iter().sum();
     }
     html.push_str("<h2>Cost</h2>\n<table>\n<tr><th>Model</th><th>Agents</th><th>Tokens</th><th>Cost</th></tr>\n");
     for (model, count, tokens, cost) in models {

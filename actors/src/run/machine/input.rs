@@ -271,11 +271,7 @@ pub(in crate::run) fn add_used(
     (usage, cost): (Usage, Option<Usd>),
 ) -> (Usage, Option<Usd>) {
     let Some((earlier, earlier_cost)) = earlier else { return (usage, cost) };
-    let cost = earlier_cost.zip(cost).map(|(mut sum, cost)| {
-        sum += cost;
-        sum
-    });
-    (earlier.plus(usage), cost)
+    (earlier.plus(usage), [earlier_cost, cost].into_iter().sum())
 }
 
 /// The result of a reflection on messages that a summary is about to replace.

@@ -270,7 +270,7 @@ impl ActorSummary {
                     let (tokens, cost) = actor.used();
                     sum.ended += 1;
                     sum.ended_tokens += tokens;
-                    sum.ended_cost = add_cost(sum.ended_cost, cost);
+                    sum.ended_cost = [sum.ended_cost, cost].into_iter().sum();
                 }
                 None if actor.has_ended => {}
                 Some(run) => sum.take(actor, run),
@@ -290,19 +290,12 @@ impl ActorSummary {
             None => drop(self.states.insert(actor.state().to_owned(), 1)),
         }
         self.tokens += run.tokens;
-        self.cost = add_cost(self.cost, run.cost);
+        self.cost = [self.cost, run.cost].into_iter().sum();
         self.has_budgets |= !run.budget.is_empty();
         if run.asks > 0 {
             self.pending_requests.push((actor.key.clone(), run.asks, run.events));
         }
     }
-}
-
-/// Adds a cost to a sum; `None` if either is unknown.
-pub(crate) fn add_cost(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
-    let (mut sum, cost) = (sum?, cost?);
-    sum += cost;
-    Some(sum)
 }
 
 #[cfg(test)]

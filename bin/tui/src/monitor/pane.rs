@@ -15,17 +15,15 @@ mod team;
 mod timeline;
 mod transcript;
 
+use std::iter;
+
 pub(crate) use facts::used_fraction;
 use soong_protocol::{
     Artifact, EventRecord, Message, Timestamp, Trace, Usd,
     api::{RunView, TraceView},
 };
 
-use super::{
-    actor::Actor,
-    actor_index::{ActorIndex, add_cost},
-    cells::CellWriter,
-};
+use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A pane.
@@ -177,10 +175,10 @@ impl RunFacts {
         if let Some(stats) = &self.run.stats {
             return (stats.tree.total_tokens, stats.tree.cost);
         }
-        let own = (self.run.run.usage.total_tokens, self.run.run.cost);
-        let add =
-            |sum: (u64, Option<Usd>), child: &Trace| (sum.0 + child.total_tokens, add_cost(sum.1, child.total_cost));
-        self.children().into_iter().fold(own, add)
+        let (run, children) = (&self.run.run, self.children());
+        let tokens = children.iter().map(|child| child.total_tokens).sum::<u64>();
+        let cost = iter::once(run.cost).chain(children.iter().map(|child| child.total_cost)).sum();
+        (run.usage.total_tokens + tokens, cost)
     }
 }
 

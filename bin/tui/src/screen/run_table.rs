@@ -69,10 +69,7 @@ impl RunUsage {
 
     fn add(&mut self, tokens: u64, cost: Option<Usd>) {
         self.tokens += tokens;
-        self.cost = self.cost.zip(cost).map(|(mut sum, part)| {
-            sum += part;
-            sum
-        });
+        self.cost = [self.cost, cost].into_iter().sum();
     }
 }
 

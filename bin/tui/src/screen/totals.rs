@@ -72,13 +72,7 @@ pub struct RunTotals {
 impl RunTable {
     /// Returns the sums over all runs.
     pub fn totals(&self, now: Timestamp) -> RunTotals {
-        let mut cost = Some(Usd::default());
-        for entry in self.entries.iter().filter(|entry| entry.tokens > 0) {
-            cost = cost.zip(entry.cost).map(|(mut sum, part)| {
-                sum += part;
-                sum
-            });
-        }
+        let cost = self.entries.iter().filter(|entry| entry.tokens > 0).map(|entry| entry.cost).sum();
         let is_open = self.entries.iter().any(|entry| !entry.state.has_ended());
         let started = self.entries.iter().filter_map(|entry| entry.started_at).min();
         let ended = self.entries.iter().filter_map(|entry| entry.ended_at).max().filter(|_| !is_open);
