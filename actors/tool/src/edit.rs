@@ -177,7 +177,8 @@ fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
         Some(b'-') => (added, removed + 1),
         _ => (added, removed),
     });
-    let title = format!("`{name}` edited: {added} lines added, {removed} removed");
+    let lines = if added == 1 { "line" } else { "lines" };
+    let title = format!("`{name}` edited: {added} {lines} added, {removed} removed");
     ToolOutput::text(title.clone(), format!("{title}\n{}", shortened(&diff)))
 }
 

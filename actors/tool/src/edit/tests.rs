@@ -81,7 +81,7 @@ async fn edits_are_applied_atomically() {
     let held = || std::fs::read_to_string(project.path().join("a.txt")).unwrap();
     let tool = tool();
     let told = project.call(&tool, json!({"path": "a.txt", "edits": [{"old": "two", "new": "2"}]})).await.unwrap();
-    assert!(told.contains("1 lines added, 1 removed") && told.contains("-two\n+2\n"), "{told}");
+    assert!(told.contains("1 line added, 1 removed") && told.contains("-two\n+2\n"), "{told}");
     assert_eq!(held(), "one\n2\n");
     for (arguments, code) in [
         (

@@ -299,8 +299,9 @@ fn file_change(line: &str) -> Option<(&str, &str)> {
     Some((path, change))
 }
 
-/// Reads `3 lines added, 1 removed`.
+/// Reads `3 lines added, 1 removed` or `1 line added, 0 removed`. Earlier versions wrote `1 lines added`.
 fn changed_lines(change: &str) -> Option<(usize, usize)> {
-    let (added, removed) = change.split_once(" lines added, ")?;
+    let (added, removed) = change.split_once(" added, ")?;
+    let (added, _) = added.split_once(" line")?;
     Some((added.parse().ok()?, removed.strip_suffix(" removed")?.parse().ok()?))
 }

@@ -73,7 +73,7 @@ fn all_lines_contain_the_whole_output() {
 
 #[test]
 fn calls_are_summed_up_in_one_line_with_rows_below() {
-    let edited = "`src/app.py` edited: 1 lines added, 1 removed\n--- original\n+++ modified\n@@ -1,2 +1,2 @@\n def f():\n\
+    let edited = "`src/app.py` edited: 1 line added, 1 removed\n--- original\n+++ modified\n@@ -1,2 +1,2 @@\n def f():\n\
                   -    return 1\n+    return 2\n";
     assert_eq!(
         call("edit", r#"{"path":"src/app.py","edits":[{"old":"1"…"#, edited),
