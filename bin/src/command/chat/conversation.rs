@@ -127,7 +127,7 @@ impl Conversation<'_> {
         if !is_shown || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
             return Ok(Next::Continue);
         }
-        self.print_dim("the last run was interrupted, and resumes now")?;
+        self.print_dim("the last run was interrupted, and resumes now with its own settings")?;
         let next = self.run_message(place, None).await;
         place.reset_interrupt();
         next
