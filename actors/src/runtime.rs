@@ -45,6 +45,7 @@ pub use artifacts::Artifacts;
 pub use builder::RuntimeBuilder;
 pub use conversation::HeadSwitched;
 pub use fork::Fork;
+use futures::future::BoxFuture;
 pub use handle::{Child, Children, RunHandle};
 use home::HomeLock;
 pub use info::RuntimeInfo;
@@ -249,7 +250,12 @@ impl Runtime {
     ///
     /// Active runs are stopped without a terminal event. The next owner of the home resumes them, or ends them as
     /// `interrupted` if `runtime.recovery = "fail"`.
-    pub async fn close(&self) {
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        // Boxed for the same reason as `RuntimeBuilder::build`.
+        Box::pin(self.close_once())
+    }
+
+    async fn close_once(&self) {
         let inner = &*self.inner;
         let parts = || {
             let threads = inner.threads.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,11 +1,12 @@
 //! Reading the store from async code: on blocking threads, independent of the writer's queue, with limited
 //! concurrency.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
+use futures::future::BoxFuture;
 use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_storage::store::{Reader, StoreError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Name of the database in the home.
 pub(crate) const DATABASE: &str = "sessions.sqlite";
@@ -35,15 +36,25 @@ impl StoreReader {
         let reader = Arc::clone(&self.reader);
         // The semaphore is never closed. If the caller is dropped, the read continues and keeps its permit.
         let turn = Arc::clone(&self.permits).acquire_owned().await;
+        let (reply, outcome) = oneshot::channel();
         let work = move || {
             let _turn = turn;
-            read(reader.as_ref())
+            let _ = reply.send(read(reader.as_ref())); // fails if the caller was dropped
         };
-        match tokio::task::spawn_blocking(work).await {
+        run_blocking(Box::new(work)).await?;
+        match outcome.await {
             Ok(outcome) => outcome.map_err(|error| ErrorInfo::from(&error)),
-            Err(error) => {
-                Err(ErrorInfo::new(ErrorCode::InternalError, format!("a database read did not finish: {error}")))
-            }
+            // It has sent its outcome, or it has panicked.
+            Err(_) => Err(did_not_finish(&"no result")),
         }
     }
+}
+
+/// Runs a read on a blocking thread. Not generic, so that it is compiled once, and not for each kind of read.
+fn run_blocking(work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, Result<(), ErrorInfo>> {
+    Box::pin(async { tokio::task::spawn_blocking(work).await.map_err(|error| did_not_finish(&error)) })
+}
+
+fn did_not_finish(why: &dyn Display) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::InternalError, format!("a database read did not finish: {why}"))
 }

@@ -35,6 +35,7 @@ mod tree;
 mod usage;
 
 use clap::Parser;
+use futures::future::LocalBoxFuture;
 use soong::{Environment, protocol::Decision};
 use soong_client::Remote;
 use soong_server::server::token;
@@ -187,6 +188,8 @@ fn remote(global: &Global, command: &Command, environment: &Environment) -> Resu
 /// Runs a command on a single-threaded runtime. For commands that mostly send requests and read.
 fn block_on_current_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // Boxed, so that the executor is compiled once, and not for each command.
+    let command: LocalBoxFuture<'_, _> = Box::pin(command);
     thread.map_err(|error| runtime_error(&error))?.block_on(command)
 }
 
@@ -198,6 +201,7 @@ fn runtime_error(error: &std::io::Error) -> Failure {
 fn block_on_multi_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| runtime_error(&error))?;
+    let command: LocalBoxFuture<'_, _> = Box::pin(command);
     let ended = threads.block_on(command);
     // Do not wait for blocking tasks that are still running (a tool that ignores cancellation, a slow disk).
     threads.shutdown_background();

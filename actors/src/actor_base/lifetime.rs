@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use futures::future::BoxFuture;
 use soong_protocol::ErrorInfo;
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -34,6 +35,8 @@ impl Lifetime {
 
     /// Spawns a background task.
     pub(crate) fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        // Boxed, so that the executor is compiled once for each type of result, and not for each task.
+        let task: BoxFuture<'static, T> = Box::pin(task);
         self.tasks.spawn(task)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures::future::BoxFuture;
 use serde::Serialize;
 use soong_protocol::{ErrorInfo, McpConfig, ToolsConfig};
 use soong_text::Environment;
@@ -24,7 +25,17 @@ pub struct Probe {
 /// # Errors
 /// `config_error` if the configuration, or an environment variable that it names, must be changed; otherwise the
 /// error of the server or of the connection.
-pub async fn probe(
+pub fn probe<'a>(
+    name: &'a str,
+    config: &'a McpConfig,
+    tools: &'a ToolsConfig,
+    environment: &'a Environment,
+) -> BoxFuture<'a, Result<Probe, ErrorInfo>> {
+    // Boxed, so that the MCP client is compiled with this crate, and not again with each that awaits it.
+    Box::pin(connect_and_list(name, config, tools, environment))
+}
+
+async fn connect_and_list(
     name: &str,
     config: &McpConfig,
     tools: &ToolsConfig,

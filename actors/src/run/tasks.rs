@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use ractor::ActorRef;
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, RunWrite, TraceId, Write};
 use soong_storage::store::Append;
@@ -118,9 +118,11 @@ impl RunTasks {
         Mailbox::new(myself, Arc::clone(&self.live.status))
     }
 
-    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it.
+    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it. They are
+    /// compiled once, and not for each task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(Box::pin(task));
+        let task: BoxFuture<'static, ()> = Box::pin(task);
+        self.tracker.spawn(task);
     }
 
     /// Calls the model; reports the answer or the error.

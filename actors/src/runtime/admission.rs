@@ -14,6 +14,7 @@ use std::{path::Path, sync::Arc};
 
 pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
+use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, Run, RunMode, RunSettings, RunStatus,
@@ -41,7 +42,15 @@ pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunE
 impl Runtime {
     /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
     pub async fn start(&self, start: impl Into<RunRequest>) -> Result<RunHandle, ErrorInfo> {
-        let mut start = start.into();
+        self.start_boxed(start.into()).await
+    }
+
+    /// Boxes [`Runtime::start_request`], so that it is compiled with this crate, and not again with each that awaits it.
+    fn start_boxed(&self, start: RunRequest) -> BoxFuture<'_, Result<RunHandle, ErrorInfo>> {
+        Box::pin(self.start_request(start))
+    }
+
+    async fn start_request(&self, mut start: RunRequest) -> Result<RunHandle, ErrorInfo> {
         let services = &self.inner.services;
         if services.lifetime.is_closing() {
             return Err(closing());

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use ractor::{Actor, ActorRef};
 use soong_model::{ModelCatalog, selection::complete_default_model};
 use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId};
@@ -59,7 +60,12 @@ impl RuntimeBuilder {
     /// # Errors
     /// `home_locked` if another process owns the home; `config_error` if the configuration, a preset or a skill of
     /// the home is invalid. In both cases nothing is changed.
-    pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
+    pub fn build(self) -> BoxFuture<'static, Result<Runtime, ErrorInfo>> {
+        // Boxed, so that the actor tree is compiled with this crate, and not again with each that awaits it.
+        Box::pin(self.open_home())
+    }
+
+    async fn open_home(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
         self.faults.program.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.program.plan {
