@@ -288,9 +288,9 @@ impl Config {
             ConfigError { file: file.to_owned(), line, key, message, excerpt: excerpt::excerpt(text, span) }
         };
         let parsed = toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
-        let config: Self = serde_path_to_error::deserialize(parsed).map_err(|e| {
-            let key = e.path().to_string();
-            error(e.inner().span(), (key != ".").then_some(key), e.inner().message())
+        let config = Self::deserialize(parsed).map_err(|e| {
+            let key = e.span().and_then(|span| setting::key_at(text, &span));
+            error(e.span(), key, e.message())
         })?;
         config.check().map_err(|(key, message)| {
             let path: Vec<&str> = key.split('.').collect();

@@ -18,6 +18,7 @@ mod drain;
 mod error;
 mod event_cache;
 mod health;
+mod json_path;
 mod memory;
 mod metrics;
 mod page;

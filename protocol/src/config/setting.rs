@@ -100,6 +100,43 @@ fn find_key_span(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
     }
 }
 
+/// Returns the key at a span, such as `agents.max_depth` or `hooks[0].event`: the innermost one whose name or value
+/// contains it.
+pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
+    let file = DeTable::parse(text).ok()?;
+    key_in_table(file.get_ref(), span)
+}
+
+fn key_in_table(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref();
+        let is_here = contains(&key.span(), span) || contains(&value.span(), span);
+        below(value.get_ref(), span).map(|inner| joined(name, &inner)).or_else(|| is_here.then(|| name.to_string()))
+    })
+}
+
+/// Returns the part of the key below a value.
+fn below(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
+    match value {
+        DeValue::Table(table) => key_in_table(table, span),
+        DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let place = format!("[{index}]");
+            let inner = below(item.get_ref(), span).map(|inner| joined(&place, &inner));
+            inner.or_else(|| contains(&item.span(), span).then_some(place))
+        }),
+        _ => None,
+    }
+}
+
+fn joined(key: &str, inner: &str) -> String {
+    let dot = if inner.starts_with('[') { "" } else { "." };
+    format!("{key}{dot}{inner}")
+}
+
+fn contains(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
 /// Returns the line on which a span starts, from 1.
 pub(super) fn line(text: &str, span: Range<usize>) -> usize {
     let before = &text.as_bytes()[..span.start.min(text.len())];
