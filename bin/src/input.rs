@@ -6,6 +6,7 @@ mod line_editor;
 
 use std::{
     io::{BufRead, IsTerminal, Read as _, Write, stderr, stdin, stdout},
+    path::Path,
     sync::{Mutex, PoisonError},
 };
 
@@ -84,6 +85,13 @@ impl Input {
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let editor = LineEditor::open(behavior, completions).map_err(|error| unreadable(&error))?;
         Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _echo_off: Some(EchoOff::begin()) })
+    }
+
+    /// Sets the folder whose files Tab completes.
+    pub(crate) fn set_project(&mut self, project: &Path) {
+        if let Self::Terminal { editor: Some(Editor::Rich(editor)), .. } = self {
+            editor.set_project(project);
+        }
     }
 
     /// Returns whether the input is a terminal.

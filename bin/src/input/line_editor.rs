@@ -158,6 +158,13 @@ impl LineEditor {
         Ok(Self { editor, end_key, replacement, start })
     }
 
+    /// Sets the folder whose files are completed.
+    pub(super) fn set_project(&mut self, project: &Path) {
+        if let Some(completions) = self.editor.helper_mut().and_then(|helper| helper.completions.as_mut()) {
+            completions.project = Some(project.to_owned());
+        }
+    }
+
     pub(super) fn replacement(&self) -> &Replacement {
         &self.replacement
     }

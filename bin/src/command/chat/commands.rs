@@ -40,7 +40,9 @@ impl Conversation<'_> {
         let found = self.context.source().await?.session(reference).await?;
         print::line(&format!("continuing session {}", text::safe_line(found.short_name())))?;
         if self.context.remote.is_none() {
-            self.next_request.project_dir = Some(PathBuf::from(&found.project_dir));
+            let project = PathBuf::from(&found.project_dir);
+            self.input.set_project(&project);
+            self.next_request.project_dir = Some(project);
         }
         self.select_session(Some(found.session_id));
         Ok(())
