@@ -22,7 +22,7 @@ use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
 use self::{
     chat_input::completions,
-    conversation::{Conversation, LastRun},
+    conversation::{Conversation, LastResults},
     custom_commands::CustomCommands,
     project_choice::choose_project,
 };
@@ -75,7 +75,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 sending: None,
                 sent: Vec::new(),
                 has_plan: false,
-                last_run: LastRun::default(),
+                last_results: LastResults::default(),
                 in_background: false,
                 interrupted_at: None,
             };

@@ -74,7 +74,7 @@ impl Conversation<'_> {
 
     /// Prints the size of the last prompt, and the share of the model's context window if it is known here.
     pub(super) fn print_context(&self) -> Result<(), Failure> {
-        let Some(tokens) = self.last_run.prompt_tokens else { return print::line(NO_MESSAGES) };
+        let Some(tokens) = self.last_results.prompt_tokens else { return print::line(NO_MESSAGES) };
         if self.context.remote.is_some() {
             return print::line(&format!("the last prompt had about {} tokens", format::count(tokens)));
         }
@@ -117,7 +117,7 @@ impl Conversation<'_> {
 
     /// Copies the last answer to the clipboard of the terminal.
     pub(super) fn copy_answer(&self) -> Result<(), Failure> {
-        match &self.last_run.answer {
+        match &self.last_results.answer {
             None => print::line("there is no answer yet"),
             Some(_) if !self.context.terminal.can_redraw => print::line("this terminal has no clipboard"),
             Some(answer) => {
@@ -129,7 +129,7 @@ impl Conversation<'_> {
 
     /// Prints the last output of a tool completely, if it was shown in part.
     pub(super) fn unfold(&mut self) -> Result<(), Failure> {
-        let Some(step) = self.last_run.folded_step.take() else { return print::line("no output is folded") };
+        let Some(step) = self.last_results.folded_step.take() else { return print::line("no output is folded") };
         let terminal = self.context.terminal;
         let PageFormat { width, unicode } = PageFormat::of(terminal);
         let lines = step.all_lines(width, unicode);

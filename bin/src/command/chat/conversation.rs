@@ -71,7 +71,7 @@ pub(super) struct Conversation<'a> {
     pub(super) sent: Vec<(String, String)>,
     /// Whether the last answer is a plan that can be executed.
     pub(super) has_plan: bool,
-    pub(super) last_run: LastRun,
+    pub(super) last_results: LastResults,
     /// Whether the chat ends and its active run continues in another process.
     pub(super) in_background: bool,
     /// Time of the last Ctrl-C, if nothing was typed since.
@@ -80,7 +80,7 @@ pub(super) struct Conversation<'a> {
 
 /// Results of the runs of the session, each of the last run that had one.
 #[derive(Default)]
-pub(super) struct LastRun {
+pub(super) struct LastResults {
     /// The last answer.
     pub(super) answer: Option<String>,
     /// Size of the last prompt in tokens, as estimated.
@@ -279,7 +279,7 @@ impl Conversation<'_> {
     pub(super) fn select_session(&mut self, session: Option<SessionId>) {
         self.next_request.session_id = session.map(|session| session.to_string());
         self.next_request.compact = false;
-        self.last_run = LastRun::default();
+        self.last_results = LastResults::default();
     }
 
     /// Returns the permission mode of the next run.
@@ -317,9 +317,9 @@ impl Conversation<'_> {
         if done.typed.permission_mode.is_some_and(|mode| mode != self.permission_mode()) {
             self.next_request.permission_mode = done.typed.permission_mode;
         }
-        self.last_run = LastRun {
-            answer: done.answer.or(self.last_run.answer.take()),
-            prompt_tokens: done.context_tokens.or(self.last_run.prompt_tokens),
+        self.last_results = LastResults {
+            answer: done.answer.or(self.last_results.answer.take()),
+            prompt_tokens: done.context_tokens.or(self.last_results.prompt_tokens),
             folded_step: done.folded_step,
         };
         match done.exit {

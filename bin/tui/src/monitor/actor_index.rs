@@ -259,9 +259,9 @@ pub(crate) struct ActorSummary {
 }
 
 impl ActorSummary {
-    fn of(forest: &ActorIndex) -> Self {
+    fn of(actors: &ActorIndex) -> Self {
         let mut sum = Self { cost: Some(Usd::default()), ended_cost: Some(Usd::default()), ..Self::default() };
-        for actor in forest.iter() {
+        for actor in actors.iter() {
             if let Some(alarm) = actor.alarm() {
                 sum.alarms.push((alarm, actor.view.since, actor.key.clone()));
             }
@@ -309,19 +309,19 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn names(forest: &ActorIndex) -> Vec<String> {
-        let mut names: Vec<String> = forest.iter().map(|actor| format!("{} {}", actor.key, actor.state())).collect();
+    fn names(actors: &ActorIndex) -> Vec<String> {
+        let mut names: Vec<String> = actors.iter().map(|actor| format!("{} {}", actor.key, actor.state())).collect();
         names.sort();
         names
     }
 
     #[test]
     fn ended_actors_are_dropped_except_runs_and_their_parents() {
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
-        forest.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
+        actors.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
         assert_eq!(
-            names(&forest),
+            names(&actors),
             [
                 "run:r1 running",
                 "run:r2 ended",
@@ -333,19 +333,19 @@ mod tests {
             ]
         );
         // When a session is started again, its runs are below it again.
-        forest.apply(changed(vec![], &["session:s"]), at(2));
-        assert!(forest.get("session:s").unwrap().has_ended);
-        forest.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
-        assert!(!forest.get("session:s").unwrap().has_ended);
+        actors.apply(changed(vec![], &["session:s"]), at(2));
+        assert!(actors.get("session:s").unwrap().has_ended);
+        actors.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
+        assert!(!actors.get("session:s").unwrap().has_ended);
         // Actors missing from a snapshot have ended.
-        forest.apply(tree(vec![]), at(4));
-        assert_eq!(forest.iter().filter(|actor| actor.has_ended).count(), 2);
+        actors.apply(tree(vec![]), at(4));
+        assert_eq!(actors.iter().filter(|actor| actor.has_ended).count(), 2);
     }
 
     #[test]
     fn run_end_is_taken_from_event_or_marked_unrecorded() {
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
         let end = RunEnd {
             run_id: RunId::new("told"),
             status: RunStatus::Failed,
@@ -356,44 +356,44 @@ mod tests {
             cost: None,
         };
         let gone = ["run:told", "run:missed"].map(str::to_owned).into();
-        forest.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
-        let reported = forest.get("run:told").unwrap();
+        actors.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
+        let reported = actors.get("run:told").unwrap();
         assert_eq!((reported.state(), reported.alarm(), reported.turn()), ("failed", Some(Alert::Failed), 7));
-        assert_eq!((forest.summary().ended_tokens, forest.summary().ended_cost), (70, None));
-        assert_eq!(forest.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
+        assert_eq!((actors.summary().ended_tokens, actors.summary().ended_cost), (70, None));
+        assert_eq!(actors.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
     }
 
     #[test]
     fn only_newest_ended_runs_are_kept() {
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![]), at(0));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![]), at(0));
         for n in 0..MAX_ENDED_RUNS + 10 {
             let id = format!("r{n}");
-            forest.apply(changed(vec![run(&id, None)], &[]), at(1));
-            forest.apply(changed(vec![], &[&format!("run:{id}")]), at(2));
+            actors.apply(changed(vec![run(&id, None)], &[]), at(1));
+            actors.apply(changed(vec![], &[&format!("run:{id}")]), at(2));
         }
-        assert_eq!(forest.iter().filter(|actor| actor.view.run.is_some()).count(), MAX_ENDED_RUNS);
-        assert!(forest.get("run:r9").is_none() && forest.get("run:r10").is_some());
+        assert_eq!(actors.iter().filter(|actor| actor.view.run.is_some()).count(), MAX_ENDED_RUNS);
+        assert!(actors.get("run:r9").is_none() && actors.get("run:r10").is_some());
     }
 
     #[test]
     fn usage_before_first_snapshot_is_not_counted_as_recent() {
-        let mut forest = ActorIndex::default();
+        let mut actors = ActorIndex::default();
         let with = |id: &str, tokens: u64| {
             let mut view = run(id, None);
             view.run.as_mut().unwrap().tokens = tokens;
             view
         };
-        forest.apply(tree(vec![with("old", 500)]), at(0));
-        assert_eq!(forest.usage_history.sum().0, 0);
-        forest.apply(changed(vec![with("old", 530), with("new", 7)], &[]), at(1));
-        assert_eq!(forest.usage_history.sum().0, 37);
-        assert_eq!(forest.summary().tokens, 537);
+        actors.apply(tree(vec![with("old", 500)]), at(0));
+        assert_eq!(actors.usage_history.sum().0, 0);
+        actors.apply(changed(vec![with("old", 530), with("new", 7)], &[]), at(1));
+        assert_eq!(actors.usage_history.sum().0, 37);
+        assert_eq!(actors.summary().tokens, 537);
     }
 
     #[test]
     fn alerts_are_sorted_by_urgency() {
-        let mut forest = ActorIndex::default();
+        let mut actors = ActorIndex::default();
         let mut views = Vec::new();
         for (id, stuck, asks, restarts) in
             [("calm", false, 0, 0), ("back", false, 0, 1), ("asks", false, 2, 1), ("hangs", true, 1, 0)]
@@ -404,8 +404,8 @@ mod tests {
             (about.stuck, about.asks) = (stuck, asks);
             views.push(view);
         }
-        forest.apply(tree(views), at(0));
-        let alarms: Vec<(Alert, &str)> = forest.alerts().map(|(alarm, key)| (alarm, &**key)).collect();
+        actors.apply(tree(views), at(0));
+        let alarms: Vec<(Alert, &str)> = actors.alerts().map(|(alarm, key)| (alarm, &**key)).collect();
         assert_eq!(
             alarms,
             [(Alert::Stuck, "run:hangs"), (Alert::NeedsInput, "run:asks"), (Alert::Restarted, "run:back")]

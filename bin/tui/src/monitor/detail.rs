@@ -67,7 +67,7 @@ pub enum ReadContent {
 /// State of reading one kind of record.
 #[derive(Debug, Default)]
 struct LoadState {
-    /// State of the actor and version of the forest when the last read was requested.
+    /// State of the actor and version of the actor index when the last read was requested.
     stamp: Option<(Stamp, u64)>,
     at: Timestamp,
     is_pending: bool,
@@ -199,8 +199,8 @@ impl Detail {
     }
 
     /// Returns the read that is due, if any.
-    pub(crate) fn due_read(&mut self, forest: &ActorIndex, now: Timestamp) -> Option<ReadRequest> {
-        let actor = forest.get(self.subject.as_ref()?)?;
+    pub(crate) fn due_read(&mut self, actors: &ActorIndex, now: Timestamp) -> Option<ReadRequest> {
+        let actor = actors.get(self.subject.as_ref()?)?;
         let need = self.need();
         let stamp = stamp(actor);
         let load = self.loads.entry(need).or_default();
@@ -214,7 +214,7 @@ impl Detail {
             // The actor's own state does not show changes of its children or of the session's artifacts.
             Some((_, version)) => {
                 matches!(need, RecordKind::Facts | RecordKind::Artifacts)
-                    && version != forest.version
+                    && version != actors.version
                     && passed >= SLOW_REFRESH_MS
             }
         };
@@ -230,7 +230,7 @@ impl Detail {
             artifact: self.previewed.clone(),
             generation: self.generation,
         };
-        (load.stamp, load.at, load.is_pending) = (Some((stamp, forest.version)), now, true);
+        (load.stamp, load.at, load.is_pending) = (Some((stamp, actors.version)), now, true);
         Some(want)
     }
 
@@ -308,43 +308,43 @@ mod tests {
     #[test]
     fn changed_records_are_reread_after_delay_one_at_a_time() {
         let at = Timestamp::from_millis;
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![run("m", None)]), at(0));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![run("m", None)]), at(0));
         let mut detail = Detail::default();
-        assert_eq!(detail.due_read(&forest, at(0)), None, "nothing is selected");
+        assert_eq!(detail.due_read(&actors, at(0)), None, "nothing is selected");
         detail.set_subject(Some(&"run:m".into()));
         detail.show(Pane::Events);
-        let want = detail.due_read(&forest, at(0)).unwrap();
+        let want = detail.due_read(&actors, at(0)).unwrap();
         assert_eq!((want.need, want.since), (RecordKind::Events, None));
-        assert_eq!(detail.due_read(&forest, at(9_000)), None, "it is on its way");
+        assert_eq!(detail.due_read(&actors, at(9_000)), None, "it is on its way");
         detail.store_read(&want, events(&[1], false));
-        assert_eq!(detail.due_read(&forest, at(9_000)), None, "nothing has changed");
-        forest.apply(handles(7), at(1));
-        assert_eq!(detail.due_read(&forest, at(100)), None, "not at once");
-        let again = detail.due_read(&forest, at(9_000)).unwrap();
+        assert_eq!(detail.due_read(&actors, at(9_000)), None, "nothing has changed");
+        actors.apply(handles(7), at(1));
+        assert_eq!(detail.due_read(&actors, at(100)), None, "not at once");
+        let again = detail.due_read(&actors, at(9_000)).unwrap();
         assert_eq!(again.since, Some(1));
         detail.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
         assert_eq!(detail.error(), Some("gone"));
-        assert!(detail.due_read(&forest, at(9_500)).is_none() && detail.due_read(&forest, at(12_000)).is_some());
+        assert!(detail.due_read(&actors, at(9_500)).is_none() && detail.due_read(&actors, at(12_000)).is_some());
     }
 
     #[test]
     fn stale_answer_is_dropped_and_events_are_not_duplicated() {
         let at = Timestamp::from_millis;
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![run("m", None), run("n", None)]), at(0));
         let mut detail = Detail::default();
         detail.set_subject(Some(&"run:m".into()));
         detail.show(Pane::Events);
-        let first = detail.due_read(&forest, at(0)).unwrap();
+        let first = detail.due_read(&actors, at(0)).unwrap();
         detail.set_subject(Some(&"run:n".into()));
         detail.set_subject(Some(&"run:m".into()));
-        let second = detail.due_read(&forest, at(0)).unwrap();
+        let second = detail.due_read(&actors, at(0)).unwrap();
         detail.store_read(&first, events(&[1, 2], false));
         assert!(detail.records.events.is_none(), "it was asked for before");
         detail.store_read(&second, events(&[1, 2, 3], false));
-        forest.apply(handles(9), at(1));
-        let third = detail.due_read(&forest, at(9_000)).unwrap();
+        actors.apply(handles(9), at(1));
+        let third = detail.due_read(&actors, at(9_000)).unwrap();
         detail.store_read(&third, events(&[2, 3, 4], true));
         let ids: Vec<u64> = detail.records.events.iter().flatten().map(|event| event.event_id).collect();
         assert_eq!(ids, [1, 2, 3, 4]);
@@ -353,18 +353,18 @@ mod tests {
     #[test]
     fn records_depending_on_other_runs_are_reread_after_delay() {
         let at = Timestamp::from_millis;
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
         let mut detail = Detail::default();
         detail.set_subject(Some(&"run:m".into()));
         detail.show(Pane::Team);
-        let want = detail.due_read(&forest, at(0)).unwrap();
+        let want = detail.due_read(&actors, at(0)).unwrap();
         detail.store_read(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
-        let want = detail.due_read(&forest, at(2_000)).unwrap();
+        let want = detail.due_read(&actors, at(2_000)).unwrap();
         detail.loads.get_mut(&want.need).unwrap().error = None;
         detail.loads.get_mut(&want.need).unwrap().is_pending = false;
         let child = ActorView { handled: 3, ..run("n", Some("m")) };
-        forest.apply(changed(vec![child], &[]), at(2_100));
-        assert!(detail.due_read(&forest, at(3_000)).is_none() && detail.due_read(&forest, at(4_000)).is_some());
+        actors.apply(changed(vec![child], &[]), at(2_100));
+        assert!(detail.due_read(&actors, at(3_000)).is_none() && detail.due_read(&actors, at(4_000)).is_some());
     }
 }

@@ -179,8 +179,8 @@ fn connection(connection: &Connection, columns: u16) -> StyledLine {
 
 /// Describes the activity of all actors: the parts of a line, the most important first.
 fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
-    let (cells, forest) = (monitor.cells, &monitor.actors);
-    let at_work = forest.summary();
+    let (cells, actors) = (monitor.cells, &monitor.actors);
+    let at_work = actors.summary();
     let mut runs = StyledLine::of(TextStyle::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
     if at_work.children > 0 {
         runs.push(TextStyle::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
@@ -197,19 +197,19 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
         let used = used(at_work.ended_tokens, at_work.ended_cost);
         said.push(StyledLine::of(TextStyle::Dim, format!("{} ended: {used}", at_work.ended)));
     }
-    let (tokens, events) = forest.usage_history.rate(now, RATE_SECONDS);
+    let (tokens, events) = actors.usage_history.rate(now, RATE_SECONDS);
     for (rate, unit, pick) in
         [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
     {
-        let beats: Vec<u64> = forest.usage_history.samples(now, 16).into_iter().map(pick).collect();
+        let beats: Vec<u64> = actors.usage_history.samples(now, 16).into_iter().map(pick).collect();
         said.push(
             StyledLine::of(TextStyle::Plain, format!("{} {unit} ", format::count(rate)))
                 .and(TextStyle::Cyan, cells.spark(&beats)),
         );
     }
     said.push(StyledLine::of(TextStyle::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
-    if forest.dropped > 0 {
-        said.push(StyledLine::of(TextStyle::Yellow, format!("{} changes dropped", forest.dropped)));
+    if actors.dropped > 0 {
+        said.push(StyledLine::of(TextStyle::Yellow, format!("{} changes dropped", actors.dropped)));
     }
     said
 }
@@ -219,21 +219,21 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
     if let Connection::Lost(why) = &monitor.connection {
         return Some(StyledLine::of(TextStyle::Red, format!("! {}", text::safe_line(why))));
     }
-    let forest = &monitor.actors;
+    let actors = &monitor.actors;
     let mut line = StyledLine::default();
     if let Some(state) = monitor.own_has_ended() {
         line = StyledLine::of(TextStyle::Bold, format!("The run has ended: {state}."))
             .and(TextStyle::Plain, " Press q to see its answer");
     }
-    let Some((worst, first)) = forest.alerts().next() else { return (line.width() > 0).then_some(line) };
-    let first = forest.get(first)?;
+    let Some((worst, first)) = actors.alerts().next() else { return (line.width() > 0).then_some(line) };
+    let first = actors.get(first)?;
     for (alarm, style, one, many) in [
         (Alert::Stuck, TextStyle::Red, "is stuck", "are stuck"),
         (Alert::NeedsInput, TextStyle::Yellow, "needs input", "need input"),
         (Alert::Failed, TextStyle::Red, "has failed", "have failed"),
         (Alert::Restarted, TextStyle::Yellow, "was restarted", "were restarted"),
     ] {
-        let count = forest.alerts().filter(|(other, _)| *other == alarm).count();
+        let count = actors.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
             line.push(TextStyle::Plain, if line.width() > 0 { ", " } else { "! " });
             line.push(style, &format::plural(count, one, many));
@@ -260,7 +260,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     let rows = usize::from(area.height.saturating_sub(1));
     let Some(actor) = monitor.list.selected().and_then(|key| monitor.actors.get(key)) else { return };
     let page = PaneContext {
-        forest: &monitor.actors,
+        actors: &monitor.actors,
         actor,
         records: &monitor.detail.records,
         chosen: monitor.detail.chosen(),

@@ -15,7 +15,7 @@ use super::{
 pub(crate) struct RowList {
     pub(crate) view: TreeView,
     rows: Vec<ActorRow>,
-    /// Version of the forest that the rows show; `None` if they must be rebuilt.
+    /// Version of the actor index that the rows show; `None` if they must be rebuilt.
     arranged: Option<u64>,
     selected: Option<Key>,
     at: usize,
@@ -42,40 +42,40 @@ impl RowList {
         (self.at + 1).min(self.rows.len())
     }
 
-    /// Rebuilds the rows if the forest or the view has changed.
-    pub(crate) fn refresh(&mut self, forest: &ActorIndex) {
+    /// Rebuilds the rows if the actor index or the view has changed.
+    pub(crate) fn refresh(&mut self, actors: &ActorIndex) {
         // Rows that are sorted or filtered by the content of actors may change with every update.
         let changes = if self.view.depends_on_structure_only() && !self.follows {
-            forest.structure_version
+            actors.structure_version
         } else {
-            forest.version
+            actors.version
         };
         if self.arranged == Some(changes) {
             return;
         }
         self.arranged = Some(changes);
-        self.rows = rows(forest, &self.view);
+        self.rows = rows(actors, &self.view);
         if self.follows
-            && let Some(busy) = most_recent_progress(forest, &self.rows)
+            && let Some(busy) = most_recent_progress(actors, &self.rows)
         {
             self.selected = Some(busy);
         }
         let mut found = None;
         // If the selected actor is inside a folded row, that row is selected.
-        let mut sought = self.selected.as_ref().and_then(|key| forest.get(key));
+        let mut sought = self.selected.as_ref().and_then(|key| actors.get(key));
         while let (None, Some(actor)) = (found, sought) {
             found = self.rows.iter().position(|row| row.key == actor.key);
-            sought = parent(forest, &self.view, actor);
+            sought = parent(actors, &self.view, actor);
         }
         self.at = found.unwrap_or(self.at.min(self.rows.len().saturating_sub(1)));
         self.selected = self.rows.get(self.at).map(|row| row.key.clone());
     }
 
     /// Changes the view and rebuilds the rows.
-    pub(crate) fn change(&mut self, forest: &ActorIndex, change: impl FnOnce(&mut TreeView)) {
+    pub(crate) fn change(&mut self, actors: &ActorIndex, change: impl FnOnce(&mut TreeView)) {
         change(&mut self.view);
         self.arranged = None;
-        self.refresh(forest);
+        self.refresh(actors);
     }
 
     pub(crate) fn step(&mut self, step: RowMove, page: usize) {
@@ -93,7 +93,7 @@ impl RowList {
     }
 
     /// Selects an actor, and removes everything that hides it.
-    pub(crate) fn select(&mut self, forest: &ActorIndex, key: &Key) {
+    pub(crate) fn select(&mut self, actors: &ActorIndex, key: &Key) {
         self.follows = false;
         if !self.rows.iter().any(|row| row.key == *key) {
             // Remove folding and filters.
@@ -103,24 +103,24 @@ impl RowList {
         }
         self.selected = Some(key.clone());
         self.arranged = None;
-        self.refresh(forest);
+        self.refresh(actors);
     }
 
     /// Unfolds the selected row, or selects the first row below it.
-    pub(crate) fn unfold_or_descend(&mut self, forest: &ActorIndex) {
+    pub(crate) fn unfold_or_descend(&mut self, actors: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.hidden > 0 {
-            self.change(forest, |view| _ = view.folded.remove(&row.key));
+            self.change(actors, |view| _ = view.folded.remove(&row.key));
         } else if row.has_children {
             self.step(RowMove::Down, 1);
         }
     }
 
     /// Folds the selected row, or selects its parent row.
-    pub(crate) fn fold_or_ascend(&mut self, forest: &ActorIndex) {
+    pub(crate) fn fold_or_ascend(&mut self, actors: &ActorIndex) {
         let Some(row) = self.row().cloned() else { return };
         if row.has_children && row.hidden == 0 {
-            self.change(forest, |view| _ = view.folded.insert(row.key.clone()));
+            self.change(actors, |view| _ = view.folded.insert(row.key.clone()));
             return;
         }
         let above = self.rows[..self.at].iter().rposition(|above| above.branches.len() < row.branches.len());
@@ -130,10 +130,10 @@ impl RowList {
     }
 
     /// Folds all rows that have children, except the root; or unfolds all rows.
-    pub(crate) fn fold_all(&mut self, forest: &ActorIndex) {
+    pub(crate) fn fold_all(&mut self, actors: &ActorIndex) {
         let parents = self.rows.iter().filter(|row| row.has_children && !row.branches.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
-        self.change(forest, |view| match view.folded.is_empty() {
+        self.change(actors, |view| match view.folded.is_empty() {
             true => view.folded.extend(parents),
             false => view.folded.clear(),
         });
@@ -155,8 +155,8 @@ impl RowList {
 }
 
 /// Returns the run with the most recent progress. Runs without progress count as the oldest.
-fn most_recent_progress(forest: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
-    let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.has_ended);
+fn most_recent_progress(actors: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
+    let actors = rows.iter().filter_map(|row| actors.get(&row.key)).filter(|actor| !actor.has_ended);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
     runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
 }
@@ -168,28 +168,28 @@ mod tests {
     use super::*;
     use crate::monitor::sample::{changed, run, tree};
 
-    fn forest(runs: &[(&str, Option<&str>)]) -> ActorIndex {
-        let mut forest = ActorIndex::default();
-        forest.apply(tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()), Timestamp::default());
-        forest
+    fn sample_actors(runs: &[(&str, Option<&str>)]) -> ActorIndex {
+        let mut actors = ActorIndex::default();
+        actors.apply(tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()), Timestamp::default());
+        actors
     }
 
     #[test]
     fn selection_is_kept_or_moves_to_a_remaining_row() {
-        let mut forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
+        let mut actors = sample_actors(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
         let mut list = RowList::default();
-        list.refresh(&forest);
-        list.select(&forest, &"run:b".into());
+        list.refresh(&actors);
+        list.select(&actors, &"run:b".into());
         assert_eq!(list.display_position(), 5);
-        forest.apply(changed(vec![run("aa", Some("m"))], &[]), Timestamp::default());
-        list.refresh(&forest);
+        actors.apply(changed(vec![run("aa", Some("m"))], &[]), Timestamp::default());
+        list.refresh(&actors);
         assert_eq!((list.display_position(), list.selected().map(|key| &**key)), (6, Some("run:b")));
-        list.change(&forest, |view| view.filter = "run aa".to_owned());
+        list.change(&actors, |view| view.filter = "run aa".to_owned());
         assert_eq!(list.selected().map(|key| &**key), Some("run:m"), "what it hangs below");
-        forest.apply(tree(vec![run("m", None)]), Timestamp::default());
-        list.change(&forest, |view| view.filter.clear());
-        forest.apply(tree(vec![]), Timestamp::default());
-        list.refresh(&forest);
+        actors.apply(tree(vec![run("m", None)]), Timestamp::default());
+        list.change(&actors, |view| view.filter.clear());
+        actors.apply(tree(vec![]), Timestamp::default());
+        list.refresh(&actors);
         assert!(list.selected().is_some());
     }
 
@@ -197,33 +197,33 @@ mod tests {
     fn new_run_is_selected_before_its_first_progress() {
         let mut fresh = run("m", None);
         fresh.run.as_mut().unwrap().last_progress = None;
-        let (mut forest, mut list) = (forest(&[]), RowList { follows: true, ..RowList::default() });
-        list.refresh(&forest);
-        forest.apply(changed(vec![fresh], &[]), Timestamp::default());
-        list.refresh(&forest);
+        let (mut actors, mut list) = (sample_actors(&[]), RowList { follows: true, ..RowList::default() });
+        list.refresh(&actors);
+        actors.apply(changed(vec![fresh], &[]), Timestamp::default());
+        list.refresh(&actors);
         assert_eq!(list.selected().map(|key| &**key), Some("run:m"));
-        forest.apply(changed(vec![run("n", None)], &[]), Timestamp::default());
-        list.refresh(&forest);
+        actors.apply(changed(vec![run("n", None)], &[]), Timestamp::default());
+        list.refresh(&actors);
         assert_eq!(list.selected().map(|key| &**key), Some("run:n"));
     }
 
     #[test]
     fn rows_fold_unfold_and_scroll() {
-        let forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
+        let actors = sample_actors(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
         let mut list = RowList::default();
-        list.refresh(&forest);
-        list.select(&forest, &"run:a".into());
-        list.fold_or_ascend(&forest);
+        list.refresh(&actors);
+        list.select(&actors, &"run:a".into());
+        list.fold_or_ascend(&actors);
         assert_eq!(list.selected().map(|key| &**key), Some("run:m"));
-        list.fold_or_ascend(&forest);
+        list.fold_or_ascend(&actors);
         assert_eq!((list.row().unwrap().hidden, list.rows().len()), (2, 4));
-        list.unfold_or_descend(&forest);
-        list.unfold_or_descend(&forest);
+        list.unfold_or_descend(&actors);
+        list.unfold_or_descend(&actors);
         assert_eq!(list.selected().map(|key| &**key), Some("run:a"));
-        list.fold_all(&forest);
+        list.fold_all(&actors);
         assert_eq!(list.rows().len(), 3, "the root, its session, the journal");
         assert_eq!(list.selected().map(|key| &**key), Some("session:s"), "what it is folded into");
-        list.fold_all(&forest);
+        list.fold_all(&actors);
         assert_eq!((list.rows().len(), list.scroll(2)), (6, 0));
         list.step(RowMove::Last, 1);
         assert_eq!(list.scroll(2), 4);

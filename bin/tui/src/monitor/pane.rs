@@ -193,7 +193,7 @@ pub struct Preview {
 
 /// Input for rendering a pane.
 pub(crate) struct PaneContext<'a> {
-    pub(crate) forest: &'a ActorIndex,
+    pub(crate) actors: &'a ActorIndex,
     pub(crate) actor: &'a Actor,
     pub(crate) records: &'a Records,
     /// Index of the selected artifact.

@@ -31,8 +31,8 @@ impl PendingRequests {
     }
 
     /// Returns whether a read is due, and records that it starts.
-    pub(crate) fn start_due_read(&mut self, forest: &ActorIndex, now: Timestamp) -> bool {
-        let asked = &forest.summary().pending_requests;
+    pub(crate) fn start_due_read(&mut self, actors: &ActorIndex, now: Timestamp) -> bool {
+        let asked = &actors.summary().pending_requests;
         if asked.is_empty() {
             (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
             return false;
@@ -70,9 +70,9 @@ impl PendingRequests {
     }
 
     /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
-    pub(crate) fn await_requests(&mut self, forest: &ActorIndex) -> bool {
+    pub(crate) fn await_requests(&mut self, actors: &ActorIndex) -> bool {
         self.mark_stale();
-        self.is_awaited = !forest.summary().pending_requests.is_empty();
+        self.is_awaited = !actors.summary().pending_requests.is_empty();
         self.is_awaited
     }
 
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn requests_are_reread_only_after_changes() {
         let at = Timestamp::from_millis;
-        let mut forest = ActorIndex::default();
+        let mut actors = ActorIndex::default();
         let asking = |events: u64| {
             let mut view = run("r", None);
             let about = view.run.as_mut().unwrap();
@@ -112,25 +112,25 @@ mod tests {
             view
         };
         let mut asks = PendingRequests::default();
-        forest.apply(tree(vec![asking(3)]), at(0));
-        assert!(asks.start_due_read(&forest, at(0)) && !asks.start_due_read(&forest, at(0)), "one read at a time");
+        actors.apply(tree(vec![asking(3)]), at(0));
+        assert!(asks.start_due_read(&actors, at(0)) && !asks.start_due_read(&actors, at(0)), "one read at a time");
         asks.store_read(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
         assert!(
-            !asks.start_due_read(&forest, at(500)) && asks.start_due_read(&forest, at(1_500)),
+            !asks.start_due_read(&actors, at(500)) && asks.start_due_read(&actors, at(1_500)),
             "not at once after a failure"
         );
         // The request was not stored yet, so it is read again after the interval.
         asks.store_read(Ok(Vec::new()));
-        assert!(!asks.start_due_read(&forest, at(1_600)) && asks.start_due_read(&forest, at(2_600)));
+        assert!(!asks.start_due_read(&actors, at(1_600)) && asks.start_due_read(&actors, at(2_600)));
         asks.store_read(Ok(vec![crate::monitor::tests::permission()]));
-        assert!(!asks.start_due_read(&forest, at(9_000)), "it agrees");
+        assert!(!asks.start_due_read(&actors, at(9_000)), "it agrees");
         // Another request replaces it; the number stays the same.
-        forest.apply(changed(vec![asking(7)], &[]), at(9_001));
-        assert!(asks.start_due_read(&forest, at(9_001)));
+        actors.apply(changed(vec![asking(7)], &[]), at(9_001));
+        assert!(asks.start_due_read(&actors, at(9_001)));
         asks.store_read(Ok(vec![crate::monitor::tests::permission()]));
         asks.answered("p1");
-        assert!(asks.list().is_empty() && asks.start_due_read(&forest, at(9_002)));
-        forest.apply(tree(vec![run("r", None)]), at(9_003));
-        assert!(!asks.start_due_read(&forest, at(19_003)), "nothing is asked");
+        assert!(asks.list().is_empty() && asks.start_due_read(&actors, at(9_002)));
+        actors.apply(tree(vec![run("r", None)]), at(9_003));
+        assert!(!asks.start_due_read(&actors, at(19_003)), "nothing is asked");
     }
 }

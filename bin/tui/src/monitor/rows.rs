@@ -107,12 +107,12 @@ pub(crate) struct ActorRow {
 }
 
 /// Returns the rows in display order.
-pub(crate) fn rows(forest: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
-    let Some(root) = forest.root() else { return Vec::new() };
-    let shown = shown(forest, view);
+pub(crate) fn rows(actors: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
+    let Some(root) = actors.root() else { return Vec::new() };
+    let shown = shown(actors, view);
     let mut below: HashMap<&str, Vec<&Actor>> = HashMap::new();
-    for actor in forest.iter().filter(|actor| shown.contains_key(&*actor.key) && actor.key != root.key) {
-        let parent = parent(forest, view, actor).filter(|parent| shown.contains_key(&*parent.key)).unwrap_or(root);
+    for actor in actors.iter().filter(|actor| shown.contains_key(&*actor.key) && actor.key != root.key) {
+        let parent = parent(actors, view, actor).filter(|parent| shown.contains_key(&*parent.key)).unwrap_or(root);
         below.entry(&parent.key).or_default().push(actor);
     }
     for family in below.values_mut() {
@@ -157,7 +157,7 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
 }
 
 /// Returns the visible actors, and whether each of them matches or is only an ancestor.
-fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
+fn shown<'f>(actors: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
     let is_there = |actor: &&Actor| {
         (view.with_ended || !actor.has_ended) && (view.group_by_supervisor || !is_hidden_supervisor(actor))
     };
@@ -167,7 +167,7 @@ fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> 
         is_urgent && (view.filter.is_empty() || contains_text(actor, &view.filter))
     };
     let mut shown: HashMap<&str, bool> = HashMap::new();
-    for actor in forest.iter().filter(is_there) {
+    for actor in actors.iter().filter(is_there) {
         if is_plain {
             shown.insert(&actor.key, true);
             continue;
@@ -176,13 +176,13 @@ fn shown<'f>(forest: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> 
             continue;
         }
         shown.insert(&actor.key, true);
-        let mut above = parent(forest, view, actor);
+        let mut above = parent(actors, view, actor);
         while let Some(actor) = above.filter(|actor| !shown.contains_key(&*actor.key)) {
             shown.insert(&actor.key, false);
-            above = parent(forest, view, actor);
+            above = parent(actors, view, actor);
         }
     }
-    if let Some(root) = forest.root() {
+    if let Some(root) = actors.root() {
         shown.entry(&root.key).or_insert(is_plain);
     }
     shown
@@ -202,12 +202,12 @@ fn is_hidden_supervisor(actor: &Actor) -> bool {
 }
 
 /// Returns the parent of an actor in the current arrangement.
-pub(crate) fn parent<'f>(forest: &'f ActorIndex, view: &TreeView, actor: &Actor) -> Option<&'f Actor> {
-    let up = |actor: &Actor| forest.get(actor.view.parent.as_deref()?);
+pub(crate) fn parent<'f>(actors: &'f ActorIndex, view: &TreeView, actor: &Actor) -> Option<&'f Actor> {
+    let up = |actor: &Actor| actors.get(actor.view.parent.as_deref()?);
     if view.group_by_supervisor {
         return up(actor);
     }
-    if let Some(above) = actor.logical_parents.iter().flatten().find_map(|key| forest.get(key)) {
+    if let Some(above) = actor.logical_parents.iter().flatten().find_map(|key| actors.get(key)) {
         return Some(above);
     }
     let mut above = up(actor)?;
@@ -271,8 +271,8 @@ mod tests {
     use super::*;
     use crate::monitor::sample::{run, tree};
 
-    fn forest() -> ActorIndex {
-        let mut forest = ActorIndex::default();
+    fn sample_actors() -> ActorIndex {
+        let mut actors = ActorIndex::default();
         let mut children = vec![run("main", None)];
         for (at, (id, parent, tokens)) in
             [("a", "main", 5), ("b", "main", 9), ("a1", "a", 1), ("lost", "nobody", 0)].into_iter().enumerate()
@@ -282,38 +282,38 @@ mod tests {
             view.run.as_mut().unwrap().tokens = tokens;
             children.push(view);
         }
-        forest.apply(tree(children), Timestamp::default());
-        forest
+        actors.apply(tree(children), Timestamp::default());
+        actors
     }
 
-    fn drawn(forest: &ActorIndex, view: &TreeView) -> Vec<String> {
+    fn drawn(actors: &ActorIndex, view: &TreeView) -> Vec<String> {
         let line = |row: &ActorRow| {
             let hidden = if row.hidden > 0 { format!(" +{}", row.hidden) } else { String::new() };
             let context = if row.is_context { " ." } else { "" };
             format!("{}{}{hidden}{context}", " ".repeat(row.branches.len()), row.key.split_once(':').unwrap().1)
         };
-        rows(forest, view).iter().map(line).collect()
+        rows(actors, view).iter().map(line).collect()
     }
 
     #[test]
     fn actors_are_grouped_by_work_and_idle_supervisors_hidden() {
-        let forest = forest();
+        let actors = sample_actors();
         assert_eq!(
-            drawn(&forest, &TreeView::default()),
+            drawn(&actors, &TreeView::default()),
             ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]
         );
         let supervised = TreeView { group_by_supervisor: true, ..TreeView::default() };
         let want = ["0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost", " 0"];
-        assert_eq!(drawn(&forest, &supervised), want);
+        assert_eq!(drawn(&actors, &supervised), want);
     }
 
     #[test]
     fn rows_follow_sort_filter_and_folding() {
-        let forest = forest();
+        let actors = sample_actors();
         let of = |change: &dyn Fn(&mut TreeView)| {
             let mut view = TreeView::default();
             change(&mut view);
-            drawn(&forest, &view)
+            drawn(&actors, &view)
         };
         assert_eq!(of(&|v| v.sort = Sort::Tokens)[3..5], ["   b", "   a"]);
         assert_eq!(of(&|v| v.filter = "run a1".to_owned()), ["0 .", " s .", "  main .", "   a .", "    a1"]);
@@ -335,10 +335,10 @@ mod tests {
                 let parent = parent.filter(|parent| *parent < at || *parent >= parents.len());
                 run(&format!("r{at}"), parent.map(|parent| format!("r{parent}")).as_deref())
             });
-            let mut forest = ActorIndex::default();
-            forest.apply(tree(views.collect()), Timestamp::default());
+            let mut actors = ActorIndex::default();
+            actors.apply(tree(views.collect()), Timestamp::default());
             let view = TreeView { group_by_supervisor: by_supervision, sort: Sort::ALL[sort], ..TreeView::default() };
-            let rows = rows(&forest, &view);
+            let rows = rows(&actors, &view);
             let keys: HashSet<&str> = rows.iter().map(|row| &*row.key).collect();
             prop_assert_eq!(keys.len(), rows.len());
             for at in 0..parents.len() {

@@ -343,22 +343,22 @@ impl Monitor {
     /// Moves the selection or changes the view.
     fn navigate(&mut self, navigation: Navigation) {
         self.has_selected = true;
-        let forest = &self.actors;
+        let actors = &self.actors;
         match navigation {
             Navigation::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
             Navigation::Move(step) => self.list.step(step, self.visible_rows.0),
             Navigation::In if self.detail.has_focus => self.detail.switch_pane(1),
             Navigation::Out if self.detail.has_focus => self.detail.switch_pane(-1),
-            Navigation::In => self.list.unfold_or_descend(forest),
-            Navigation::Out => self.list.fold_or_ascend(forest),
-            Navigation::FoldAll => self.list.fold_all(forest),
+            Navigation::In => self.list.unfold_or_descend(actors),
+            Navigation::Out => self.list.fold_or_ascend(actors),
+            Navigation::FoldAll => self.list.fold_all(actors),
             Navigation::Open if self.detail.has_focus => self.detail.open_preview(),
             Navigation::Open => (self.detail.has_focus, self.detail.is_zoomed) = (true, true),
             Navigation::Close if self.detail.close_preview() => {}
             Navigation::Close if self.detail.has_focus => {
                 (self.detail.has_focus, self.detail.is_zoomed) = (false, false);
             }
-            Navigation::Close => self.list.change(forest, |view| {
+            Navigation::Close => self.list.change(actors, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
@@ -371,16 +371,16 @@ impl Monitor {
                 self.detail.has_focus |= self.visible_rows.1 == 0;
             }
             Navigation::NextPane => self.detail.switch_pane(1),
-            Navigation::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
-            Navigation::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
+            Navigation::Sort => self.list.change(actors, |view| view.sort = view.sort.next()),
+            Navigation::OnlyUrgent => self.list.change(actors, |view| view.only_urgent = !view.only_urgent),
             Navigation::Arrange => {
-                self.list.change(forest, |view| view.group_by_supervisor = !view.group_by_supervisor)
+                self.list.change(actors, |view| view.group_by_supervisor = !view.group_by_supervisor)
             }
-            Navigation::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
+            Navigation::Ended => self.list.change(actors, |view| view.with_ended = !view.with_ended),
             Navigation::Follow if self.detail.has_focus => self.detail.at_end = !self.detail.at_end,
             Navigation::Follow => {
                 self.list.follows = !self.list.follows;
-                self.list.change(forest, |_| {});
+                self.list.change(actors, |_| {});
             }
         }
     }

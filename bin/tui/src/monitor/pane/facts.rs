@@ -255,7 +255,7 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
 fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let Some(id) = page.actor.session() else { return };
     let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
-    for actor in page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
+    for actor in page.actors.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
         *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
         tokens += actor.used().0;
     }

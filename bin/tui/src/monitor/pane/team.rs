@@ -23,7 +23,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     for child in children {
         // An active child has a more precise state than its record, for example stuck.
         let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
-        let live = page.forest.iter().filter(|actor| !actor.has_ended).find(of_child);
+        let live = page.actors.iter().filter(|actor| !actor.has_ended).find(of_child);
         let (style, status) = match (live, child.status) {
             (Some(actor), TraceStatus::Running) => (actor.style(), actor.state()),
             (Some(actor), TraceStatus::Interrupted) => (actor.style(), actor.state()),

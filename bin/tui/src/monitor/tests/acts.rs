@@ -23,9 +23,9 @@ fn commands(requests: Vec<MonitorRequest>) -> Vec<Command> {
 }
 
 fn select(test: &mut TestMonitor, key: &str) {
-    let forest = std::mem::take(&mut test.monitor.actors);
-    test.monitor.list.select(&forest, &key.into());
-    test.monitor.actors = forest;
+    let actors = std::mem::take(&mut test.monitor.actors);
+    test.monitor.list.select(&actors, &key.into());
+    test.monitor.actors = actors;
 }
 
 #[test]

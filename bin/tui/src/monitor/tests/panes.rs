@@ -13,9 +13,9 @@ use crate::monitor::{RunFacts, detail::ReadContent};
 fn with_pane(key: char, content: ReadContent) -> TestMonitor {
     let mut test = TestMonitor::begin(FINE);
     test.receive(MonitorInput::Tree(sample_tree()));
-    let forest = std::mem::take(&mut test.monitor.actors);
-    test.monitor.list.select(&forest, &"run:main".into());
-    test.monitor.actors = forest;
+    let actors = std::mem::take(&mut test.monitor.actors);
+    test.monitor.list.select(&actors, &"run:main".into());
+    test.monitor.actors = actors;
     let read = test.types(&key.to_string()).into_iter().find_map(|request| match request {
         MonitorRequest::Read(want) => Some(want),
         _ => None,
