@@ -25,7 +25,7 @@ pub(crate) struct Actor {
     pub(crate) has_ended: bool,
     /// Record of an ended run, once it is known.
     pub(crate) record: Option<Box<EndRecord>>,
-    /// Record of a session, once it is known.
+    /// Record of its session, once it is known. Only actors that are named after their session have one.
     pub(crate) session_record: Option<Box<Session>>,
     pub(crate) pulse: UsageHistory,
     /// Keys of its parent run and its session.
@@ -154,21 +154,22 @@ impl Actor {
                 format!("{} {:?}", text::safe_line(&run.agent_type), text::cut(&text::safe_line(&run.task), 40, "..."))
             }
             None => match self.slug() {
-                Some(slug) => format!("session {}", text::safe_line(slug)),
+                Some(slug) => format!("{} {}", kind_name(self.view.kind), text::safe_line(slug)),
                 None => text::safe_line(&self.view.actor_id),
             },
         }
     }
 
-    /// Returns the slug of a session, once it is known.
+    /// Returns the slug of its session, once it is known. `None` for actors that are not named after a session.
     pub(crate) fn slug(&self) -> Option<&str> {
         self.session_record.as_ref()?.slug.as_deref()
     }
 
-    /// Returns whether this is a session whose record is missing, or was read before the session's first run.
+    /// Returns whether it is named after its session, but the record of the session is missing, or was read before the
+    /// session's first run.
     pub(crate) fn lacks_session(&self) -> bool {
         let is_known = self.session_record.as_ref().is_some_and(|session| session.last_run_at.is_some());
-        self.view.kind == ActorKind::Session && !is_known
+        matches!(self.view.kind, ActorKind::Session | ActorKind::WorkingSet) && !is_known
     }
 
     /// Returns its own usage: the recorded one, once it has ended.
@@ -199,4 +200,9 @@ impl Actor {
         };
         of(&self.key).or_else(|| of(self.view.parent.as_deref()?))
     }
+}
+
+/// Returns the display name of a kind of actors.
+pub(crate) fn kind_name(kind: ActorKind) -> String {
+    kind.as_str().replace('_', " ")
 }

@@ -61,11 +61,13 @@ impl ActorIndex {
         self.get(&format!("session:{id}"))
     }
 
-    /// Stores the record of a session.
-    pub(crate) fn describe_session(&mut self, session: Session) {
-        if let Some(actor) = self.actors.get_mut(&*format!("session:{}", session.session_id)) {
-            actor.session_record = Some(Box::new(session));
-            self.version += 1;
+    /// Stores the record of a session, for the actors that are named after it.
+    pub(crate) fn describe_session(&mut self, session: &Session) {
+        for kind in [ActorKind::Session, ActorKind::WorkingSet] {
+            if let Some(actor) = self.actors.get_mut(&*format!("{}:{}", kind.as_str(), session.session_id)) {
+                actor.session_record = Some(Box::new(session.clone()));
+                self.version += 1;
+            }
         }
     }
 

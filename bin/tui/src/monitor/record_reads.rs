@@ -50,21 +50,25 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
         Self { limits, pending: Vec::new(), asked_at: Timestamp::default(), unreadable: HashMap::new() }
     }
 
-    /// Returns those of the `missing` records that the caller must read now, and remembers them as pending.
+    /// Returns those of the `missing` records that the caller must read now, each once, and remembers them as pending.
     pub(crate) fn due(&mut self, missing: impl Iterator<Item = K>, now: Timestamp) -> Vec<K> {
         if now.millis_since(self.asked_at) < self.limits.batch_interval_ms {
             return Vec::new();
         }
-        let room = self.limits.concurrent.saturating_sub(self.pending.len());
-        let may_read = |key: &K| {
-            let has_just_failed = self.unreadable.get(key).is_some_and(|at| now.millis_since(*at) < RETRY_DELAY_MS);
-            !has_just_failed && !self.pending.contains(key)
-        };
-        let due: Vec<K> = missing.filter(may_read).take(room).collect();
+        let mut due = Vec::new();
+        for key in missing {
+            if self.pending.len() >= self.limits.concurrent {
+                break;
+            }
+            let has_just_failed = self.unreadable.get(&key).is_some_and(|at| now.millis_since(*at) < RETRY_DELAY_MS);
+            if !has_just_failed && !self.pending.contains(&key) {
+                self.pending.push(key.clone());
+                due.push(key);
+            }
+        }
         if !due.is_empty() {
             self.asked_at = now;
         }
-        self.pending.extend(due.iter().cloned());
         due
     }
 
@@ -92,7 +96,7 @@ mod tests {
     fn few_records_are_read_at_a_time_and_failed_reads_wait() {
         let at = Timestamp::from_millis;
         let ids: Vec<RunId> = (0..6).map(|n| RunId::new(format!("r{n}"))).collect();
-        let missing = || ids.iter().cloned();
+        let missing = || ids.iter().chain(&ids).cloned();
         let mut reads = RecordReads::of_runs();
         assert_eq!(reads.due(missing(), at(1_000)), ids[..4]);
         reads.store_result(&ids[0], false, at(1_002));

@@ -180,7 +180,7 @@ impl Monitor {
                 let is_complete = read.as_ref().is_ok_and(|session| session.last_run_at.is_some());
                 self.session_reads.store_result(&id, is_complete, now);
                 if let Ok(session) = read {
-                    self.actors.describe_session(session);
+                    self.actors.describe_session(&session);
                 }
             }
             MonitorInput::PendingRequests(read) => {
@@ -222,10 +222,9 @@ impl Monitor {
         // The newest first, because those are looked at.
         let ended = self.run_reads.due(self.actors.unrecorded(), now);
         requests.extend(ended.into_iter().map(MonitorRequest::ReadRun));
-        let visible =
-            self.list.visible(self.visible_rows.0).iter().filter_map(|row| self.actors.get(&row.key)?.session());
-        let shown = visible.chain(self.asks.list().iter().map(|ask| ask.session_id().clone()));
-        let unknown = shown.filter(|id| self.actors.session(id).is_some_and(Actor::lacks_session));
+        let visible = self.list.visible(self.visible_rows.0).iter().filter_map(|row| self.actors.get(&row.key));
+        let asking = self.asks.list().iter().filter_map(|ask| self.actors.session(ask.session_id()));
+        let unknown = visible.chain(asking).filter(|actor| actor.lacks_session()).filter_map(Actor::session);
         let sessions = self.session_reads.due(unknown, now);
         requests.extend(sessions.into_iter().map(MonitorRequest::ReadSession));
         requests

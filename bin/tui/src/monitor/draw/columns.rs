@@ -6,7 +6,12 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use soong_protocol::{Timestamp, tree::ActorKind};
 
 use super::{put, put_right};
-use crate::monitor::{actor::Actor, cells::CellWriter, pane::used_fraction, rows::ActorRow};
+use crate::monitor::{
+    actor::{Actor, kind_name},
+    cells::CellWriter,
+    pane::used_fraction,
+    rows::ActorRow,
+};
 use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Window width from which extra columns are shared with the activity column.
@@ -137,23 +142,19 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
         None if view.kind == ActorKind::RuntimeSupervisor => line.push(TextStyle::Plain, "runtime"),
         // There is only one actor of this kind, globally or per session.
         None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
-            line.push(TextStyle::Plain, &words(view.kind));
+            line.push(TextStyle::Plain, &kind_name(view.kind));
         }
         None if actor.slug().is_some() => line.push(TextStyle::Plain, &actor.name()),
         // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
         None => {
             let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, cells.ellipsis());
-            line.push(TextStyle::Plain, &format!("{} {id}", words(view.kind)));
+            line.push(TextStyle::Plain, &format!("{} {id}", kind_name(view.kind)));
         }
     }
     if row.hidden > 0 {
         line.push(TextStyle::Yellow, &format!(" (+{})", row.hidden));
     }
     line
-}
-
-fn words(kind: ActorKind) -> String {
-    kind.as_str().replace('_', " ")
 }
 
 fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Timestamp) -> StyledLine {
