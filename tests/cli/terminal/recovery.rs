@@ -1,4 +1,4 @@
-//! A chat that continues after its process was killed.
+//! Chats that continue an earlier session: after `kill -9`, and from another project.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -36,6 +36,34 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     service.next().answer("You are welcome.");
     terminal.wait_for_text("You are welcome.");
     terminal.wait_for_cursor();
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
+}
+
+#[test]
+fn resumed_session_of_another_project_completes_its_files() {
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let other = world.dir.path().join("other");
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::write(other.join("only-there.txt"), "").unwrap();
+    let terminal = start_terminal(&world, &service, &["chat", "--session", "first", "--path", other.to_str().unwrap()]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("Hello\r");
+    service.next().answer("Hello to you.");
+    terminal.wait_for_text("completed: ");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
+
+    let terminal = start_terminal(&world, &service, &["chat"]);
+    terminal.wait_for_text("›");
+    terminal.type_keys("/resume first\r");
+    let rows = terminal.wait_for_text("continuing session first in ");
+    assert!(rows.iter().any(|row| row.contains("/other")), "{rows:#?}");
+    terminal.type_keys("Read @only\t");
+    terminal.wait_for_text("› Read @only-there.txt");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("press Ctrl-C again to quit");
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
 }

@@ -9,6 +9,7 @@ use soong_tui::{attention, format, markdown::PageFormat, text};
 use super::{
     chat_input::{SESSION, Setting, help},
     conversation::{Conversation, NO_MESSAGES},
+    header::from_home,
     shell,
 };
 use crate::{
@@ -38,12 +39,17 @@ impl Conversation<'_> {
     /// Continues another session.
     pub(super) async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
-        print::line(&format!("continuing session {}", text::safe_line(found.short_name())))?;
-        if self.context.remote.is_none() {
-            let project = PathBuf::from(&found.project_dir);
+        let project = Some(PathBuf::from(&found.project_dir)).filter(|_| self.context.remote.is_none());
+        let mut line = format!("continuing session {}", text::safe_line(found.short_name()));
+        if let Some(project) = project
+            && self.next_request.project_dir.as_ref() != Some(&project)
+        {
+            let home = self.context.environment.user_home();
+            line.push_str(&format!(" in {}", text::safe_line(&from_home(&project, home.as_deref()))));
             self.input.set_project(&project);
             self.next_request.project_dir = Some(project);
         }
+        print::line(&line)?;
         self.select_session(Some(found.session_id));
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Conversation<'_> {
 }
 
 /// Returns a path, with `~` for the user's home folder.
-fn from_home(path: &Path, home: Option<&Path>) -> String {
+pub(super) fn from_home(path: &Path, home: Option<&Path>) -> String {
     match home.and_then(|home| path.strip_prefix(home).ok()) {
         Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
         Some(rest) => format!("~/{}", rest.display()),

@@ -164,7 +164,7 @@ fn shown<'f>(actors: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> 
     let is_plain = view.is_unfiltered();
     let is_found = |actor: &&Actor| {
         let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
-        is_urgent && (view.filter.is_empty() || contains_text(actor, &view.filter))
+        is_urgent && (view.filter.is_empty() || contains_text(actors, actor, &view.filter))
     };
     let mut shown: HashMap<&str, bool> = HashMap::new();
     for actor in actors.iter().filter(is_there) {
@@ -246,13 +246,15 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
     (kind, Reverse(by), actor.view.started_at.as_millis(), actor.key.clone())
 }
 
-fn contains_text(actor: &Actor, filter: &str) -> bool {
+/// Returns whether a text of an actor, or the slug of its session, contains the filter.
+fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
     let view = &actor.view;
+    let session = actor.session().and_then(|id| actors.session(&id));
     let run = view.run.as_ref();
     let texts = [
         Some(actor.state()),
         Some(&*view.id),
-        actor.slug(),
+        actor.slug().or_else(|| session?.slug()),
         Some(view.kind.as_str()),
         Some(&*view.activity),
         view.last_error.as_deref(),

@@ -143,7 +143,9 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
     assert!(screen.contains(", session write-a-report-3f ") && screen.contains(": src/main.rs "), "{screen}");
     test.types("l/");
     test.types("a-report");
-    assert!(test.screen(100, 24).contains("session write-a-report-3f"), "the filter finds it by its name");
+    let screen = test.screen(100, 24);
+    assert!(screen.contains("session write-a-report-3f") && screen.contains("orchestrator"), "with its runs: {screen}");
+    assert!(!screen.contains("journal"), "{screen}");
     select(&mut test, "session:s");
     assert!(test.screen(140, 40).contains("/home/user/project"));
 }
