@@ -19,7 +19,7 @@ use soong::{
 use tempfile::TempDir;
 
 /// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to wait this long.
-pub const TIMEOUT: Duration = Duration::from_secs(15);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Folder for the copy of the disk at the moment of a power cut.
 const POWER_CUT_COPY: &str = "left";
 /// Number of iterations that [`run_until_false`] executes at the same time.
