@@ -18,7 +18,6 @@ mod drain;
 mod error;
 mod event_cache;
 mod health;
-mod json_path;
 mod memory;
 mod metrics;
 mod page;

@@ -11,7 +11,6 @@ use soong::{ErrorCode, ErrorInfo};
 use super::{
     Api,
     error::{ApiError, validation_error},
-    json_path::path_at,
 };
 
 /// Path parameters.
@@ -102,11 +101,12 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         return Err(validation_error("invalid body: it must be a JSON object"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = T::deserialize(&mut json).map_err(|error| {
-        let path = path_at(bytes, error.line(), error.column());
-        let place = if path.is_empty() { path } else { format!(" at {path}") };
-        validation_error(format!("invalid body{place}: {error}"))
-    })?;
+    let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
+        let path = error.path().to_string();
+        let place = if path == "." { String::new() } else { format!(" at {path}") };
+        validation_error(format!("invalid body{place}: {}", error.inner()))
+    };
+    let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
     json.end().map_err(|error| validation_error(format!("unexpected data after the JSON body: {error}")))?;
     Ok(value)
 }
