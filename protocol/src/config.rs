@@ -412,6 +412,8 @@ mod tests {
     fn error_names_file_line_and_key() {
         for (text, line, key, part) in [
             ("[runtime]\nmax_turn = 3\n", 2, Some("runtime.max_turn"), "unknown field"),
+            ("[modle.small]\nname = \"x\"\n", 1, Some("modle"), "unknown field"),
+            ("[agents.nope.x]\ny = 1\n", 1, Some("agents.nope"), "unknown field"),
             ("[model]\n\nname = 5\n", 3, Some("model.name"), "invalid type"),
             ("[model]\nname = \"x\n", 2, None, ""),
             ("[storage]\ndurability = \"fulll\"\n", 2, Some("storage.durability"), "unknown variant"),

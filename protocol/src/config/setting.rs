@@ -110,8 +110,12 @@ pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
 fn key_in_table(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
-        let is_here = contains(&key.span(), span) || contains(&value.span(), span);
-        below(value.get_ref(), span).map(|inner| joined(name, &inner)).or_else(|| is_here.then(|| name.to_string()))
+        // First, because the span of a table is its whole header, which contains the keys of the tables around it.
+        if contains(&key.span(), span) {
+            return Some(name.to_string());
+        }
+        let inner = below(value.get_ref(), span).map(|inner| joined(name, &inner));
+        inner.or_else(|| contains(&value.span(), span).then(|| name.to_string()))
     })
 }
 
