@@ -1,6 +1,8 @@
 //! `soong tree`: prints the live actor tree of the home's owner or, without an owner, the unfinished runs recorded on
 //! disk.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use serde_json::{Value, json};
 use soong::{
@@ -31,6 +33,8 @@ use crate::{
 const COLUMNS: usize = 160;
 /// Maximum number of concurrent reads of sessions.
 const CONCURRENT_READS: usize = 16;
+/// Maximum time for reading sessions: the tree is also shown if the store of the owner hangs.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<Exit, Failure> {
     if context.print_if_unused(&json!({ "source": "disk", "pid": null, "children": [] }))? {
@@ -47,7 +51,7 @@ pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<
     Ok(Exit::Success)
 }
 
-/// Reads the sessions of a tree, for their names. Leaves out those that cannot be read.
+/// Reads the sessions of a tree, for their names. Leaves out those that cannot be read, or all if that takes too long.
 async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
     let mut ids = Vec::new();
     let mut open = vec![root];
@@ -58,7 +62,8 @@ async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
         }
     }
     let reads = futures::stream::iter(ids).map(|id| client.session(id)).buffer_unordered(CONCURRENT_READS);
-    reads.filter_map(async |read| read.ok().map(|view| view.session)).collect().await
+    let read = reads.filter_map(async |read| read.ok().map(|view| view.session)).collect();
+    tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or_default()
 }
 
 /// Prints the actor tree as its owner reports it.

@@ -139,7 +139,7 @@ impl RowList {
         });
     }
 
-    /// Returns the rows that were visible when the tree was last drawn with this number of rows.
+    /// Returns this number of rows, from the scroll position of the last picture on.
     pub(crate) fn visible(&self, room: usize) -> &[ActorRow] {
         let from = self.top.min(self.rows.len());
         &self.rows[from..(from + room).min(self.rows.len())]

@@ -1,22 +1,21 @@
 //! Decides which records the monitor must read, a few at a time. Performs no I/O.
 //!
-//! A record is that of a run or of a session. A read that failed is repeated after 30 s. Elsewhere: which records are
-//! missing (`state.rs`).
+//! Records of ended runs are read if the event that reports the end was missed, for example while the owner process was
+//! unreachable. Elsewhere: which records are missing (`state.rs`).
 
 use std::{collections::HashMap, hash::Hash};
 
 use soong_protocol::{RunId, SessionId, Timestamp};
 
-/// Delay before a failed read is repeated, in milliseconds.
-const RETRY_DELAY_MS: u64 = 30_000;
-
-/// Limits of reads, so that the end of a thousand runs does not overload the owner of the home.
+/// Limits of reads, so that many missing records do not overload the owner of the home.
 #[derive(Debug)]
 struct ReadLimits {
     /// Maximum number of concurrent reads.
     concurrent: usize,
     /// Minimum interval between two batches of reads, in milliseconds.
     batch_interval_ms: u64,
+    /// Delay before a read that gave no complete record is repeated, in milliseconds.
+    retry_delay_ms: u64,
 }
 
 /// State of the reads of one kind of records, each of which has the key `K`.
@@ -27,27 +26,27 @@ pub(crate) struct RecordReads<K> {
     pending: Vec<K>,
     /// Time at which the last batch of reads was started.
     asked_at: Timestamp,
-    /// Records that could not be read, and the times of the failures.
-    unreadable: HashMap<K, Timestamp>,
+    /// Records that could not be read completely, and the times of the attempts.
+    incomplete: HashMap<K, Timestamp>,
 }
 
 impl RecordReads<RunId> {
-    /// Reads of runs that have ended. There are many only after a lost connection.
+    /// Reads of runs that have ended.
     pub(crate) fn of_runs() -> Self {
-        Self::new(ReadLimits { concurrent: 4, batch_interval_ms: 200 })
+        Self::new(ReadLimits { concurrent: 4, batch_interval_ms: 200, retry_delay_ms: 30_000 })
     }
 }
 
 impl RecordReads<SessionId> {
-    /// Reads of sessions that are on the screen.
+    /// Reads of sessions. The actor of a new session may start before its record is complete.
     pub(crate) fn of_sessions() -> Self {
-        Self::new(ReadLimits { concurrent: 16, batch_interval_ms: 0 })
+        Self::new(ReadLimits { concurrent: 16, batch_interval_ms: 0, retry_delay_ms: 2_000 })
     }
 }
 
 impl<K: Clone + Eq + Hash> RecordReads<K> {
     fn new(limits: ReadLimits) -> Self {
-        Self { limits, pending: Vec::new(), asked_at: Timestamp::default(), unreadable: HashMap::new() }
+        Self { limits, pending: Vec::new(), asked_at: Timestamp::default(), incomplete: HashMap::new() }
     }
 
     /// Returns those of the `missing` records that the caller must read now, each once, and remembers them as pending.
@@ -60,8 +59,8 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
             if self.pending.len() >= self.limits.concurrent {
                 break;
             }
-            let has_just_failed = self.unreadable.get(&key).is_some_and(|at| now.millis_since(*at) < RETRY_DELAY_MS);
-            if !has_just_failed && !self.pending.contains(&key) {
+            let waits = self.incomplete.get(&key).is_some_and(|at| now.millis_since(*at) < self.limits.retry_delay_ms);
+            if !waits && !self.pending.contains(&key) {
                 self.pending.push(key.clone());
                 due.push(key);
             }
@@ -72,19 +71,19 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
         due
     }
 
-    /// Ends a pending read. If it failed, the record is read again after 30 s.
-    pub(crate) fn store_result(&mut self, key: &K, is_read: bool, now: Timestamp) {
+    /// Ends a pending read. If it gave no complete record, it is repeated later.
+    pub(crate) fn store_result(&mut self, key: &K, is_complete: bool, now: Timestamp) {
         self.pending.retain(|pending| pending != key);
-        if !is_read {
-            self.unreadable.retain(|_, at| now.millis_since(*at) < RETRY_DELAY_MS);
-            self.unreadable.insert(key.clone(), now);
+        if !is_complete {
+            self.incomplete.retain(|_, at| now.millis_since(*at) < self.limits.retry_delay_ms);
+            self.incomplete.insert(key.clone(), now);
         }
     }
 
     /// Forgets all pending and failed reads, because the monitor may now be connected to another process.
     pub(crate) fn reset(&mut self) {
         self.pending.clear();
-        self.unreadable.clear();
+        self.incomplete.clear();
     }
 }
 

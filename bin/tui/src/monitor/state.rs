@@ -219,12 +219,16 @@ impl Monitor {
             requests.push(MonitorRequest::ReadAsks);
         }
         requests.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
-        // The newest first, because those are looked at.
+        // `unrecorded` returns the newest runs first; the user most likely looks at those.
         let ended = self.run_reads.due(self.actors.unrecorded(), now);
         requests.extend(ended.into_iter().map(MonitorRequest::ReadRun));
+        let selected = self.list.selected().and_then(|key| self.actors.get(key));
         let visible = self.list.visible(self.visible_rows.0).iter().filter_map(|row| self.actors.get(&row.key));
         let asking = self.asks.list().iter().filter_map(|ask| self.actors.session(ask.session_id()));
-        let unknown = visible.chain(asking).filter(|actor| actor.lacks_session()).filter_map(Actor::session);
+        // A filter can match the slugs of sessions that are not on the screen.
+        let filtered = self.actors.iter().filter(|_| !self.list.view.filter.is_empty());
+        let shown = selected.into_iter().chain(visible).chain(asking).chain(filtered);
+        let unknown = shown.filter(|actor| actor.lacks_session()).filter_map(Actor::session);
         let sessions = self.session_reads.due(unknown, now);
         requests.extend(sessions.into_iter().map(MonitorRequest::ReadSession));
         requests

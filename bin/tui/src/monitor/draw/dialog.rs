@@ -70,6 +70,11 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let name = session.map_or(asks[at].session_id().as_str(), Session::short_name);
             let asker = text::cut(&format!("{agent}session {}", text::safe_line(name)), columns, "...");
             let mut lines = vec![StyledLine::of(TextStyle::Dim, asker)];
+            // Paths are relative to it, and sessions of several projects may ask.
+            if let Some(session) = session {
+                let folder = text::cut(&format!("in {}", text::safe_line(&session.project_dir)), columns, "...");
+                lines.push(StyledLine::of(TextStyle::Dim, folder));
+            }
             let rows = rows.saturating_sub(lines.len());
             let project = session.map(|session| session.project_dir.as_str());
             let has_others = asks.len() > 1;

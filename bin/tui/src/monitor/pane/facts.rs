@@ -262,7 +262,6 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", format::count(tokens));
     lines.extend(fact("runs", TextStyle::Plain, &said, page));
     if let Some(session) = &page.actor.session_record {
-        lines.extend(session.name.iter().flat_map(|name| fact("name", TextStyle::Plain, name, page)));
         lines.extend(fact("folder", TextStyle::Plain, &session.project_dir, page));
     }
 }

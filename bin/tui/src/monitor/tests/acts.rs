@@ -125,7 +125,7 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
     let mut new = session();
     (new.slug, new.last_run_at) = (None, None);
     test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(new))));
-    test.now = at(31);
+    test.now = at(3);
     assert!(test.types("j").contains(&request), "it has no name before its first run");
     test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(session()))));
     let screen = test.screen(100, 24);
@@ -141,6 +141,7 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
     test.types("a");
     let screen = test.screen(100, 24);
     assert!(screen.contains(", session write-a-report-3f ") && screen.contains(": src/main.rs "), "{screen}");
+    assert!(screen.contains("in /home/user/project"), "{screen}");
     test.types("l/");
     test.types("a-report");
     let screen = test.screen(100, 24);
