@@ -44,7 +44,7 @@ impl StoreReader {
         run_blocking(Box::new(work)).await?;
         match outcome.await {
             Ok(outcome) => outcome.map_err(|error| ErrorInfo::from(&error)),
-            // It has sent its outcome, or it has panicked.
+            // Unreachable: a read that did not panic has sent its outcome.
             Err(_) => Err(did_not_finish(&"no result")),
         }
     }

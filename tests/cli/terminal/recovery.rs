@@ -20,7 +20,7 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     drop((terminal, asked));
 
     let terminal = start_terminal(&world, &service, &["--continue"]);
-    let rows = terminal.wait_for_text("the last run was interrupted, and resumes now with its own settings");
+    let rows = terminal.wait_for_text("the last run was interrupted; it resumes now");
     for part in [" · orchestrator · ", "continuing session plan-the-garden-"] {
         assert!(rows.iter().any(|row| row.contains(part)), "{part:?} is missing in {rows:#?}");
     }

@@ -78,7 +78,7 @@ pub(super) struct Conversation<'a> {
     pub(super) interrupted_at: Option<Instant>,
 }
 
-/// Results of the runs of the session, each of the last run that had one.
+/// Results of the session's runs. For each, the last run that had one counts.
 #[derive(Default)]
 pub(super) struct LastResults {
     /// The last answer.
@@ -127,7 +127,7 @@ impl Conversation<'_> {
         if !is_shown || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
             return Ok(Next::Continue);
         }
-        self.print_dim("the last run was interrupted, and resumes now with its own settings")?;
+        self.print_dim("the last run was interrupted; it resumes now with the settings that it was started with")?;
         let next = self.run_message(place, None).await;
         place.reset_interrupt();
         next
