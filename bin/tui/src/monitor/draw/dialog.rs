@@ -12,7 +12,7 @@ use soong_protocol::Session;
 
 use super::{push_key_hint, put};
 use crate::{
-    monitor::{cells::CellWriter, dialog::Dialog, keys, state::Monitor},
+    monitor::{actor_index::ActorIndex, cells::CellWriter, dialog::Dialog, keys, state::Monitor},
     request::{UserRequest, permission_rows, question_rows, wrap_rows},
 };
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
@@ -63,18 +63,9 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             };
             let title = format!("Request {} of {}", at + 1, asks.len());
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
-            let run = monitor.actors.get(&format!("run:{}", asks[at].run_id()));
-            let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
             let session =
                 monitor.actors.session(asks[at].session_id()).and_then(|actor| actor.session_record.as_deref());
-            let name = session.map_or(asks[at].session_id().as_str(), Session::short_name);
-            let asker = text::cut(&format!("{agent}session {}", text::safe_line(name)), columns, "...");
-            let mut lines = vec![StyledLine::of(TextStyle::Dim, asker)];
-            // Paths are relative to it, and sessions of several projects may ask.
-            if let Some(session) = session {
-                let folder = text::cut(&format!("in {}", text::safe_line(&session.project_dir)), columns, "...");
-                lines.push(StyledLine::of(TextStyle::Dim, folder));
-            }
+            let mut lines = asker(&monitor.actors, &asks[at], session, columns);
             let rows = rows.saturating_sub(lines.len());
             let project = session.map(|session| session.project_dir.as_str());
             let has_others = asks.len() > 1;
@@ -83,6 +74,16 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
         }
     };
     frame(monitor.cells, buffer, area, &title, &lines);
+}
+
+/// Renders who asks: the run, its session, and the project, because paths of the request are relative to it.
+fn asker(actors: &ActorIndex, ask: &UserRequest, session: Option<&Session>, columns: usize) -> Vec<StyledLine> {
+    let run = actors.run(ask.run_id());
+    let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
+    let name = text::safe_line(session.map_or(ask.session_id().as_str(), Session::short_name));
+    let folder = session.map(|session| format!("in {}", text::safe_line(&session.project_dir)));
+    let lines = [Some(format!("{agent}session {name}")), folder];
+    lines.into_iter().flatten().map(|line| StyledLine::of(TextStyle::Dim, text::cut(&line, columns, "..."))).collect()
 }
 
 /// Renders a pending request from a line on, as far as it fits; records whether its end has been visible. Paths in
