@@ -118,8 +118,8 @@ impl RunTasks {
         Mailbox::new(myself, Arc::clone(&self.live.status))
     }
 
-    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it, so
-    /// that those layers are compiled once, and not for each task.
+    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it.
+    /// This way, those layers are also compiled once, and not for each task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task: BoxFuture<'static, ()> = Box::pin(task);
         self.tracker.spawn(task);

@@ -167,7 +167,7 @@ impl Actor {
 
     /// Returns whether it is named after its session, but the record of the session is missing, or was read before the
     /// session's first run.
-    pub(crate) fn lacks_session(&self) -> bool {
+    pub(crate) fn needs_session_record(&self) -> bool {
         let is_known = self.session_record.as_ref().is_some_and(|session| session.last_run_at.is_some());
         matches!(self.view.kind, ActorKind::Session | ActorKind::WorkingSet) && !is_known
     }

@@ -62,7 +62,7 @@ impl ActorIndex {
     }
 
     /// Stores the record of a session, for the actors that are named after it.
-    pub(crate) fn describe_session(&mut self, session: &Session) {
+    pub(crate) fn store_session(&mut self, session: &Session) {
         for kind in [ActorKind::Session, ActorKind::WorkingSet] {
             if let Some(actor) = self.actors.get_mut(&*format!("{}:{}", kind.as_str(), session.session_id)) {
                 actor.session_record = Some(Box::new(session.clone()));

@@ -180,7 +180,7 @@ impl Monitor {
                 let is_complete = read.as_ref().is_ok_and(|session| session.last_run_at.is_some());
                 self.session_reads.store_result(&id, is_complete, now);
                 if let Ok(session) = read {
-                    self.actors.describe_session(&session);
+                    self.actors.store_session(&session);
                 }
             }
             MonitorInput::PendingRequests(read) => {
@@ -228,7 +228,7 @@ impl Monitor {
         // A filter can match the slugs of sessions that are not on the screen.
         let filtered = self.actors.iter().filter(|_| !self.list.view.filter.is_empty());
         let shown = selected.into_iter().chain(visible).chain(asking).chain(filtered);
-        let unknown = shown.filter(|actor| actor.lacks_session()).filter_map(Actor::session);
+        let unknown = shown.filter(|actor| actor.needs_session_record()).filter_map(Actor::session);
         let sessions = self.session_reads.due(unknown, now);
         requests.extend(sessions.into_iter().map(MonitorRequest::ReadSession));
         requests

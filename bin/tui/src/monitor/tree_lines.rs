@@ -28,7 +28,7 @@ pub fn tree_lines(
 ) -> Vec<StyledLine> {
     let mut actors = ActorIndex::default();
     actors.apply(TreeEvent::Snapshot { tree: Box::new(tree), dropped: 0 }, now);
-    sessions.iter().for_each(|session| actors.describe_session(session));
+    sessions.iter().for_each(|session| actors.store_session(session));
     // A single snapshot has no rates.
     let omitted = [Column::Events, Column::Budget];
     let omitted = if actors.summary().has_budgets { &omitted[..1] } else { &omitted[..] };

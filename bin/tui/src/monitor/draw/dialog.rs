@@ -7,7 +7,6 @@ use ratatui::{
     symbols::border,
     widgets::{Block, Clear, Widget},
 };
-
 use soong_protocol::Session;
 
 use super::{push_key_hint, put};
