@@ -1,7 +1,12 @@
 //! References to sessions and traces: slugs, recent sessions, parts of names, and sub-agents.
 
-use crate::process::TestHome;
-use crate::pty::TestTerminal;
+use serde_json::json;
+
+use crate::{
+    process::TestHome,
+    pty::TestTerminal,
+    served::{OFFLINE, TestServer},
+};
 
 /// Starts three sessions, the last one with an id of its own. Returns the slugs of the first two.
 fn begin(world: &TestHome) -> [String; 2] {
@@ -104,4 +109,25 @@ fn deletion_by_a_part_of_the_name_is_confirmed() {
     world.run(&["sessions", "delete", "last"]).expect_code(2).expect_stderr(&["last is session beans"]);
     world.run(&["sessions", "delete", "beans"]).expect_code(0);
     assert_eq!(count(), 0);
+}
+
+#[tokio::test]
+async fn effort_keeps_other_parameters_of_the_session() {
+    let served = TestServer::new(OFFLINE);
+    let start = json!({
+        "session_id": "s", "prompt": "Plan a garden", "temperature": 0.5, "llm_params": { "seed": 7 },
+    });
+    let (_, accepted) = served.post("/api/traces", start).await;
+    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let params = async || served.get("/api/traces/s").await["trace"]["llm_params"].clone();
+    let continued = ["--session", "s"];
+    let world = &served.world;
+
+    world.run(&[&["run", "More", "--effort", "low"], &continued[..]].concat()).expect_code(0);
+    assert_eq!(params().await, json!({ "seed": 7, "temperature": 0.5, "effort": "low" }));
+    world.run_with_input(&[&["chat"], &continued[..]].concat(), b"/effort high\nMore\n").expect_code(0);
+    assert_eq!(params().await, json!({ "seed": 7, "temperature": 0.5, "effort": "high" }));
+    let reset = ["run", "More", "--effort", "low", "--reset", "llm-params"];
+    world.run(&[&reset, &continued[..]].concat()).expect_code(0);
+    assert_eq!(params().await, json!({ "effort": "low" }));
 }

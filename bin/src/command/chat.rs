@@ -24,6 +24,7 @@ use self::{
     chat_input::completions,
     conversation::{Conversation, LastResults},
     custom_commands::CustomCommands,
+    header::terminal_title,
     project_choice::choose_project,
 };
 use super::{
@@ -58,15 +59,18 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
         commands: completions(&custom_commands),
         project: project.clone().filter(|_| context.remote.is_none()),
     })?;
-    let _title = input.is_terminal().then(|| Title::set(&title(project.as_deref())));
+    let title = input.is_terminal().then(|| Title::set(&terminal_title(project.as_deref())));
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let result = match session(&place, &options, project.as_deref()).await {
         Ok(session_id) => {
+            let effort = options.agent.effort;
             let mut conversation = Conversation {
                 context,
                 input,
+                title,
                 custom_commands,
                 next_request: first_request(context, options, session_id, project),
+                effort,
                 configured_mode: settings.config.permissions.mode,
                 limits: settings.config.artifacts.clone(),
                 command_outputs: Vec::new(),
@@ -137,22 +141,18 @@ fn custom_commands(home: &Path) -> CustomCommands {
     commands
 }
 
-fn title(project: Option<&Path>) -> String {
-    let name = project.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    name.map_or_else(|| "soong".to_owned(), |name| format!("soong: {name}"))
-}
-
 /// Returns the session that the chat continues. `None`: the first message starts one.
 async fn session(
     place: &RuntimeSession<'_>,
     options: &cli::Chat,
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
-    match &options.session {
-        None if options.continued.is_some() => {
-            continued::fetch_last_session(place.client(), project).await.map(|found| Some(found.session_id.to_string()))
+    match (&options.session, &options.continued) {
+        (None, Some(reference)) => {
+            let found = continued::fetch_continued(place.client(), reference.as_deref(), project).await?;
+            Ok(Some(found.session_id.to_string()))
         }
-        session => Ok(session.clone()),
+        (session, _) => Ok(session.clone()),
     }
 }
 
@@ -166,7 +166,6 @@ fn first_request(
     let mut request = StartBody {
         session_id,
         mode: options.mode.map(|mode| Some(mode.into())),
-        llm_params: options.agent.llm_params().map(Some),
         model: options.agent.model.map(Some),
         agent_type: options.agent.agent_type.map(Some),
         project_dir: project,

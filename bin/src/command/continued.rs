@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use soong::protocol::Session;
+use serde_json::{Map, Value};
+use soong::{
+    ErrorCode,
+    protocol::{Effort, Session, SessionId, TraceId, api::StartBody},
+};
 use soong_client::Client;
 
 use crate::{
@@ -14,9 +18,14 @@ use crate::{
     source::Source,
 };
 
+/// Returns whether this process must migrate the records of the home before it can read them.
+fn must_migrate(context: &Context<'_>) -> Result<bool, Failure> {
+    Ok(context.remote.is_none() && offline_store::needs_migration(&context.home()?))
+}
+
 /// Opens the records of the home. Returns `None` if there are none yet, or if this process must migrate them first.
 async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
-    if context.remote.is_none() && offline_store::needs_migration(&context.home()?) {
+    if must_migrate(context)? {
         return Ok(None);
     }
     match context.source().await {
@@ -25,7 +34,8 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     }
 }
 
-/// Replaces a session that `--continue` names by its id as the session to continue.
+/// Replaces a session that `--continue` names by its id as the session to continue. If this process must migrate the
+/// records first, the name stays, and [`fetch_continued`] finds the session.
 ///
 /// # Errors
 /// No session, or more than one, matches.
@@ -34,7 +44,9 @@ pub(super) async fn existing(
     continued: &mut Option<Option<String>>,
     session: &mut Option<String>,
 ) -> Result<(), Failure> {
-    if let Some(Some(reference)) = continued {
+    if let Some(Some(reference)) = continued
+        && !must_migrate(context)?
+    {
         *session = Some(context.source().await?.session(reference).await?.session_id.to_string());
         *continued = None;
     }
@@ -90,8 +102,19 @@ pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<
     last.max_by_key(|session| session.updated_at)
 }
 
-/// Fetches the most recently updated session of a project folder. Fails if there is none.
-pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
+/// Fetches the session that `--continue` names. Without a name, this is the most recently updated session of the project
+/// folder.
+///
+/// # Errors
+/// No session, or more than one, matches.
+pub(super) async fn fetch_continued(
+    client: &Client,
+    reference: Option<&str>,
+    project: Option<&Path>,
+) -> Result<Session, Failure> {
+    if let Some(reference) = reference {
+        return Ok(reference::find(client.sessions(false).await?, reference)?.0);
+    }
     let project = project.ok_or_else(|| {
         let advice =
             "Give the session with --session ID, or the project folder on the server's machine with --path DIR.";
@@ -101,4 +124,31 @@ pub(super) async fn fetch_last_session(client: &Client, project: Option<&Path>) 
         let what = format!("the project {} has no session to continue", project.display());
         Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
     })
+}
+
+/// Sets the reasoning effort of a run. The parameters of a run replace all those of its trace, so those that the trace has
+/// are included, unless the request sets or resets them.
+pub(super) async fn set_effort(client: &Client, request: &mut StartBody, effort: Effort) -> Result<(), Failure> {
+    let mut params = match request.llm_params.take() {
+        Some(params) => params.unwrap_or_default(),
+        None => last_params(client, request).await?,
+    };
+    params.insert("effort".to_owned(), effort.as_str().into());
+    request.llm_params = Some(Some(params));
+    Ok(())
+}
+
+/// Returns the parameters of the last run of the trace that a request continues, without the temperature.
+async fn last_params(client: &Client, request: &StartBody) -> Result<Map<String, Value>, Failure> {
+    let root = || request.session_id.as_deref().map(|session| TraceId::root(&SessionId::new(session)));
+    let Some(trace) = request.trace_id.clone().or_else(root) else { return Ok(Map::new()) };
+    match client.trace(trace.as_str()).await {
+        Ok(last) => {
+            let mut params = last.trace.llm_params;
+            params.remove("temperature");
+            Ok(params)
+        }
+        Err(error) if error.code == ErrorCode::TraceNotFound => Ok(Map::new()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -223,12 +223,14 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
             }
             Some(session.session_id.to_string())
         }
-        (None, None) if options.conversation.continued.is_some() => {
-            Some(continued::fetch_last_session(client, project.as_deref()).await?.session_id.to_string())
-        }
-        (None, None) => None,
+        (None, None) => match &options.conversation.continued {
+            Some(reference) => {
+                let found = continued::fetch_continued(client, reference.as_deref(), project.as_deref()).await?;
+                Some(found.session_id.to_string())
+            }
+            None => None,
+        },
     };
-    let llm_params = options.agent.llm_params();
     let mut body = StartBody {
         prompt,
         mode: options.mode.map(|mode| Some(mode.into())),
@@ -236,7 +238,6 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         trace_id,
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
-        llm_params: llm_params.map(Some),
         max_iterations: options.max_iterations.map(Some),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),
@@ -252,6 +253,9 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         ..StartBody::default()
     };
     reset(&mut body, &options.reset);
+    if let Some(effort) = options.agent.effort {
+        continued::set_effort(client, &mut body, effort).await?;
+    }
     Ok(body)
 }
 

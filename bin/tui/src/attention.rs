@@ -13,15 +13,22 @@ const MAX_COLUMNS: usize = 60;
 /// Maximum size of a text that is copied, in bytes. Terminals reject longer ones.
 const MAX_COPIED_BYTES: usize = 74_000;
 
-/// Guard that sets the title of the terminal, and restores the previous one when it is dropped.
+/// The title of the terminal. When it is dropped, the previous title is restored.
 #[derive(Debug)]
 pub struct Title(());
 
 impl Title {
-    /// Replaces the title.
+    /// Saves the previous title, and sets a new one.
     pub fn set(title: &str) -> Self {
-        send(&format!("\u{1b}[22;0t\u{1b}]0;{}\u{7}", shortened(title)));
-        Self(())
+        send("\u{1b}[22;0t");
+        let set = Self(());
+        set.change(title);
+        set
+    }
+
+    /// Changes the title.
+    pub fn change(&self, title: &str) {
+        send(&format!("\u{1b}]0;{}\u{7}", shortened(title)));
     }
 }
 

@@ -96,3 +96,18 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
     }
     insta::assert_snapshot!("recovered_events_of_0_1", listed);
 }
+
+#[test]
+fn continue_finds_a_session_of_0_1() {
+    let (world, _) = unpack(HOME_0_1);
+    let model = ScriptedServer::start(last_step);
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"scripted\"\n", model.base_url());
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    let ran = world.run(&["run", "--continue=finish", "--json", "--permission-mode", "plan", "More"]);
+    let result = ran.expect_code(0).json_lines().last().unwrap()["result"].clone();
+    let ended = json!("Ended: fx:finished Read the sources and report");
+    assert_eq!((&result["session_id"], &result["output"]), (&json!("finished"), &ended));
+
+    let (world, _) = unpack(HOME_0_1);
+    world.run(&["run", "--continue=nothing", "--model", "offline", "x"]).expect_code(3).expect_stderr(&["nothing"]);
+}

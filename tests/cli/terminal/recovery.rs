@@ -58,8 +58,9 @@ fn resumed_session_of_another_project_completes_its_files() {
     let terminal = start_terminal(&world, &service, &["chat"]);
     terminal.wait_for_text("›");
     terminal.type_keys("/resume first\r");
-    let rows = terminal.wait_for_text("continuing session first in ");
-    assert!(rows.iter().any(|row| row.contains("/other")), "{rows:#?}");
+    let rows = terminal.wait_for_text("continuing session first; ");
+    let is_header = |row: &String| row.contains(" · normal · permissions ask · ") && row.contains("/other");
+    assert!(rows.iter().any(is_header), "{rows:#?}");
     terminal.type_keys("Read @only\t");
     terminal.wait_for_text("› Read @only-there.txt");
     terminal.type_keys("\u{3}");

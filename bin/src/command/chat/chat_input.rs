@@ -109,6 +109,8 @@ pub(super) enum ChatInput {
     New,
     /// Change a setting of the next runs.
     Set(Setting),
+    /// Summarize the conversation before the next message.
+    Compact,
     /// `None`: print the permission mode.
     Permissions(Option<PermissionMode>),
     /// Continue another session.
@@ -153,8 +155,8 @@ pub(super) enum Printed {
     Context,
     /// Changes in the project.
     Diff,
-    /// There is no active run that could continue in the background.
-    NoActiveRun,
+    /// Why no run continues in the background: none is active.
+    Background,
 }
 
 /// A setting of the next runs.
@@ -163,8 +165,6 @@ pub(super) enum Setting {
     Mode(RunMode),
     Model(String),
     Effort(Effort),
-    /// Summarize the conversation before the next message.
-    Compact,
 }
 
 impl Setting {
@@ -205,7 +205,7 @@ impl ChatInput {
             ("help" | "?", "") => Self::Print(Printed::Help),
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
-            ("compact", "") => Self::Set(Setting::Compact),
+            ("compact", "") => Self::Compact,
             ("quit" | "exit" | "q", "") => Self::Quit,
             ("permissions", "") => Self::Permissions(None),
             ("permissions", mode) => match PermissionMode::from_name(mode) {
@@ -218,7 +218,7 @@ impl ChatInput {
             ("clear", "") => Self::Print(Printed::Clear),
             ("context", "") => Self::Print(Printed::Context),
             ("diff", "") => Self::Print(Printed::Diff),
-            ("background", "") => Self::Print(Printed::NoActiveRun),
+            ("background", "") => Self::Print(Printed::Background),
             ("undo", "") => Self::Move(HeadMove::Undo),
             ("copy", "") => Self::Print(Printed::Copy),
             ("monitor", "") => Self::Monitor,
@@ -310,6 +310,8 @@ mod tests {
             ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
             ("/clear", ChatInput::Print(Printed::Clear)),
+            ("/compact", ChatInput::Compact),
+            ("/background", ChatInput::Print(Printed::Background)),
             ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
             ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
             ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),

@@ -9,7 +9,7 @@ use soong_tui::{attention, format, markdown::PageFormat, text};
 use super::{
     chat_input::{SESSION, Setting, help},
     conversation::{Conversation, NO_MESSAGES},
-    header::from_home,
+    header::terminal_title,
     shell,
 };
 use crate::{
@@ -37,21 +37,22 @@ impl Conversation<'_> {
     }
 
     /// Continues another session.
-    pub(super) async fn resume(&mut self, reference: &str) -> Result<(), Failure> {
+    pub(super) async fn resume(&mut self, place: &RuntimeSession<'_>, reference: &str) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
-        let project = Some(PathBuf::from(&found.project_dir)).filter(|_| self.context.remote.is_none());
-        let mut line = format!("continuing session {}", text::safe_line(found.short_name()));
-        if let Some(project) = project
-            && self.next_request.project_dir.as_ref() != Some(&project)
-        {
-            let home = self.context.environment.user_home();
-            line.push_str(&format!(" in {}", text::safe_line(&from_home(&project, home.as_deref()))));
+        if self.context.remote.is_none() {
+            let project = PathBuf::from(&found.project_dir);
             self.input.set_project(&project);
+            if let Some(title) = &self.title {
+                title.change(&terminal_title(Some(&project)));
+            }
             self.next_request.project_dir = Some(project);
         }
-        print::line(&line)?;
+        let name = found.short_name().to_owned();
         self.select_session(Some(found.session_id));
-        Ok(())
+        match self.has_header() {
+            true => self.print_header(place, None).await,
+            false => print::line(&format!("continuing session {}", text::safe_line(&name))),
+        }
     }
 
     /// Runs a command of the user; the next message includes its output.
@@ -96,7 +97,7 @@ impl Conversation<'_> {
     }
 
     /// Requests a summary of the conversation before the next message is answered.
-    fn compact(&mut self) -> Result<(), Failure> {
+    pub(super) fn compact(&mut self) -> Result<(), Failure> {
         if self.next_request.session_id.is_none() {
             return print::line(NO_MESSAGES);
         }
@@ -146,10 +147,8 @@ impl Conversation<'_> {
     pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
         let next = &mut self.next_request;
         match setting {
-            Setting::Compact => self.compact(),
             Setting::Effort(effort) => {
-                let params = next.llm_params.get_or_insert(None).get_or_insert_default();
-                params.insert("effort".to_owned(), effort.as_str().into());
+                self.effort = Some(effort);
                 print::line(&format!("effort set to {}", effort.as_str()))
             }
             Setting::Mode(mode) => {

@@ -9,9 +9,9 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{ArtifactsConfig, PermissionMode, SessionId, api::StartBody},
+    protocol::{ArtifactsConfig, Effort, PermissionMode, SessionId, api::StartBody},
 };
-use soong_tui::{terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
+use soong_tui::{attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
 use super::{
     chat_input::{ChatInput, HeadMove, Printed},
@@ -22,6 +22,7 @@ use super::{
 use crate::{
     command::{
         attach::Attachments,
+        continued,
         pasted_files::pasted_files,
         run::attach,
         runtime_session::{RunReport, RuntimeSession},
@@ -53,9 +54,13 @@ const QUIT_WINDOW: Duration = Duration::from_secs(2);
 pub(super) struct Conversation<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) input: Input,
+    /// The title of the terminal, if the chat has one.
+    pub(super) title: Option<Title>,
     /// Commands of the user's home.
     pub(super) custom_commands: CustomCommands,
     pub(super) next_request: StartBody,
+    /// Reasoning effort of the next runs, if the user has set it.
+    pub(super) effort: Option<Effort>,
     /// Permission mode of the configuration.
     pub(super) configured_mode: PermissionMode,
     pub(super) limits: ArtifactsConfig,
@@ -217,7 +222,7 @@ impl Conversation<'_> {
                 print::line(&format!("permissions: {}", self.permission_mode().as_str()))?;
             }
             ChatInput::Query(words) => self.query(words).await?,
-            ChatInput::Resume(session) => self.resume(&session).await?,
+            ChatInput::Resume(session) => self.resume(place, &session).await?,
             ChatInput::Shell(command) => self.run_shell(place, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
             ChatInput::Monitor => place.show_monitor(None).await?,
@@ -225,12 +230,13 @@ impl Conversation<'_> {
             ChatInput::Print(Printed::Help) => self.print_help()?,
             ChatInput::Print(Printed::Context) => self.print_context()?,
             ChatInput::Print(Printed::Diff) => self.print_diff(place).await?,
-            ChatInput::Print(Printed::NoActiveRun) => {
+            ChatInput::Print(Printed::Background) => {
                 print::line("no run is active; type /background while one is, or /quit to end the chat")?;
             }
             ChatInput::Print(Printed::Clear) if !self.context.terminal.can_redraw => {}
             ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
+            ChatInput::Compact => self.compact()?,
             ChatInput::New => {
                 self.select_session(None);
                 print::line("your next message starts a new session")?;
@@ -379,7 +385,10 @@ impl Conversation<'_> {
             self.sent.push((sent.clone(), typed));
             sent
         });
-        let plain = StartBody { prompt, ..self.next_request.clone() };
+        let mut plain = StartBody { prompt, ..self.next_request.clone() };
+        if let Some(effort) = self.effort {
+            continued::set_effort(place.client(), &mut plain, effort).await?;
+        }
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
         let has_parts = request.prompt != plain.prompt;

@@ -39,10 +39,22 @@ impl Header<'_> {
     }
 }
 
+/// Returns the title of the terminal for a chat in this project.
+pub(super) fn terminal_title(project: Option<&Path>) -> String {
+    let name = project.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    name.map_or_else(|| "soong".to_owned(), |name| format!("soong: {name}"))
+}
+
 impl Conversation<'_> {
-    /// Prints, at a terminal, where and how the conversation starts. `model`: the model, if it is known.
+    /// Returns whether this chat prints headers.
+    pub(super) fn has_header(&self) -> bool {
+        self.input.is_terminal() && !self.context.global.json
+    }
+
+    /// Prints, at a terminal, where and how the conversation starts or continues. `model`: the model of the next run;
+    /// `None`: the one that the user has set, or that of the session's last run.
     pub(super) async fn print_header(&self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
-        if !self.input.is_terminal() || self.context.global.json {
+        if !self.has_header() {
             return Ok(());
         }
         let request = &self.next_request;
@@ -52,7 +64,12 @@ impl Conversation<'_> {
             Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
             None => (None, None),
         };
-        let last_mode = last.map(|view| view.trace.run_mode);
+        let last_mode = last.as_ref().map(|view| view.trace.run_mode);
+        let model = model
+            .or_else(|| request.model.as_ref()?.as_deref())
+            .or_else(|| Some(last.as_ref()?.trace.model.as_str()))
+            // The name of the default profile says nothing.
+            .filter(|model| *model != "default");
         let project = request.project_dir.as_deref();
         let local_project = project.filter(|_| self.context.remote.is_none());
         let branch = local_project.and_then(soong::git_branch);
