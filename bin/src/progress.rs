@@ -125,6 +125,13 @@ impl Progress {
         }
     }
 
+    /// Records that a prompt has shown the change that a call makes.
+    pub(crate) fn mark_change_seen(&mut self, tool_call_id: &str) {
+        if let Self::Live(picture) = self {
+            picture.mark_change_seen(tool_call_id);
+        }
+    }
+
     /// Suspends the live display, for example for a prompt. Its last frame stays on the screen.
     pub(crate) fn pause(&mut self) {
         if let Self::Live(picture) = self {

@@ -267,9 +267,9 @@ impl PermissionPrompt {
     ) -> Self {
         let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
         let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
-        let agent = agent.map(|agent| format!("{}, ", text::escaped_line(agent))).unwrap_or_default();
+        let agent = agent.map(|agent| format!("agent {}, ", text::escaped_line(agent))).unwrap_or_default();
         let name = session.map_or(asked.session_id.as_str(), Session::short_name);
-        rows.insert(1, Row::plain(format!("by {agent}session {}", text::escaped_line(name))));
+        rows.insert(1, Row::plain(format!("{agent}session {}", text::escaped_line(name))));
         let rows = wrap_rows(rows, columns);
         let mut shown = Self {
             rows,
@@ -432,7 +432,7 @@ mod tests {
             call.chain = vec![link.clone(), link];
             let shown = PermissionPrompt::new(&call, (Some(&forged), None), PLAIN, (columns, 30));
             let starts =
-                ["bash requests", "by ", "| ", "|> ", "requested by ", "bash: ", "for the session", "(", "it runs"];
+                ["bash requests", "agent ", "| ", "|> ", "requested by ", "bash: ", "session scope: ", "(", "it runs"];
             for row in &shown.rows {
                 assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
                 let is_marked = starts.iter().any(|start| row.text.starts_with(start));
@@ -474,6 +474,6 @@ mod tests {
         call.demand.scope = soong::protocol::Scope::Call;
         let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 30));
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
-        assert!(permission_rows(&call, None).iter().all(|row| !row.text.starts_with("for the session")));
+        assert!(permission_rows(&call, None).iter().all(|row| !row.text.starts_with("session scope: ")));
     }
 }

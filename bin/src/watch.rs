@@ -383,7 +383,7 @@ impl RequestPoll {
 async fn prompt_all(
     target: &WatchTarget<'_>,
     asks: &[UserRequest],
-    progress: &Progress,
+    progress: &mut Progress,
 ) -> Result<PromptOutcome, Failure> {
     let WatchTarget { client, interrupt, .. } = target;
     for ask in asks {
@@ -391,6 +391,11 @@ async fn prompt_all(
         let asked = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
         if asked != PromptOutcome::Answered {
             return Ok(asked);
+        }
+        if let UserRequest::Permission(asked) = ask
+            && asked.diff.is_some()
+        {
+            progress.mark_change_seen(&asked.tool_call_id);
         }
     }
     Ok(PromptOutcome::Answered)

@@ -88,7 +88,7 @@ fn terminal_user_is_asked_in_place() {
         let terminal = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &variables);
         writes(&service, "note.md");
         terminal.wait_for_text("? write requests permission: note.md");
-        terminal.wait_for_text("by default, session ");
+        terminal.wait_for_text("agent default, session ");
         for (at, (shown, typed)) in steps.iter().enumerate() {
             let count = steps[..=at].iter().filter(|step| step.0 == *shown).count();
             let is_shown = |row: &&String| row.contains(shown);
@@ -101,7 +101,8 @@ fn terminal_user_is_asked_in_place() {
         let (code, rows) = terminal.wait_for_exit();
         assert_eq!(code, Some(0), "{rows:?}");
         assert_eq!(world.project().join("note.md").exists(), is_made);
-        assert!(rows.iter().any(|row| row.contains("made by an agent")), "the arguments are shown: {rows:#?}");
+        let shown = rows.iter().filter(|row| row.contains("made by an agent")).count();
+        assert_eq!(shown, 1, "the change is shown, and not repeated: {rows:#?}");
     }
 }
 

@@ -185,6 +185,11 @@ impl LiveDisplay {
         }
     }
 
+    /// Records that a prompt has shown the change that a call makes.
+    pub(crate) fn mark_change_seen(&mut self, tool_call_id: &str) {
+        self.transcript.mark_change_seen(tool_call_id);
+    }
+
     /// Suspends the display, for example for a prompt. Its last frame stays on the screen.
     pub(super) fn pause(&mut self) {
         if let Some(typing) = &mut self.typing {

@@ -10,7 +10,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
     Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent, ToolEvent, Usd,
@@ -34,6 +34,8 @@ pub struct Transcript {
     parents: HashMap<RunId, String>,
     /// Consecutive calls of one reading tool.
     reading: Vec<Step>,
+    /// Calls whose change the user has seen, because they required permission.
+    seen_changes: HashSet<String>,
 }
 
 /// Sub-agents that a call started.
@@ -51,7 +53,12 @@ struct Children {
 impl Transcript {
     /// Creates the transcript of this run.
     pub fn new(run: RunId) -> Self {
-        Self { run, calls: HashMap::new(), parents: HashMap::new(), reading: Vec::new() }
+        Self { run, calls: HashMap::new(), parents: HashMap::new(), reading: Vec::new(), seen_changes: HashSet::new() }
+    }
+
+    /// Records that the user has seen the change that a call makes. Its step is shown without it.
+    pub fn mark_change_seen(&mut self, tool_call_id: &str) {
+        self.seen_changes.insert(tool_call_id.to_owned());
     }
 
     /// Applies an event. Returns the steps that it completes.
@@ -71,7 +78,9 @@ impl Transcript {
             Event::Message(MessageEvent::Added { role: Role::Tool, tool_call_id: Some(id), content, .. }) => {
                 let Some(call) = self.calls.remove(id) else { return Vec::new() };
                 self.parents.retain(|_, call| call != id);
+                let seen = self.seen_changes.remove(id);
                 match call.step(content.as_ref().map(soong_protocol::MessageContent::as_str)) {
+                    Some(step) if seen => self.add(step.folded()),
                     Some(step) => self.add(step),
                     None => Vec::new(),
                 }

@@ -249,12 +249,11 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
 /// Returns whether a text of an actor, or the slug of its session, contains the filter.
 fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
     let view = &actor.view;
-    let session = actor.session().and_then(|id| actors.session(&id));
     let run = view.run.as_ref();
     let texts = [
         Some(actor.state()),
         Some(&*view.id),
-        actor.slug().or_else(|| session?.slug()),
+        actor.slug(),
         Some(view.kind.as_str()),
         Some(&*view.activity),
         view.last_error.as_deref(),
@@ -262,7 +261,18 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
         run.map(|run| &*run.task),
         run.and_then(|run| run.goal.as_deref()),
     ];
-    texts.into_iter().flatten().any(|text| text.to_lowercase().contains(filter))
+    let of_session = || actors.session(&actor.session()?)?.slug();
+    texts.into_iter().flatten().any(|text| contains(text, filter))
+        || of_session().is_some_and(|slug| contains(slug, filter))
+}
+
+/// Returns whether a text contains a text that is in lower case and not empty, in upper or lower case. Does not allocate
+/// for ASCII, because a filter reads every text of every actor.
+fn contains(text: &str, lower: &str) -> bool {
+    match text.is_ascii() {
+        true => text.as_bytes().windows(lower.len()).any(|part| part.eq_ignore_ascii_case(lower.as_bytes())),
+        false => text.to_lowercase().contains(lower),
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     rows.extend(demand.note.as_deref().map(text::safe_line));
     if demand.is_grantable_for_session() {
         let scope = scope_in_project(&demand.scope, project).to_string();
-        rows.push(format!("for the session: {}", text::escaped_line(&scope)));
+        rows.push(format!("session scope: {}", text::escaped_line(&scope)));
     }
     let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
     rows.push(format!("{tool}: {target}{risk}"));
@@ -180,7 +180,7 @@ mod tests {
         for (path, expected) in [("/p", "the project folder"), ("/p/src", "src"), ("/pq", "/pq")] {
             edit.demand.scope = Scope::Directory { path: path.to_owned() };
             let rows = permission_rows(&edit, Some("/p"));
-            assert!(rows.iter().any(|row| row.text == format!("for the session: files in {expected}")), "{rows:#?}");
+            assert!(rows.iter().any(|row| row.text == format!("session scope: files in {expected}")), "{rows:#?}");
         }
     }
 

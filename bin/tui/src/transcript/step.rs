@@ -77,6 +77,8 @@ enum Fold {
     First,
     /// The last [`OUTPUT_LINES`], as of a command's output.
     Last,
+    /// None: the user has seen them already.
+    Seen,
 }
 
 impl Step {
@@ -104,11 +106,17 @@ impl Step {
         self.visible_rows().len() < self.rows.len()
     }
 
+    /// Returns the step without visible rows.
+    pub(super) fn folded(self) -> Self {
+        Self { fold: Fold::Seen, ..self }
+    }
+
     fn visible_rows(&self) -> Range<usize> {
         let count = self.rows.len();
         match self.fold {
             Fold::First => 0..count.min(MAX_DIFF_ROWS),
             Fold::Last => count.saturating_sub(OUTPUT_LINES)..count,
+            Fold::Seen => 0..0,
         }
     }
 
@@ -116,7 +124,8 @@ impl Step {
     pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
         let visible = self.visible_rows();
         let note = |count: usize, place: &str| {
-            (count > 0).then(|| dim_row(format!("({} {place})", format::plural(count, "line", "lines"))))
+            (count > 0 && self.fold != Fold::Seen)
+                .then(|| dim_row(format!("({} {place})", format::plural(count, "line", "lines"))))
         };
         let before = note(visible.start, "before");
         let after = note(self.rows.len() - visible.end, "more");

@@ -72,6 +72,22 @@ fn all_lines_contain_the_whole_output() {
 }
 
 #[test]
+fn change_that_was_seen_is_not_repeated() {
+    let edited =
+        "`a.py` edited: 1 line added, 0 removed\n--- original\n+++ modified\n@@ -1 +1,2 @@\n def f():\n+    return 2\n";
+    let events =
+        [started("c", "edit", r#"{"path":"a.py"}"#), completed("c", "edit", 5), result("c", edited), model_call()];
+    let mut transcript = Transcript::new(RunId::new(RUN));
+    transcript.mark_change_seen("c");
+    let step = events.iter().flat_map(|event| transcript.apply(event)).next().unwrap();
+    assert!(step.is_folded());
+    let plain = |lines: Vec<StyledLine>| lines.iter().map(|line| line.to_ansi(Paint { on: false })).collect::<Vec<_>>();
+    assert_eq!(plain(step.lines(60, true)), ["● edit a.py +1 -0"]);
+    assert_eq!(plain(step.all_lines(60, true)).len(), 3);
+    assert!(lines(&mut transcript, &events).len() > 1, "the next call has another change");
+}
+
+#[test]
 fn calls_are_summed_up_in_one_line_with_rows_below() {
     let edited = "`src/app.py` edited: 1 line added, 1 removed\n--- original\n+++ modified\n@@ -1,2 +1,2 @@\n def f():\n\
                   -    return 1\n+    return 2\n";

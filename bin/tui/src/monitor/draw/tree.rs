@@ -3,7 +3,7 @@
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::{Modifier, Style},
+    style::{Color, Modifier, Style},
 };
 use soong_protocol::Timestamp;
 
@@ -44,8 +44,12 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             buffer.set_style(line, Style::new().add_modifier(Modifier::DIM));
         }
         if Some(&row.key) == monitor.list.selected() {
-            let style = if monitor.detail.has_focus { Modifier::UNDERLINED } else { Modifier::REVERSED };
-            buffer.set_style(line, Style::new().add_modifier(style));
+            let style = match monitor.detail.has_focus {
+                true => Style::new().add_modifier(Modifier::UNDERLINED),
+                // In one color, so that the row is one bar.
+                false => Style::new().fg(Color::Reset).remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED),
+            };
+            buffer.set_style(line, style);
         }
     }
 }
