@@ -12,6 +12,7 @@ use std::{
 
 use rustix::termios::Termios;
 use rustyline::{Behavior, error::ReadlineError};
+use soong::protocol::PermissionMode;
 use soong_tui::keyboard::{self, EchoOff};
 use tokio::task::JoinHandle;
 
@@ -30,6 +31,15 @@ pub(crate) enum InputLine {
     Discarded,
     /// The input has ended (Ctrl-D, or the end of the pipe).
     Closed,
+}
+
+/// Returns the permission mode that follows when the user presses Shift-Tab. `all` must be named.
+pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode {
+    match mode {
+        PermissionMode::Ask => PermissionMode::Edits,
+        PermissionMode::Edits => PermissionMode::Plan,
+        PermissionMode::Plan | PermissionMode::All => PermissionMode::Ask,
+    }
 }
 
 /// Source of lines.

@@ -37,6 +37,12 @@ pub(crate) fn line_or_stderr(terminal: &Terminal, style: TextStyle, line: &str) 
     Ok(())
 }
 
+/// Like [`line_or_stderr`], wrapped between words at a terminal. For text that contains no command to copy.
+pub(crate) fn text_or_stderr(terminal: &Terminal, style: TextStyle, text: &str) -> Result<(), Failure> {
+    let is_terminal = terminal.has_stdout || std::io::stderr().is_terminal();
+    wrap(text, is_terminal).iter().try_for_each(|line| line_or_stderr(terminal, style, line))
+}
+
 /// Prints a record as JSON on one line.
 pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
     let json = serde_json::to_string(record).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
@@ -122,15 +128,19 @@ pub(crate) fn selected_table(
     self::table(terminal, &columns, &rows)
 }
 
+/// Returns the lines of a safe text. On a terminal of known width, it is wrapped between words.
+fn wrap(text: &str, on_terminal: bool) -> Vec<String> {
+    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+    match on_terminal && columns > 0 {
+        true => text::wrap(text, usize::from(columns)),
+        false => vec![text.to_owned()],
+    }
+}
+
 /// Returns the lines of a safe text that begins with a styled word. On a terminal of known width, it is wrapped between
 /// words.
 pub(crate) fn wrap_after((paint, style, head): (Paint, TextStyle, &str), rest: &str, on_terminal: bool) -> Vec<String> {
-    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    let whole = format!("{head}{rest}");
-    let mut lines = match on_terminal && columns > 0 {
-        true => text::wrap(&whole, usize::from(columns)),
-        false => vec![whole],
-    };
+    let mut lines = wrap(&format!("{head}{rest}"), on_terminal);
     if let Some(first) = lines.first_mut()
         && let Some(rest) = first.strip_prefix(head)
     {

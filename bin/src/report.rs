@@ -263,7 +263,7 @@ fn print_summary(watched: &FollowedRun, stored: &[StoredArtifact], terminal: &Te
         format::count(tree.total_tokens),
         format::duration(tree.duration_ms),
     );
-    print::line_or_stderr(terminal, TextStyle::Dim, &figures)
+    print::text_or_stderr(terminal, TextStyle::Dim, &figures)
 }
 
 /// Returns the failure for a run that waits for user input, with commands to answer or stop it.

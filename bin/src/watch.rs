@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     exit::{Exit, Failure},
+    input,
     interrupt::Interrupt,
     progress::{Progress, ProgressEnd},
     prompts::{self, PromptOutcome},
@@ -284,7 +285,7 @@ impl<'a> Follower<'a> {
                 KeyRequest::Background => {}
                 KeyRequest::Unfold => self.progress.unfold(),
                 KeyRequest::NextPermissionMode => {
-                    if let Some(mode) = self.progress.permission_mode().map(next_permission_mode) {
+                    if let Some(mode) = self.progress.permission_mode().map(input::next_permission_mode) {
                         self.progress.set_permission_mode(mode);
                         set_permission_mode(self.target.client, self.target.run, mode);
                     }
@@ -420,15 +421,6 @@ fn set_permission_mode(client: &Client, run: &Accepted, mode: PermissionMode) {
             tracing::debug!(%session, %error, "failed to set the permission mode");
         }
     });
-}
-
-/// Returns the permission mode that follows when the user presses Shift-Tab. `all` must be named.
-pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode {
-    match mode {
-        PermissionMode::Ask => PermissionMode::Edits,
-        PermissionMode::Edits => PermissionMode::Plan,
-        PermissionMode::Plan | PermissionMode::All => PermissionMode::Ask,
-    }
 }
 
 fn ends(record: &EventRecord, run: &Accepted) -> bool {

@@ -22,7 +22,7 @@ use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
 use self::{
     chat_input::completions,
-    conversation::{Conversation, LastResults},
+    conversation::{Additions, Conversation, LastResults},
     custom_commands::CustomCommands,
     header::terminal_title,
     project_choice::choose_project,
@@ -71,10 +71,8 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 custom_commands,
                 next_request: first_request(context, options, session_id, project),
                 effort,
-                configured_mode: settings.config.permissions.mode,
-                limits: settings.config.artifacts.clone(),
-                command_outputs: Vec::new(),
-                attachments: Vec::new(),
+                config: &settings.config,
+                additions: Additions::default(),
                 typed: SharedMessages::default(),
                 sending: None,
                 sent: Vec::new(),

@@ -137,7 +137,7 @@ pub(super) fn print_runs<'a>(
     runs: impl Iterator<Item = &'a Run>,
     height: usize,
 ) -> Result<(), Failure> {
-    let table = RunTable { entries: runs.map(RunRow::from).collect() };
+    let table = RunTable::of(runs.map(RunRow::from).collect());
     let format = PictureFormat { height, ..frame(context) };
     lines(&table, &format).iter().try_for_each(|line| print::line(line.to_ansi(context.terminal.stdout).trim_end()))
 }

@@ -18,7 +18,7 @@ mod prompt;
 mod record_reads;
 mod rows;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -122,8 +122,6 @@ pub(super) enum ChatInput {
     /// Attach this file to the next message.
     Attach(String),
     Print(Printed),
-    /// Show the monitor.
-    Monitor,
     Move(HeadMove),
     Quit,
     /// Empty line.
@@ -147,6 +145,8 @@ pub(super) enum HeadMove {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Printed {
     Help,
+    /// The monitor, until the user leaves it.
+    Monitor,
     /// The last answer, to the clipboard.
     Copy,
     /// Clears the screen.
@@ -221,7 +221,7 @@ impl ChatInput {
             ("background", "") => Self::Print(Printed::Background),
             ("undo", "") => Self::Move(HeadMove::Undo),
             ("copy", "") => Self::Print(Printed::Copy),
-            ("monitor", "") => Self::Monitor,
+            ("monitor", "") => Self::Print(Printed::Monitor),
             ("attach", "") => Self::Invalid("give a file: /attach FILE".to_owned()),
             ("attach", path) => Self::Attach(path.to_owned()),
             ("export", "") => Self::Invalid("give a folder: /export DIR".to_owned()),

@@ -65,9 +65,9 @@ impl Conversation<'_> {
             return Err(Failure::usage(what, "Run the command in another terminal."));
         };
         let output = shell::run(command, folder, place.interrupted()).await?;
-        self.command_outputs.push(output);
-        let excess = self.command_outputs.len().saturating_sub(MAX_COMMAND_OUTPUTS);
-        self.command_outputs.drain(..excess);
+        let outputs = &mut self.additions.outputs;
+        outputs.push(output);
+        outputs.drain(..outputs.len().saturating_sub(MAX_COMMAND_OUTPUTS));
         Ok(())
     }
 
@@ -116,9 +116,9 @@ impl Conversation<'_> {
             Some(project) if self.context.remote.is_none() => project.join(path),
             _ => path,
         };
-        Attachments::check(vec![path.clone()], &self.limits)?;
+        Attachments::check(vec![path.clone()], &self.config.artifacts)?;
         print::line(&format!("your next message attaches {}", text::safe_line(&path.display().to_string())))?;
-        self.attachments.push(path);
+        self.additions.files.push(path);
         Ok(())
     }
 

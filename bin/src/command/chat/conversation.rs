@@ -9,7 +9,7 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{ArtifactsConfig, Effort, PermissionMode, SessionId, api::StartBody},
+    protocol::{Config, Effort, PermissionMode, SessionId, api::StartBody},
 };
 use soong_tui::{attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
@@ -29,10 +29,9 @@ use crate::{
     },
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
-    input::{ChatKey, Input, InputLine},
+    input::{self, ChatKey, Input, InputLine},
     interrupt::DUPLICATE_WINDOW,
     print, report,
-    watch::next_permission_mode,
 };
 
 /// Printed if a session has no messages.
@@ -61,13 +60,8 @@ pub(super) struct Conversation<'a> {
     pub(super) next_request: StartBody,
     /// Reasoning effort of the next runs, if the user has set it.
     pub(super) effort: Option<Effort>,
-    /// Permission mode of the configuration.
-    pub(super) configured_mode: PermissionMode,
-    pub(super) limits: ArtifactsConfig,
-    /// Outputs of the user's last commands, for the next message.
-    pub(super) command_outputs: Vec<String>,
-    /// Files that the next message attaches.
-    pub(super) attachments: Vec<PathBuf>,
+    pub(super) config: &'a Config,
+    pub(super) additions: Additions,
     /// Messages and text that the user has typed and not sent yet.
     pub(super) typed: SharedMessages,
     /// The queued message that is being sent.
@@ -81,6 +75,15 @@ pub(super) struct Conversation<'a> {
     pub(super) in_background: bool,
     /// Time of the last Ctrl-C, if nothing was typed since.
     pub(super) interrupted_at: Option<Instant>,
+}
+
+/// Parts of the next message besides its text.
+#[derive(Default)]
+pub(super) struct Additions {
+    /// Outputs of the user's last commands.
+    pub(super) outputs: Vec<String>,
+    /// Files that are attached.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// Results of the session's runs. For each, the last run that had one counts.
@@ -225,7 +228,7 @@ impl Conversation<'_> {
             ChatInput::Resume(session) => self.resume(place, &session).await?,
             ChatInput::Shell(command) => self.run_shell(place, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
-            ChatInput::Monitor => place.show_monitor(None).await?,
+            ChatInput::Print(Printed::Monitor) => place.show_monitor(None).await?,
             ChatInput::Print(Printed::Copy) => self.copy_answer()?,
             ChatInput::Print(Printed::Help) => self.print_help()?,
             ChatInput::Print(Printed::Context) => self.print_context()?,
@@ -251,7 +254,7 @@ impl Conversation<'_> {
         self.typed.lock().text.clone_from(&text);
         match key {
             ChatKey::NextPermissionMode => {
-                self.next_request.permission_mode = Some(next_permission_mode(self.permission_mode()));
+                self.next_request.permission_mode = Some(input::next_permission_mode(self.permission_mode()));
             }
             ChatKey::OpenEditor => {
                 self.typed.lock().text = editor::edit(&text, &self.context.environment).await?;
@@ -290,7 +293,7 @@ impl Conversation<'_> {
 
     /// Returns the permission mode of the next run.
     pub(super) fn permission_mode(&self) -> PermissionMode {
-        self.next_request.permission_mode.unwrap_or(self.configured_mode)
+        self.next_request.permission_mode.unwrap_or(self.config.permissions.mode)
     }
 
     /// Returns the prompt, which names each permission mode except `ask`.
@@ -310,8 +313,7 @@ impl Conversation<'_> {
         self.next_request.session_id = Some(done.session.to_string());
         self.next_request.compact = false;
         if has_message {
-            self.command_outputs.clear();
-            self.attachments.clear();
+            self.additions = Additions::default();
         }
         if !self.context.global.json {
             report::print_denied_calls(&done.denied);
@@ -377,11 +379,12 @@ impl Conversation<'_> {
             _ => Mentions::default(),
         };
         files.extend(mentions.media);
-        files.extend(self.attachments.iter().filter(|_| prompt.is_some()).cloned());
+        files.extend(self.additions.files.iter().filter(|_| prompt.is_some()).cloned());
         // A file that has disappeared would fail each further message.
-        let attached = Attachments::check(files, &self.limits).inspect_err(|_| self.attachments.clear())?;
+        let attached =
+            Attachments::check(files, &self.config.artifacts).inspect_err(|_| self.additions.files.clear())?;
         let prompt = prompt.map(|typed| {
-            let sent = [vec![typed.clone()], self.command_outputs.clone(), mentions.texts].concat().join("\n\n");
+            let sent = [vec![typed.clone()], self.additions.outputs.clone(), mentions.texts].concat().join("\n\n");
             self.sent.push((sent.clone(), typed));
             sent
         });
@@ -407,7 +410,7 @@ impl Conversation<'_> {
     }
 
     pub(super) fn print_dim(&self, line: &str) -> Result<(), Failure> {
-        print::line(&self.context.terminal.stdout.paint(TextStyle::Dim, line))
+        print::text_or_stderr(self.context.terminal, TextStyle::Dim, line)
     }
 }
 

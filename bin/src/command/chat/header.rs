@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use soong::protocol::{PermissionMode, RunMode, SessionId};
-use soong_tui::{markdown::PageFormat, text};
+use soong_tui::{markdown::PageFormat, terminal::TextStyle, text};
 
 use super::conversation::Conversation;
-use crate::{command::runtime_session::RuntimeSession, exit::Failure, report};
+use crate::{command::runtime_session::RuntimeSession, exit::Failure, print, report};
 
 /// Facts in the first line of a chat. Absent parts are not known before the first run.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +98,8 @@ impl Conversation<'_> {
                 let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
                 let session = place.session_name(&SessionId::new(session.as_str())).await;
                 let session = text::safe_line(&session);
-                self.print_dim(&format!("continue this session with `{soong} chat --session {session}`"))
+                let line = format!("continue this session with `{soong} chat --session {session}`");
+                print::line_or_stderr(self.context.terminal, TextStyle::Dim, &line)
             }
             _ => Ok(()),
         }

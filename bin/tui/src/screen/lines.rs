@@ -322,15 +322,13 @@ mod tests {
     }
 
     fn family() -> RunTable {
-        RunTable {
-            entries: vec![
-                entry("root", None, DisplayState::Active),
-                entry("a", Some("root"), DisplayState::Done),
-                entry("b", Some("root"), DisplayState::Active),
-                entry("b1", Some("b"), DisplayState::Failed),
-                entry("c", Some("root"), DisplayState::Queued),
-            ],
-        }
+        RunTable::of(vec![
+            entry("root", None, DisplayState::Active),
+            entry("a", Some("root"), DisplayState::Done),
+            entry("b", Some("root"), DisplayState::Active),
+            entry("b1", Some("b"), DisplayState::Failed),
+            entry("c", Some("root"), DisplayState::Queued),
+        ])
     }
 
     #[test]
@@ -397,7 +395,7 @@ mod tests {
 
     #[test]
     fn hidden_runs_are_counted_and_active_runs_stay_visible() {
-        let mut board = RunTable { entries: vec![entry("root", None, DisplayState::Active)] };
+        let mut board = RunTable::of(vec![entry("root", None, DisplayState::Active)]);
         for n in 0..20 {
             let state = if n == 17 {
                 DisplayState::Active

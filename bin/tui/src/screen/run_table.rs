@@ -7,11 +7,15 @@
 //! - The row of an ended run does not change.
 //! - Usage that both the tree and an event report is counted once.
 //!
-//! Elsewhere: rendering (`lines.rs`), sums over all runs (`totals.rs`).
+//! Elsewhere: snapshots of the tree (`run_table/tree_snapshot.rs`), rendering (`lines.rs`), sums over all runs (`totals.rs`).
+
+mod tree_snapshot;
+
+use std::collections::HashSet;
 
 use soong_protocol::{
     Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
-    SubAgentEvent, Timestamp, ToolEvent, Usage, Usd, tree::ActorView,
+    SubAgentEvent, Timestamp, ToolEvent, Usage, Usd,
 };
 
 use crate::text;
@@ -180,12 +184,19 @@ impl From<&Run> for RunRow {
 pub struct RunTable {
     /// The runs.
     pub entries: Vec<RunRow>,
+    /// Runs that are not in the table and have ended. An older snapshot of the tree may still contain them.
+    ended_others: HashSet<RunId>,
 }
 
 impl RunTable {
     /// Creates a table that contains the watched run.
     pub fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
-        Self { entries: vec![RunRow::new(run_id, None, kind, task)] }
+        Self::of(vec![RunRow::new(run_id, None, kind, task)])
+    }
+
+    /// Creates a table of these runs.
+    pub fn of(entries: Vec<RunRow>) -> Self {
+        Self { entries, ended_others: HashSet::new() }
     }
 
     /// Returns a run of the table.
@@ -266,6 +277,8 @@ impl RunTable {
             SubAgentEvent::Completed { run_id, status, .. } => {
                 if let Some(entry) = self.active_mut(Some(run_id)) {
                     entry.end((*status).into(), record.ts);
+                } else if self.entry(run_id).is_none() {
+                    self.ended_others.insert(run_id.clone());
                 }
             }
             SubAgentEvent::QuestionAsked { question, .. } => {
@@ -274,30 +287,6 @@ impl RunTable {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree.
-    pub fn apply_tree(&mut self, view: &ActorView) {
-        if let Some(run) = &view.run
-            && let Some(entry) = self.active_mut(Some(&RunId::new(view.id.as_str())))
-        {
-            if !entry.awaits_input {
-                entry.state = match &*view.state {
-                    "queued" | "starting" => DisplayState::Queued,
-                    "waiting" => DisplayState::Waiting,
-                    _ => DisplayState::Active,
-                };
-                entry.activity = match &*view.state {
-                    "running" | "queued" => text::safe_line(&view.activity),
-                    other => format_activity(other, &view.activity),
-                };
-            }
-            entry.goal = run.goal.as_deref().map(text::safe_line).unwrap_or_default();
-            entry.update_usage(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
-        }
-        for child in &view.children {
-            self.apply_tree(child);
         }
     }
 }
@@ -309,7 +298,7 @@ fn format_activity(state: &str, what: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use soong_protocol::{ChildMode, EndReason, StatsPair, TraceId};
 
     use super::*;
@@ -325,6 +314,17 @@ mod tests {
             parent_goal_id: None,
             tool_call_id: None,
             deliver: false,
+        }
+    }
+
+    pub(crate) fn child_ended(run: &str) -> SubAgentEvent {
+        SubAgentEvent::Completed {
+            sub_trace_id: TraceId::new("t@explore-001"),
+            run_id: RunId::new(run),
+            status: RunStatus::Failed,
+            summary: String::new(),
+            stats: StatsPair::zero(),
+            artifacts: vec![],
         }
     }
 
@@ -408,15 +408,7 @@ mod tests {
         let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
         board.apply(&record("root", 1, child_started("c")));
-        let ended = SubAgentEvent::Completed {
-            sub_trace_id: TraceId::new("t@explore-001"),
-            run_id: RunId::new("c"),
-            status: RunStatus::Failed,
-            summary: String::new(),
-            stats: StatsPair::zero(),
-            artifacts: vec![],
-        };
-        board.apply(&record("root", 2, ended));
+        board.apply(&record("root", 2, child_ended("c")));
         assert_eq!(board.entries.len(), 2);
         assert_eq!(board.entries[1].state, DisplayState::Failed);
     }

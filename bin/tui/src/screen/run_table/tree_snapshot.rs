@@ -1,0 +1,74 @@
+//! Updates the table of runs from snapshots of the supervision tree.
+
+use soong_protocol::{
+    RunId,
+    tree::{ActorView, RunView},
+};
+
+use super::{DisplayState, RunRow, RunTable, RunUsage, format_activity};
+use crate::text;
+
+impl RunTable {
+    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree. Adds sub-agents whose
+    /// start was not reported because they started before the events were followed, as those of a resumed run.
+    pub fn apply_tree(&mut self, view: &ActorView) {
+        if let Some(run) = &view.run
+            && let Some(entry) = self.entry_of(view, run)
+            && !entry.state.has_ended()
+        {
+            if !entry.awaits_input {
+                entry.state = match &*view.state {
+                    "queued" | "starting" => DisplayState::Queued,
+                    "waiting" => DisplayState::Waiting,
+                    _ => DisplayState::Active,
+                };
+                entry.activity = match &*view.state {
+                    "running" | "queued" => text::safe_line(&view.activity),
+                    other => format_activity(other, &view.activity),
+                };
+            }
+            entry.goal = run.goal.as_deref().map(text::safe_line).unwrap_or_default();
+            entry.update_usage(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
+        }
+        for child in &view.children {
+            self.apply_tree(child);
+        }
+    }
+
+    /// Returns the row of a run of the tree. Adds the row if it is missing and the table contains the parent.
+    fn entry_of(&mut self, view: &ActorView, run: &RunView) -> Option<&mut RunRow> {
+        let id = RunId::new(view.id.as_str());
+        if let Some(at) = self.entries.iter().position(|entry| entry.run_id == id) {
+            return self.entries.get_mut(at);
+        }
+        let parent = self.entry(run.parent_run_id.as_ref()?)?.run_id.clone();
+        if self.ended_others.contains(&id) {
+            return None;
+        }
+        let row = RunRow::new(id, Some(parent), &run.agent_type, &run.task);
+        self.entries.push(RunRow { started_at: Some(view.started_at), ..row });
+        self.entries.last_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{monitor::sample::run as run_actor, sample::record, screen::run_table::tests::child_ended};
+
+    #[test]
+    fn children_that_started_earlier_are_added_from_the_tree() {
+        let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
+        let run = |id: &str, parent: &str| run_actor(id, Some(parent));
+        let mut tree = run("root", "elsewhere");
+        tree.children = vec![run("a", "root"), run("b", "root"), run("other", "another")];
+        board.apply(&record("root", 1, child_ended("b")));
+        board.apply_tree(&tree);
+        board.apply_tree(&tree);
+        let rows: Vec<_> = board.entries.iter().map(|entry| (entry.run_id.as_str(), entry.state)).collect();
+        assert_eq!(rows, [("root", DisplayState::Active), ("a", DisplayState::Active)]);
+        board.apply(&record("root", 2, child_ended("a")));
+        board.apply_tree(&tree);
+        assert_eq!(board.entries[1].state, DisplayState::Failed);
+    }
+}
