@@ -168,12 +168,18 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
     let line = line.and(TextStyle::Bold, head);
     let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
-    // The plan is shown for the top-level run only: the only goal of a sub-agent is its task.
-    let has_plan = row.above.is_none() && !entry.goal.is_empty() && !entry.state.has_ended();
-    let task = if has_plan { &entry.goal } else { &entry.task };
+    let task = if row.above.is_none() { focus(entry) } else { &entry.task };
     let task = text::cut(task, for_task, frame.ellipsis());
     let task = if figures.is_empty() { task } else { text::pad(&task, for_task) };
     line.and(TextStyle::Plain, task).and(TextStyle::Dim, figures)
+}
+
+/// Returns the focused goal of a top-level run. Returns its task if that is the goal, or if the run has no goal. The only
+/// goal of a sub-agent is its task.
+fn focus(entry: &RunRow) -> &str {
+    let (_, goal) = entry.goal.split_once(' ').unwrap_or_default();
+    let is_task = entry.task.starts_with(goal.trim_end_matches('…'));
+    if is_task || entry.state.has_ended() { &entry.task } else { &entry.goal }
 }
 
 /// Returns the agent name that precedes the task.
@@ -329,6 +335,21 @@ mod tests {
             entry("b1", Some("b"), DisplayState::Failed),
             entry("c", Some("root"), DisplayState::Queued),
         ])
+    }
+
+    #[test]
+    fn top_level_run_shows_its_goal_unless_that_is_its_task() {
+        let run = entry("root", None, DisplayState::Active);
+        for (goal, shown) in [
+            ("", "look at root"),
+            ("1 look at root 好好", "look at root"),
+            ("1 look at…", "look at root"),
+            ("1.2 count the roots", "1.2 count the roots"),
+        ] {
+            let table = RunTable::of(vec![RunRow { goal: goal.to_owned(), ..run.clone() }]);
+            let drawn = plain(&table, &frame(80, 10));
+            assert!(drawn[0].starts_with(&format!("● explore {shown}")), "{goal}: {drawn:#?}");
+        }
     }
 
     #[test]
