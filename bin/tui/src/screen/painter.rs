@@ -119,7 +119,7 @@ impl Painter {
         }
         for line in above {
             if line.width() >= size.columns {
-                // The line may end in the last column: clearing after it would remove its last character.
+                // It covers several rows.
                 add(out, Clear(ClearType::FromCursorDown));
                 out.push_str(&line.to_ansi(self.paint));
                 out.push_str("\r\n");
@@ -150,10 +150,11 @@ impl Painter {
         add(out, EnableLineWrap);
     }
 
-    /// Writes a line over the content of its row.
+    /// Replaces the content of the cursor's row by a line. The whole row is cleared before: if only the rest is cleared
+    /// after it, tmux takes the row for as long as its old content, and wraps it when the window becomes narrower.
     fn write(&self, out: &mut String, line: &StyledLine) {
-        out.push_str(&line.to_ansi(self.paint));
         add(out, Clear(ClearType::UntilNewLine));
+        out.push_str(&line.to_ansi(self.paint));
         out.push_str("\r\n");
     }
 }

@@ -257,3 +257,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rows_are_cleared_before_they_are_written() {
+    let mut terminal = TestTerminal::new(40, 10);
+    terminal.paint(&[], &["a long line of the picture"]);
+    let sent = terminal.paint(&["short"], &["picture"]);
+    assert!(sent.contains("\u{1b}[Kshort\r\n") && sent.contains("\u{1b}[Kpicture\r\n"), "{sent:?}");
+}
