@@ -33,7 +33,7 @@ pub(crate) enum InputLine {
     Closed,
 }
 
-/// Returns the permission mode that follows when the user presses Shift-Tab. `all` must be named.
+/// Returns the permission mode that follows when the user presses Shift-Tab, which never selects `all`.
 pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode {
     match mode {
         PermissionMode::Ask => PermissionMode::Edits,

@@ -54,8 +54,10 @@ pub(crate) struct OpenRequests {
 /// Outcome of a prompt at the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PromptOutcome {
-    /// The request was decided, here or elsewhere.
+    /// The user has decided the request.
     Answered,
+    /// The request was decided elsewhere.
+    DecidedElsewhere,
     /// The user wants to cancel the run (Ctrl-C).
     Cancel,
     /// The user ended the input (Ctrl-D); the request stays open.
@@ -149,7 +151,7 @@ pub(crate) async fn prompt_user(
                 answers.end_row();
                 decided?;
                 print::note("the request was decided elsewhere");
-                return Ok(PromptOutcome::Answered);
+                return Ok(PromptOutcome::DecidedElsewhere);
             }
             () = interrupt.first() => {
                 answers.end_row();
@@ -185,7 +187,7 @@ pub(crate) async fn prompt_user(
             Ok(()) => Ok(PromptOutcome::Answered),
             Err(error) if error.code == ErrorCode::AlreadyDecided => {
                 print::note(&text::safe_line(&error.message));
-                Ok(PromptOutcome::Answered)
+                Ok(PromptOutcome::DecidedElsewhere)
             }
             Err(error) => Err(error.into()),
         };

@@ -368,7 +368,7 @@ impl RequestPoll {
             progress.resume();
             self.answered_at = Instant::now();
             match asked {
-                PromptOutcome::Answered => {}
+                PromptOutcome::Answered | PromptOutcome::DecidedElsewhere => {}
                 // Other runs continue as far as they can without the answer.
                 PromptOutcome::Dismissed => (self.can_ask, self.next_at) = (false, Instant::now()),
                 PromptOutcome::Cancel => return Ok(PollOutcome::Cancel),
@@ -389,14 +389,14 @@ async fn prompt_all(
     let WatchTarget { client, interrupt, .. } = target;
     for ask in asks {
         let asker = progress.child_label(ask.run_id());
-        let asked = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
-        if asked != PromptOutcome::Answered {
-            return Ok(asked);
-        }
-        if let UserRequest::Permission(asked) = ask
-            && asked.diff.is_some()
-        {
-            progress.mark_change_seen(&asked.tool_call_id);
+        let outcome = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
+        match (outcome, ask) {
+            // Calls of sub-agents are not in the transcript, and may have the same ids.
+            (PromptOutcome::Answered, UserRequest::Permission(asked)) if asked.run_id == target.run.run_id => {
+                progress.mark_change_seen(&asked.tool_call_id);
+            }
+            (PromptOutcome::Answered | PromptOutcome::DecidedElsewhere, _) => {}
+            (PromptOutcome::Cancel | PromptOutcome::Dismissed, _) => return Ok(outcome),
         }
     }
     Ok(PromptOutcome::Answered)

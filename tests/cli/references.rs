@@ -115,7 +115,8 @@ fn deletion_by_a_part_of_the_name_is_confirmed() {
 async fn effort_keeps_other_parameters_of_the_session() {
     let served = TestServer::new(OFFLINE);
     let start = json!({
-        "session_id": "s", "prompt": "Plan a garden", "temperature": 0.5, "llm_params": { "seed": 7 },
+        "session_id": "s", "prompt": "Plan a garden", "temperature": 0.5,
+        "llm_params": { "seed": 7, "reasoning_budget_tokens": 2000 },
     });
     let (_, accepted) = served.post("/api/traces", start).await;
     served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;

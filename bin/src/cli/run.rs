@@ -244,7 +244,7 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns the sampling parameters that are set. They replace those of the session.
+    /// Returns the sampling parameters that are set, for a run without a session.
     pub(crate) fn llm_params(&self) -> Option<Map<String, Value>> {
         self.effort.map(|effort| Map::from_iter([("effort".to_owned(), Value::from(effort.as_str()))]))
     }

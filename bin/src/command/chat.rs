@@ -71,7 +71,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 custom_commands,
                 next_request: first_request(context, options, session_id, project),
                 effort,
-                config: &settings.config,
+                settings: &settings,
                 additions: Additions::default(),
                 typed: SharedMessages::default(),
                 sending: None,
@@ -119,7 +119,7 @@ async fn check_model(
     let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
     let last = || if is_reset { None } else { last_model(home, session, project) };
     let model = options.agent.model.clone().or_else(last);
-    // The name of the default profile says nothing; the header names its model.
+    // The header names the model of the default profile.
     let named = model.clone().filter(|model| model != "default");
     if !matches!(Client::find(&context.address(home)).await, Discovery::None) {
         return Ok(named);

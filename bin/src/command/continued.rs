@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 use soong::{
-    ErrorCode,
+    ErrorCode, ErrorInfo,
     protocol::{Effort, Session, SessionId, TraceId, api::StartBody},
 };
 use soong_client::Client;
@@ -34,8 +34,8 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     }
 }
 
-/// Replaces a session that `--continue` names by its id as the session to continue. If this process must migrate the
-/// records first, the name stays, and [`fetch_continued`] finds the session.
+/// Resolves the session that `--continue` names to its id, and stores the id in `session`. If this process must migrate
+/// the records first, the name stays in `continued`, and [`fetch_continued`] finds the session.
 ///
 /// # Errors
 /// No session, or more than one, matches.
@@ -106,13 +106,17 @@ pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<
 /// folder.
 ///
 /// # Errors
-/// No session, or more than one, matches.
+/// No session, or more than one, matches; or there is neither a name nor a project folder.
 pub(super) async fn fetch_continued(
     client: &Client,
     reference: Option<&str>,
     project: Option<&Path>,
 ) -> Result<Session, Failure> {
     if let Some(reference) = reference {
+        // Lists do not contain single calls.
+        if let Ok(exact) = client.session(reference).await {
+            return Ok(exact.session);
+        }
         return Ok(reference::find(client.sessions(false).await?, reference)?.0);
     }
     let project = project.ok_or_else(|| {
@@ -126,20 +130,29 @@ pub(super) async fn fetch_continued(
     })
 }
 
-/// Sets the reasoning effort of a run. The parameters of a run replace all those of its trace, so those that the trace has
-/// are included, unless the request sets or resets them.
-pub(super) async fn set_effort(client: &Client, request: &mut StartBody, effort: Effort) -> Result<(), Failure> {
-    let mut params = match request.llm_params.take() {
-        Some(params) => params.unwrap_or_default(),
+/// Returns the parameters of a run with this reasoning effort. The parameters of a run replace all those of its trace, so
+/// those of the trace are included, unless the request sets or resets them.
+///
+/// # Errors
+/// The trace cannot be read.
+pub(super) async fn params_with_effort(
+    client: &Client,
+    request: &StartBody,
+    effort: Effort,
+) -> Result<Map<String, Value>, ErrorInfo> {
+    let mut params = match &request.llm_params {
+        Some(params) => params.clone().unwrap_or_default(),
         None => last_params(client, request).await?,
     };
+    // These exclude the effort.
+    params.retain(|name, _| name != "reasoning_effort" && name != "reasoning_budget_tokens");
     params.insert("effort".to_owned(), effort.as_str().into());
-    request.llm_params = Some(Some(params));
-    Ok(())
+    Ok(params)
 }
 
-/// Returns the parameters of the last run of the trace that a request continues, without the temperature.
-async fn last_params(client: &Client, request: &StartBody) -> Result<Map<String, Value>, Failure> {
+/// Returns the parameters of the last run of the trace that a request continues, without the temperature, which is a field
+/// of its own in a request.
+async fn last_params(client: &Client, request: &StartBody) -> Result<Map<String, Value>, ErrorInfo> {
     let root = || request.session_id.as_deref().map(|session| TraceId::root(&SessionId::new(session)));
     let Some(trace) = request.trace_id.clone().or_else(root) else { return Ok(Map::new()) };
     match client.trace(trace.as_str()).await {
@@ -149,6 +162,6 @@ async fn last_params(client: &Client, request: &StartBody) -> Result<Map<String,
             Ok(params)
         }
         Err(error) if error.code == ErrorCode::TraceNotFound => Ok(Map::new()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }

@@ -254,7 +254,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
     };
     reset(&mut body, &options.reset);
     if let Some(effort) = options.agent.effort {
-        continued::set_effort(client, &mut body, effort).await?;
+        body.llm_params = Some(Some(continued::params_with_effort(client, &body, effort).await?));
     }
     Ok(body)
 }

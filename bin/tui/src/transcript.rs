@@ -80,7 +80,7 @@ impl Transcript {
                 self.parents.retain(|_, call| call != id);
                 let seen = self.seen_changes.remove(id);
                 match call.step(content.as_ref().map(soong_protocol::MessageContent::as_str)) {
-                    Some(step) if seen => self.add(step.folded()),
+                    Some(step) if seen => self.add(step.without_rows()),
                     Some(step) => self.add(step),
                     None => Vec::new(),
                 }

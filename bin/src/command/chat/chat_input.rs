@@ -121,7 +121,8 @@ pub(super) enum ChatInput {
     Shell(String),
     /// Attach this file to the next message.
     Attach(String),
-    Print(Printed),
+    /// Show something. Starts no run, and changes nothing.
+    Show(Shown),
     Move(HeadMove),
     Quit,
     /// Empty line.
@@ -141,9 +142,9 @@ pub(super) enum HeadMove {
     Fork(Option<u64>),
 }
 
-/// An output that starts no run and changes nothing.
+/// Something that the chat shows or copies.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Printed {
+pub(super) enum Shown {
     Help,
     /// The monitor, until the user leaves it.
     Monitor,
@@ -155,7 +156,7 @@ pub(super) enum Printed {
     Context,
     /// Changes in the project.
     Diff,
-    /// Why no run continues in the background: none is active.
+    /// A note that no run is active, so that none can continue in the background.
     Background,
 }
 
@@ -202,7 +203,7 @@ impl ChatInput {
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let number = rest.trim().parse::<u64>();
         match (name, rest.trim()) {
-            ("help" | "?", "") => Self::Print(Printed::Help),
+            ("help" | "?", "") => Self::Show(Shown::Help),
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
             ("compact", "") => Self::Compact,
@@ -215,13 +216,13 @@ impl ChatInput {
             ("mode" | "model" | "effort", value) => Setting::of(name, value).map_or_else(Self::Invalid, Self::Set),
             ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
             ("resume", session) => Self::Resume(session.to_owned()),
-            ("clear", "") => Self::Print(Printed::Clear),
-            ("context", "") => Self::Print(Printed::Context),
-            ("diff", "") => Self::Print(Printed::Diff),
-            ("background", "") => Self::Print(Printed::Background),
+            ("clear", "") => Self::Show(Shown::Clear),
+            ("context", "") => Self::Show(Shown::Context),
+            ("diff", "") => Self::Show(Shown::Diff),
+            ("background", "") => Self::Show(Shown::Background),
             ("undo", "") => Self::Move(HeadMove::Undo),
-            ("copy", "") => Self::Print(Printed::Copy),
-            ("monitor", "") => Self::Print(Printed::Monitor),
+            ("copy", "") => Self::Show(Shown::Copy),
+            ("monitor", "") => Self::Show(Shown::Monitor),
             ("attach", "") => Self::Invalid("give a file: /attach FILE".to_owned()),
             ("attach", path) => Self::Attach(path.to_owned()),
             ("export", "") => Self::Invalid("give a folder: /export DIR".to_owned()),
@@ -292,7 +293,7 @@ mod tests {
             ("  two words \n", say("two words")),
             ("", ChatInput::Blank),
             ("   ", ChatInput::Blank),
-            ("/help", ChatInput::Print(Printed::Help)),
+            ("/help", ChatInput::Show(Shown::Help)),
             ("/quit", ChatInput::Quit),
             ("/new", ChatInput::New),
             ("/retry", ChatInput::Retry),
@@ -309,9 +310,9 @@ mod tests {
             ("/model gpt-4.1", ChatInput::Set(Setting::Model("gpt-4.1".to_owned()))),
             ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
-            ("/clear", ChatInput::Print(Printed::Clear)),
+            ("/clear", ChatInput::Show(Shown::Clear)),
             ("/compact", ChatInput::Compact),
-            ("/background", ChatInput::Print(Printed::Background)),
+            ("/background", ChatInput::Show(Shown::Background)),
             ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
             ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
             ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),

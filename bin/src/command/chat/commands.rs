@@ -51,6 +51,7 @@ impl Conversation<'_> {
         self.select_session(Some(found.session_id));
         match self.has_header() {
             true => self.print_header(place, None).await,
+            false if self.context.global.json => Ok(()),
             false => print::line(&format!("continuing session {}", text::safe_line(&name))),
         }
     }
@@ -65,9 +66,9 @@ impl Conversation<'_> {
             return Err(Failure::usage(what, "Run the command in another terminal."));
         };
         let output = shell::run(command, folder, place.interrupted()).await?;
-        let outputs = &mut self.additions.outputs;
-        outputs.push(output);
-        outputs.drain(..outputs.len().saturating_sub(MAX_COMMAND_OUTPUTS));
+        let texts = &mut self.additions.texts;
+        texts.push(output);
+        texts.drain(..texts.len().saturating_sub(MAX_COMMAND_OUTPUTS));
         Ok(())
     }
 
@@ -116,7 +117,7 @@ impl Conversation<'_> {
             Some(project) if self.context.remote.is_none() => project.join(path),
             _ => path,
         };
-        Attachments::check(vec![path.clone()], &self.config.artifacts)?;
+        Attachments::check(vec![path.clone()], &self.settings.config.artifacts)?;
         print::line(&format!("your next message attaches {}", text::safe_line(&path.display().to_string())))?;
         self.additions.files.push(path);
         Ok(())

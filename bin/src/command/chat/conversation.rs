@@ -9,12 +9,13 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{Config, Effort, PermissionMode, SessionId, api::StartBody},
+    protocol::{Effort, PermissionMode, SessionId, api::StartBody},
 };
+use soong_client::Client;
 use soong_tui::{attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
 use super::{
-    chat_input::{ChatInput, HeadMove, Printed},
+    chat_input::{ChatInput, HeadMove, Shown},
     custom_commands::CustomCommands,
     editor,
     mentions::Mentions,
@@ -27,6 +28,7 @@ use crate::{
         run::attach,
         runtime_session::{RunReport, RuntimeSession},
     },
+    config::Settings,
     context::{Context, RunDisplay},
     exit::{Exit, Failure},
     input::{self, ChatKey, Input, InputLine},
@@ -60,7 +62,7 @@ pub(super) struct Conversation<'a> {
     pub(super) next_request: StartBody,
     /// Reasoning effort of the next runs, if the user has set it.
     pub(super) effort: Option<Effort>,
-    pub(super) config: &'a Config,
+    pub(super) settings: &'a Settings,
     pub(super) additions: Additions,
     /// Messages and text that the user has typed and not sent yet.
     pub(super) typed: SharedMessages,
@@ -80,8 +82,8 @@ pub(super) struct Conversation<'a> {
 /// Parts of the next message besides its text.
 #[derive(Default)]
 pub(super) struct Additions {
-    /// Outputs of the user's last commands.
-    pub(super) outputs: Vec<String>,
+    /// Texts that follow it: outputs of the user's last commands, and what has changed since the last message.
+    pub(super) texts: Vec<String>,
     /// Files that are attached.
     pub(super) files: Vec<PathBuf>,
 }
@@ -228,16 +230,16 @@ impl Conversation<'_> {
             ChatInput::Resume(session) => self.resume(place, &session).await?,
             ChatInput::Shell(command) => self.run_shell(place, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
-            ChatInput::Print(Printed::Monitor) => place.show_monitor(None).await?,
-            ChatInput::Print(Printed::Copy) => self.copy_answer()?,
-            ChatInput::Print(Printed::Help) => self.print_help()?,
-            ChatInput::Print(Printed::Context) => self.print_context()?,
-            ChatInput::Print(Printed::Diff) => self.print_diff(place).await?,
-            ChatInput::Print(Printed::Background) => {
+            ChatInput::Show(Shown::Monitor) => place.show_monitor(None).await?,
+            ChatInput::Show(Shown::Copy) => self.copy_answer()?,
+            ChatInput::Show(Shown::Help) => self.print_help()?,
+            ChatInput::Show(Shown::Context) => self.print_context()?,
+            ChatInput::Show(Shown::Diff) => self.print_diff(place).await?,
+            ChatInput::Show(Shown::Background) => {
                 print::line("no run is active; type /background while one is, or /quit to end the chat")?;
             }
-            ChatInput::Print(Printed::Clear) if !self.context.terminal.can_redraw => {}
-            ChatInput::Print(Printed::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
+            ChatInput::Show(Shown::Clear) if !self.context.terminal.can_redraw => {}
+            ChatInput::Show(Shown::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::Compact => self.compact()?,
             ChatInput::New => {
@@ -293,7 +295,7 @@ impl Conversation<'_> {
 
     /// Returns the permission mode of the next run.
     pub(super) fn permission_mode(&self) -> PermissionMode {
-        self.next_request.permission_mode.unwrap_or(self.config.permissions.mode)
+        self.next_request.permission_mode.unwrap_or(self.settings.config.permissions.mode)
     }
 
     /// Returns the prompt, which names each permission mode except `ask`.
@@ -382,16 +384,21 @@ impl Conversation<'_> {
         files.extend(self.additions.files.iter().filter(|_| prompt.is_some()).cloned());
         // A file that has disappeared would fail each further message.
         let attached =
-            Attachments::check(files, &self.config.artifacts).inspect_err(|_| self.additions.files.clear())?;
+            Attachments::check(files, &self.settings.config.artifacts).inspect_err(|_| self.additions.files.clear())?;
+        let llm_params = match self.effort {
+            Some(effort) => {
+                let request = &self.next_request;
+                let params = async |client: &Client| continued::params_with_effort(client, request, effort).await;
+                Some(Some(place.request(params).await?))
+            }
+            None => self.next_request.llm_params.clone(),
+        };
         let prompt = prompt.map(|typed| {
-            let sent = [vec![typed.clone()], self.additions.outputs.clone(), mentions.texts].concat().join("\n\n");
+            let sent = [vec![typed.clone()], self.additions.texts.clone(), mentions.texts].concat().join("\n\n");
             self.sent.push((sent.clone(), typed));
             sent
         });
-        let mut plain = StartBody { prompt, ..self.next_request.clone() };
-        if let Some(effort) = self.effort {
-            continued::set_effort(place.client(), &mut plain, effort).await?;
-        }
+        let plain = StartBody { prompt, llm_params, ..self.next_request.clone() };
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
         let has_parts = request.prompt != plain.prompt;

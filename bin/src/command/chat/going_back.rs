@@ -139,7 +139,7 @@ impl Conversation<'_> {
         print::line(&format!("reverted {}", format::plural(reverted.len(), "file", "files")))?;
         if scope == Scope::Files && !reverted.is_empty() {
             let names: Vec<String> = reverted.iter().map(|path| path.display().to_string()).collect();
-            self.additions.outputs.push(format!(
+            self.additions.texts.push(format!(
                 "I have reverted these files to their content before your changes: {}",
                 names.join(", ")
             ));

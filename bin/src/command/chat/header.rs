@@ -1,6 +1,6 @@
 //! The lines at the start and at the end of a chat.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use soong::protocol::{PermissionMode, RunMode, SessionId};
 use soong_tui::{markdown::PageFormat, terminal::TextStyle, text};
@@ -65,20 +65,19 @@ impl Conversation<'_> {
             None => (None, None),
         };
         let last_mode = last.as_ref().map(|view| view.trace.run_mode);
-        let model = model
-            .or_else(|| request.model.as_ref()?.as_deref())
-            .or_else(|| Some(last.as_ref()?.trace.model.as_str()))
-            // The name of the default profile says nothing.
-            .filter(|model| *model != "default");
-        let project = request.project_dir.as_deref();
-        let local_project = project.filter(|_| self.context.remote.is_none());
+        let last_model = last.as_ref().map(|view| view.trace.model.as_str());
+        let model = model.map(str::to_owned).or_else(|| self.model(last_model));
+        // A session keeps its project.
+        let project = continued.as_ref().map(|view| PathBuf::from(&view.session.project_dir));
+        let project = project.or_else(|| request.project_dir.clone());
+        let local_project = project.as_deref().filter(|_| self.context.remote.is_none());
         let branch = local_project.and_then(soong::git_branch);
         let home = self.context.environment.user_home();
         let header = Header {
-            model,
+            model: model.as_deref(),
             mode: Some(request.mode.unwrap_or(last_mode).unwrap_or(RunMode::Normal)),
             permissions: self.permission_mode(),
-            project,
+            project: project.as_deref(),
             home: home.as_deref(),
             branch: branch.as_deref(),
         };
@@ -89,6 +88,20 @@ impl Conversation<'_> {
             (None, None) => "new session".to_owned(),
         };
         self.print_dim(&format!("{session}; /help lists the commands"))
+    }
+
+    /// Returns the model of the next run, if it is known. `last`: that of the session's last run, which a new agent type or
+    /// model replaces.
+    fn model(&self, last: Option<&str>) -> Option<String> {
+        let request = &self.next_request;
+        let last = last.filter(|_| request.agent_type.is_none());
+        let selected = request.model.as_ref().map_or(last, Option::as_deref);
+        match selected {
+            Some(model) if model != "default" => Some(model.to_owned()),
+            // A server may have another default.
+            _ if self.context.remote.is_some() => None,
+            _ => Some(self.settings.models(&self.context.environment).config.model.model_name().to_owned()),
+        }
     }
 
     /// Prints how to continue the session later.

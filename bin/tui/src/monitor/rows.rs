@@ -266,10 +266,11 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
         || of_session().is_some_and(|slug| contains(slug, filter))
 }
 
-/// Returns whether a text contains a text that is in lower case and not empty, in upper or lower case. Does not allocate
-/// for ASCII, because a filter reads every text of every actor.
+/// Returns whether a text contains another one, which is in lower case, in any case. Does not allocate for ASCII, because a
+/// filter reads every text of every actor.
 fn contains(text: &str, lower: &str) -> bool {
     match text.is_ascii() {
+        _ if lower.is_empty() => true,
         true => text.as_bytes().windows(lower.len()).any(|part| part.eq_ignore_ascii_case(lower.as_bytes())),
         false => text.to_lowercase().contains(lower),
     }

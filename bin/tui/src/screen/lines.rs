@@ -168,17 +168,20 @@ fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], fra
     let line = line.and(TextStyle::Bold, head);
     let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
-    let task = if row.above.is_none() { focus(entry) } else { &entry.task };
+    // The only goal of a sub-agent is its task.
+    let task = if row.above.is_none() { focused_task(entry) } else { &entry.task };
     let task = text::cut(task, for_task, frame.ellipsis());
     let task = if figures.is_empty() { task } else { text::pad(&task, for_task) };
     line.and(TextStyle::Plain, task).and(TextStyle::Dim, figures)
 }
 
-/// Returns the focused goal of a top-level run. Returns its task if that is the goal, or if the run has no goal. The only
-/// goal of a sub-agent is its task.
-fn focus(entry: &RunRow) -> &str {
+/// Returns the text after the agent name of a top-level run: its focused goal, or its task if it has no other goal.
+fn focused_task(entry: &RunRow) -> &str {
     let (_, goal) = entry.goal.split_once(' ').unwrap_or_default();
-    let is_task = entry.task.starts_with(goal.trim_end_matches('…'));
+    let is_task = match goal.strip_suffix('…') {
+        Some(start) => entry.task.starts_with(start),
+        None => goal.is_empty() || entry.task == goal,
+    };
     if is_task || entry.state.has_ended() { &entry.task } else { &entry.goal }
 }
 
@@ -344,6 +347,7 @@ mod tests {
             ("", "look at root"),
             ("1 look at root 好好", "look at root"),
             ("1 look at…", "look at root"),
+            ("1.1 look at", "1.1 look at"),
             ("1.2 count the roots", "1.2 count the roots"),
         ] {
             let table = RunTable::of(vec![RunRow { goal: goal.to_owned(), ..run.clone() }]);

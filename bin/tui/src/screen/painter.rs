@@ -119,7 +119,7 @@ impl Painter {
         }
         for line in above {
             if line.width() >= size.columns {
-                // It covers several rows.
+                // It may cover several rows, and clearing after a full row would remove its last character.
                 add(out, Clear(ClearType::FromCursorDown));
                 out.push_str(&line.to_ansi(self.paint));
                 out.push_str("\r\n");
@@ -150,8 +150,9 @@ impl Painter {
         add(out, EnableLineWrap);
     }
 
-    /// Replaces the content of the cursor's row by a line. The whole row is cleared before: if only the rest is cleared
-    /// after it, tmux takes the row for as long as its old content, and wraps it when the window becomes narrower.
+    /// Replaces the content of the cursor's row by a line. The cursor is in the first column. The row is cleared before it
+    /// is written: if only its end is cleared, tmux remembers the length of the old content, and wraps the row when the
+    /// window becomes narrower.
     fn write(&self, out: &mut String, line: &StyledLine) {
         add(out, Clear(ClearType::UntilNewLine));
         out.push_str(&line.to_ansi(self.paint));

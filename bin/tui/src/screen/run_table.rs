@@ -184,8 +184,8 @@ impl From<&Run> for RunRow {
 pub struct RunTable {
     /// The runs.
     pub entries: Vec<RunRow>,
-    /// Runs that are not in the table and have ended. An older snapshot of the tree may still contain them.
-    ended_others: HashSet<RunId>,
+    /// Sub-agents that ended before they had a row. An older snapshot of the tree may still contain them.
+    ended_without_row: HashSet<RunId>,
 }
 
 impl RunTable {
@@ -196,7 +196,7 @@ impl RunTable {
 
     /// Creates a table of these runs.
     pub fn of(entries: Vec<RunRow>) -> Self {
-        Self { entries, ended_others: HashSet::new() }
+        Self { entries, ended_without_row: HashSet::new() }
     }
 
     /// Returns a run of the table.
@@ -278,7 +278,7 @@ impl RunTable {
                 if let Some(entry) = self.active_mut(Some(run_id)) {
                     entry.end((*status).into(), record.ts);
                 } else if self.entry(run_id).is_none() {
-                    self.ended_others.insert(run_id.clone());
+                    self.ended_without_row.insert(run_id.clone());
                 }
             }
             SubAgentEvent::QuestionAsked { question, .. } => {

@@ -77,8 +77,8 @@ enum Fold {
     First,
     /// The last [`OUTPUT_LINES`], as of a command's output.
     Last,
-    /// None: the user has seen them already.
-    Seen,
+    /// No rows.
+    Hidden,
 }
 
 impl Step {
@@ -106,9 +106,9 @@ impl Step {
         self.visible_rows().len() < self.rows.len()
     }
 
-    /// Returns the step without visible rows.
-    pub(super) fn folded(self) -> Self {
-        Self { fold: Fold::Seen, ..self }
+    /// Returns the step with all rows hidden.
+    pub(super) fn without_rows(self) -> Self {
+        Self { fold: Fold::Hidden, ..self }
     }
 
     fn visible_rows(&self) -> Range<usize> {
@@ -116,7 +116,7 @@ impl Step {
         match self.fold {
             Fold::First => 0..count.min(MAX_DIFF_ROWS),
             Fold::Last => count.saturating_sub(OUTPUT_LINES)..count,
-            Fold::Seen => 0..0,
+            Fold::Hidden => 0..0,
         }
     }
 
@@ -124,7 +124,7 @@ impl Step {
     pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
         let visible = self.visible_rows();
         let note = |count: usize, place: &str| {
-            (count > 0 && self.fold != Fold::Seen)
+            (count > 0 && self.fold != Fold::Hidden)
                 .then(|| dim_row(format!("({} {place})", format::plural(count, "line", "lines"))))
         };
         let before = note(visible.start, "before");

@@ -9,11 +9,11 @@ use super::{DisplayState, RunRow, RunTable, RunUsage, format_activity};
 use crate::text;
 
 impl RunTable {
-    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree. Adds sub-agents whose
-    /// start was not reported because they started before the events were followed, as those of a resumed run.
+    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree. Adds sub-agents
+    /// that started before the events were followed, for example those of a resumed run.
     pub fn apply_tree(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
-            && let Some(entry) = self.entry_of(view, run)
+            && let Some(entry) = self.entry_or_add(view, run)
             && !entry.state.has_ended()
         {
             if !entry.awaits_input {
@@ -35,18 +35,18 @@ impl RunTable {
         }
     }
 
-    /// Returns the row of a run of the tree. Adds the row if it is missing and the table contains the parent.
-    fn entry_of(&mut self, view: &ActorView, run: &RunView) -> Option<&mut RunRow> {
+    /// Returns the row of a run of the tree. Adds it for a sub-agent of the top-level run; events of that run report its
+    /// end. Returns `None` for another run without a row, and for a sub-agent that has ended.
+    fn entry_or_add(&mut self, view: &ActorView, run: &RunView) -> Option<&mut RunRow> {
         let id = RunId::new(view.id.as_str());
         if let Some(at) = self.entries.iter().position(|entry| entry.run_id == id) {
             return self.entries.get_mut(at);
         }
-        let parent = self.entry(run.parent_run_id.as_ref()?)?.run_id.clone();
-        if self.ended_others.contains(&id) {
+        let top = self.entries.first()?.run_id.clone();
+        if run.parent_run_id.as_ref() != Some(&top) || self.ended_without_row.contains(&id) {
             return None;
         }
-        let row = RunRow::new(id, Some(parent), &run.agent_type, &run.task);
-        self.entries.push(RunRow { started_at: Some(view.started_at), ..row });
+        self.entries.push(RunRow::new(id, Some(top), &run.agent_type, &run.task));
         self.entries.last_mut()
     }
 }
@@ -61,7 +61,7 @@ mod tests {
         let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
         let run = |id: &str, parent: &str| run_actor(id, Some(parent));
         let mut tree = run("root", "elsewhere");
-        tree.children = vec![run("a", "root"), run("b", "root"), run("other", "another")];
+        tree.children = vec![run("a", "root"), run("b", "root"), run("a1", "a")];
         board.apply(&record("root", 1, child_ended("b")));
         board.apply_tree(&tree);
         board.apply_tree(&tree);
