@@ -81,7 +81,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 in_background: false,
                 interrupted_at: None,
             };
-            let ended = match conversation.print_header(&place, model.as_deref()).await {
+            let ended = match conversation.begin(&place, model.as_deref()).await {
                 Ok(()) => conversation.run(&mut place).await,
                 Err(failure) => Err(failure),
             };

@@ -67,4 +67,14 @@ fn resumed_session_of_another_project_completes_its_files() {
     terminal.wait_for_text("press Ctrl-C again to quit");
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
+
+    let terminal = start_terminal(&world, &service, &["chat", "--session", "first"]);
+    let rows = terminal.wait_for_text("continuing session first; ");
+    assert!(rows.iter().any(is_header), "{rows:#?}");
+    terminal.type_keys("Read @only\t");
+    terminal.wait_for_text("› Read @only-there.txt");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("press Ctrl-C again to quit");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
 }

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use soong::protocol::Session;
 use soong_tui::{attention, format, markdown::PageFormat, text};
 
 use super::{
@@ -39,21 +40,27 @@ impl Conversation<'_> {
     /// Continues another session.
     pub(super) async fn resume(&mut self, place: &RuntimeSession<'_>, reference: &str) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
-        if self.context.remote.is_none() {
-            let project = PathBuf::from(&found.project_dir);
-            self.input.set_project(&project);
-            if let Some(title) = &self.title {
-                title.change(&terminal_title(Some(&project)));
-            }
-            self.next_request.project_dir = Some(project);
-        }
+        self.use_project_of(&found);
         let name = found.short_name().to_owned();
         self.select_session(Some(found.session_id));
         match self.has_header() {
-            true => self.print_header(place, None).await,
+            true => self.begin(place, None).await,
             false if self.context.global.json => Ok(()),
             false => print::line(&format!("continuing session {}", text::safe_line(&name))),
         }
+    }
+
+    /// Uses the project of a session that this chat continues, for completion, mentions of files and commands.
+    pub(super) fn use_project_of(&mut self, session: &Session) {
+        if self.context.remote.is_some() {
+            return;
+        }
+        let project = PathBuf::from(&session.project_dir);
+        self.input.set_project(&project);
+        if let Some(title) = &self.title {
+            title.change(&terminal_title(Some(&project)));
+        }
+        self.next_request.project_dir = Some(project);
     }
 
     /// Runs a command of the user; the next message includes its output.

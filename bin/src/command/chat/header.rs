@@ -1,6 +1,6 @@
 //! The lines at the start and at the end of a chat.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use soong::protocol::{PermissionMode, RunMode, SessionId};
 use soong_tui::{markdown::PageFormat, terminal::TextStyle, text};
@@ -51,33 +51,36 @@ impl Conversation<'_> {
         self.input.is_terminal() && !self.context.global.json
     }
 
-    /// Prints, at a terminal, where and how the conversation starts or continues. `model`: the model of the next run;
-    /// `None`: the one that the user has set, or that of the session's last run.
-    pub(super) async fn print_header(&self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
+    /// Begins or continues a session at a terminal: uses its project, and prints a header. `model`: the model of the next
+    /// run; `None`: the one that the user has set, or that of the session's last run.
+    pub(super) async fn begin(&mut self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
         if !self.has_header() {
             return Ok(());
         }
-        let request = &self.next_request;
-        let terminal = self.context.terminal;
         // A session that does not exist yet begins with the first message.
-        let (continued, last) = match &request.session_id {
+        let (continued, last) = match &self.next_request.session_id {
             Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
             None => (None, None),
         };
+        if let Some(view) = &continued {
+            self.use_project_of(&view.session);
+        }
+        let (request, terminal) = (&self.next_request, self.context.terminal);
         let last_mode = last.as_ref().map(|view| view.trace.run_mode);
         let last_model = last.as_ref().map(|view| view.trace.model.as_str());
         let model = model.map(str::to_owned).or_else(|| self.model(last_model));
-        // A session keeps its project.
-        let project = continued.as_ref().map(|view| PathBuf::from(&view.session.project_dir));
-        let project = project.or_else(|| request.project_dir.clone());
-        let local_project = project.as_deref().filter(|_| self.context.remote.is_none());
+        let project = match (&self.context.remote, &continued) {
+            (Some(_), Some(view)) => Some(Path::new(&view.session.project_dir)),
+            _ => request.project_dir.as_deref(),
+        };
+        let local_project = project.filter(|_| self.context.remote.is_none());
         let branch = local_project.and_then(soong::git_branch);
         let home = self.context.environment.user_home();
         let header = Header {
             model: model.as_deref(),
             mode: Some(request.mode.unwrap_or(last_mode).unwrap_or(RunMode::Normal)),
             permissions: self.permission_mode(),
-            project: project.as_deref(),
+            project,
             home: home.as_deref(),
             branch: branch.as_deref(),
         };
