@@ -10,7 +10,7 @@ use std::{io::Write, path::Path};
 use serde_json::{Value, json};
 use soong::protocol::Provider;
 
-use self::search::{Candidate, Found};
+use self::search::{Candidate, SearchResult};
 use super::{block_on_current_thread, doctor};
 use crate::{
     cli,
@@ -55,7 +55,7 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
 fn choose(
     context: &Context<'_>,
     (home, path): (&Path, &Path),
-    found: Found,
+    found: SearchResult,
     asks: bool,
 ) -> Result<(Candidate, Value), Failure> {
     found.problems.iter().for_each(|problem| print::note(problem));

@@ -121,8 +121,8 @@ pub(super) enum ChatInput {
     Shell(String),
     /// Attach this file to the next message.
     Attach(String),
-    /// Show something. Starts no run, and changes nothing.
-    Show(Shown),
+    /// A command that starts no run and changes nothing.
+    Local(LocalCommand),
     Move(HeadMove),
     Quit,
     /// Empty line.
@@ -142,9 +142,9 @@ pub(super) enum HeadMove {
     Fork(Option<u64>),
 }
 
-/// Something that the chat shows or copies.
+/// Command of the chat that shows or copies something.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum LocalCommand {
     Help,
     /// The monitor, until the user leaves it.
     Monitor,
@@ -203,7 +203,7 @@ impl ChatInput {
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let number = rest.trim().parse::<u64>();
         match (name, rest.trim()) {
-            ("help" | "?", "") => Self::Show(Shown::Help),
+            ("help" | "?", "") => Self::Local(LocalCommand::Help),
             ("new", "") => Self::New,
             ("retry", "") => Self::Retry,
             ("compact", "") => Self::Compact,
@@ -216,13 +216,13 @@ impl ChatInput {
             ("mode" | "model" | "effort", value) => Setting::of(name, value).map_or_else(Self::Invalid, Self::Set),
             ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
             ("resume", session) => Self::Resume(session.to_owned()),
-            ("clear", "") => Self::Show(Shown::Clear),
-            ("context", "") => Self::Show(Shown::Context),
-            ("diff", "") => Self::Show(Shown::Diff),
-            ("background", "") => Self::Show(Shown::Background),
+            ("clear", "") => Self::Local(LocalCommand::Clear),
+            ("context", "") => Self::Local(LocalCommand::Context),
+            ("diff", "") => Self::Local(LocalCommand::Diff),
+            ("background", "") => Self::Local(LocalCommand::Background),
             ("undo", "") => Self::Move(HeadMove::Undo),
-            ("copy", "") => Self::Show(Shown::Copy),
-            ("monitor", "") => Self::Show(Shown::Monitor),
+            ("copy", "") => Self::Local(LocalCommand::Copy),
+            ("monitor", "") => Self::Local(LocalCommand::Monitor),
             ("attach", "") => Self::Invalid("give a file: /attach FILE".to_owned()),
             ("attach", path) => Self::Attach(path.to_owned()),
             ("export", "") => Self::Invalid("give a folder: /export DIR".to_owned()),
@@ -293,7 +293,7 @@ mod tests {
             ("  two words \n", say("two words")),
             ("", ChatInput::Blank),
             ("   ", ChatInput::Blank),
-            ("/help", ChatInput::Show(Shown::Help)),
+            ("/help", ChatInput::Local(LocalCommand::Help)),
             ("/quit", ChatInput::Quit),
             ("/new", ChatInput::New),
             ("/retry", ChatInput::Retry),
@@ -310,9 +310,9 @@ mod tests {
             ("/model gpt-4.1", ChatInput::Set(Setting::Model("gpt-4.1".to_owned()))),
             ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
-            ("/clear", ChatInput::Show(Shown::Clear)),
+            ("/clear", ChatInput::Local(LocalCommand::Clear)),
             ("/compact", ChatInput::Compact),
-            ("/background", ChatInput::Show(Shown::Background)),
+            ("/background", ChatInput::Local(LocalCommand::Background)),
             ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
             ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
             ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),

@@ -15,7 +15,7 @@ use soong_client::Client;
 use soong_tui::{attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
 
 use super::{
-    chat_input::{ChatInput, HeadMove, Shown},
+    chat_input::{ChatInput, HeadMove, LocalCommand},
     custom_commands::CustomCommands,
     editor,
     mentions::Mentions,
@@ -230,16 +230,16 @@ impl Conversation<'_> {
             ChatInput::Resume(session) => self.resume(place, &session).await?,
             ChatInput::Shell(command) => self.run_shell(place, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
-            ChatInput::Show(Shown::Monitor) => place.show_monitor(None).await?,
-            ChatInput::Show(Shown::Copy) => self.copy_answer()?,
-            ChatInput::Show(Shown::Help) => self.print_help()?,
-            ChatInput::Show(Shown::Context) => self.print_context()?,
-            ChatInput::Show(Shown::Diff) => self.print_diff(place).await?,
-            ChatInput::Show(Shown::Background) => {
+            ChatInput::Local(LocalCommand::Monitor) => place.show_monitor(None).await?,
+            ChatInput::Local(LocalCommand::Copy) => self.copy_answer()?,
+            ChatInput::Local(LocalCommand::Help) => self.print_help()?,
+            ChatInput::Local(LocalCommand::Context) => self.print_context()?,
+            ChatInput::Local(LocalCommand::Diff) => self.print_diff(place).await?,
+            ChatInput::Local(LocalCommand::Background) => {
                 print::line("no run is active; type /background while one is, or /quit to end the chat")?;
             }
-            ChatInput::Show(Shown::Clear) if !self.context.terminal.can_redraw => {}
-            ChatInput::Show(Shown::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
+            ChatInput::Local(LocalCommand::Clear) if !self.context.terminal.can_redraw => {}
+            ChatInput::Local(LocalCommand::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
             ChatInput::Set(setting) => self.set(setting)?,
             ChatInput::Compact => self.compact()?,
             ChatInput::New => {

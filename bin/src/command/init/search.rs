@@ -43,7 +43,7 @@ pub(super) struct Candidate {
 
 /// Result of the search.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     /// The server of the environment first, then the vendors whose keys are set, then the servers on this machine.
     pub(super) candidates: Vec<Candidate>,
     /// Descriptions of what was configured but cannot be used.
@@ -73,18 +73,18 @@ fn quoted(text: &str) -> String {
 }
 
 /// Searches for models. Takes at most as long as a server may take to list its models.
-pub(super) async fn find(environment: &Environment) -> Found {
+pub(super) async fn find(environment: &Environment) -> SearchResult {
     find_among(&LOCAL_SERVERS, environment).await
 }
 
-async fn find_among(local: &[(&str, &str)], environment: &Environment) -> Found {
+async fn find_among(local: &[(&str, &str)], environment: &Environment) -> SearchResult {
     let of_environment = environment.get(Provider::Openai.base_url_env()).map(str::trim).filter(|url| !url.is_empty());
     let local = local.iter().map(|(name, url)| (Some(*name), *url));
     let listed = of_environment.map(|url| (None, url)).into_iter().chain(local);
     let mut known = BTreeSet::new();
     let servers: Vec<(Option<&str>, &str)> = listed.filter(|(_, url)| known.insert(same_address(url))).collect();
     let lists = join_all(servers.iter().map(|(_, url)| list(url, environment))).await;
-    let mut found = Found::default();
+    let mut found = SearchResult::default();
     let mut on_this_machine = Vec::new();
     for ((name, url), list) in servers.into_iter().zip(lists) {
         match (name, list) {
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
     use crate::config::Settings;
 
-    async fn found(variables: &[(&str, &str)]) -> Found {
+    async fn found(variables: &[(&str, &str)]) -> SearchResult {
         // Nothing listens on this port of the loopback interface.
         find_among(&[("Local", "http://127.0.0.1:9/v1")], &Environment::of(variables.iter().copied())).await
     }
 
     #[tokio::test]
     async fn keys_offer_the_models_of_their_vendors() {
-        assert_eq!(found(&[]).await, Found::default());
+        assert_eq!(found(&[]).await, SearchResult::default());
         let keys = [("GEMINI_API_KEY", "k"), ("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", " ")];
         let offered = found(&keys).await.candidates;
         let names: Vec<&str> = offered.iter().map(|candidate| candidate.name.as_str()).collect();
