@@ -392,7 +392,9 @@ async fn prompt_all(
         let outcome = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
         match (outcome, ask) {
             // Calls of sub-agents are not in the transcript, and may have the same ids.
-            (PromptOutcome::Answered, UserRequest::Permission(asked)) if asked.run_id == target.run.run_id => {
+            (PromptOutcome::Answered, UserRequest::Permission(asked))
+                if asked.diff.is_some() && asked.run_id == target.run.run_id =>
+            {
                 progress.mark_change_seen(&asked.tool_call_id);
             }
             (PromptOutcome::Answered | PromptOutcome::DecidedElsewhere, _) => {}

@@ -101,6 +101,21 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
 }
 
 #[test]
+fn output_of_an_allowed_command_is_shown() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let terminal = start_terminal(&world, &service, &["run", "Count"]);
+    let mut asked = service.next();
+    asked.call("bash", &json!({ "command": "for i in 1 2 3; do echo line $i; done" }));
+    asked.end();
+    terminal.wait_for_text("allow?");
+    terminal.type_keys("y");
+    service.next().answer("Counted.");
+    let (code, rows) = terminal.wait_for_exit();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "line 1") && has(&rows, "line 3"), "{rows:#?}");
+}
+
+#[test]
 fn path_of_an_image_in_chat_is_attached() {
     let world = TestHome::new();
     let service = ManualModelService::new();
