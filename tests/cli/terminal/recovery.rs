@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{ManualModelService, TestHome, start_terminal};
+use super::{ManualModelService, TestHome, TestTerminal, start_terminal};
 
 #[test]
 fn continued_chat_resumes_the_run_that_was_killed() {
@@ -40,6 +40,19 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
 
+/// Checks that a chat continues the session `first` in the project `other`, and ends the chat.
+fn continues_first(terminal: TestTerminal) {
+    let rows = terminal.wait_for_text("continuing session first; ");
+    let is_header = |row: &String| row.contains(" · normal · permissions ask · ") && row.contains("/other");
+    assert!(rows.iter().any(is_header), "{rows:#?}");
+    terminal.type_keys("Read @only\t");
+    terminal.wait_for_text("› Read @only-there.txt");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for_text("press Ctrl-C again to quit");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.wait_for_exit().0, Some(0));
+}
+
 #[test]
 fn resumed_session_of_another_project_completes_its_files() {
     let world = TestHome::new();
@@ -58,23 +71,8 @@ fn resumed_session_of_another_project_completes_its_files() {
     let terminal = start_terminal(&world, &service, &["chat"]);
     terminal.wait_for_text("›");
     terminal.type_keys("/resume first\r");
-    let rows = terminal.wait_for_text("continuing session first; ");
-    let is_header = |row: &String| row.contains(" · normal · permissions ask · ") && row.contains("/other");
-    assert!(rows.iter().any(is_header), "{rows:#?}");
-    terminal.type_keys("Read @only\t");
-    terminal.wait_for_text("› Read @only-there.txt");
-    terminal.type_keys("\u{3}");
-    terminal.wait_for_text("press Ctrl-C again to quit");
-    terminal.type_keys("\u{4}");
-    assert_eq!(terminal.wait_for_exit().0, Some(0));
+    continues_first(terminal);
 
     let terminal = start_terminal(&world, &service, &["chat", "--session", "first"]);
-    let rows = terminal.wait_for_text("continuing session first; ");
-    assert!(rows.iter().any(is_header), "{rows:#?}");
-    terminal.type_keys("Read @only\t");
-    terminal.wait_for_text("› Read @only-there.txt");
-    terminal.type_keys("\u{3}");
-    terminal.wait_for_text("press Ctrl-C again to quit");
-    terminal.type_keys("\u{4}");
-    assert_eq!(terminal.wait_for_exit().0, Some(0));
+    continues_first(terminal);
 }

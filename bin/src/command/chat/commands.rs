@@ -40,14 +40,15 @@ impl Conversation<'_> {
     /// Continues another session.
     pub(super) async fn resume(&mut self, place: &RuntimeSession<'_>, reference: &str) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
-        self.use_project_of(&found);
-        let name = found.short_name().to_owned();
-        self.select_session(Some(found.session_id));
-        match self.has_header() {
-            true => self.begin(place, None).await,
-            false if self.context.global.json => Ok(()),
-            false => print::line(&format!("continuing session {}", text::safe_line(&name))),
+        self.select_session(Some(found.session_id.clone()));
+        if self.has_header() {
+            return self.begin(place, None).await;
         }
+        self.use_project_of(&found);
+        if self.context.global.json {
+            return Ok(());
+        }
+        print::line(&format!("continuing session {}", text::safe_line(found.short_name())))
     }
 
     /// Uses the project of a session that this chat continues, for completion, mentions of files and commands.

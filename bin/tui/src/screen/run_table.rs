@@ -298,7 +298,7 @@ fn format_activity(state: &str, what: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use soong_protocol::{ChildMode, EndReason, StatsPair, TraceId};
 
     use super::*;
@@ -317,7 +317,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn child_ended(run: &str) -> SubAgentEvent {
+    pub(super) fn child_ended(run: &str) -> SubAgentEvent {
         SubAgentEvent::Completed {
             sub_trace_id: TraceId::new("t@explore-001"),
             run_id: RunId::new(run),
