@@ -21,7 +21,14 @@ pub fn shorten(text: &str, max: usize) -> String {
 
 /// Returns the text on one line: each sequence of whitespace becomes one space.
 pub fn on_one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
 }
 
 /// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
@@ -65,7 +72,9 @@ pub fn is_json_object(text: &str) -> bool {
 /// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
 /// arguments of a tool call twice.
 pub fn unwrap_json_string(text: &str) -> Option<String> {
-    serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
+    // Most texts are not JSON strings: they are not parsed.
+    let is_string = text.trim_start().starts_with('"');
+    is_string.then(|| serde_json::from_str::<String>(text).ok())?.filter(|inner| is_json_object(inner))
 }
 
 #[cfg(test)]

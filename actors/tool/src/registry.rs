@@ -194,15 +194,14 @@ impl ToolRegistry {
                 quoted_arguments()
             ));
         }
-        let violations = entry.schema().violations(&arguments);
-        if violations.is_empty() {
+        if entry.schema().is_valid(&arguments) {
             return Ok((arguments, None));
         }
         let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.schema().is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
             return Ok((arguments, Some(note)));
         }
-        refuse(violations.join("; "))
+        refuse(entry.schema().violations(&arguments).join("; "))
     }
 }
 

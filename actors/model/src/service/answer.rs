@@ -6,6 +6,7 @@
 
 use std::{str::Utf8Error, time::Duration};
 
+use bytes::Bytes;
 use reqwest::Response;
 use soong_protocol::ProviderItem;
 
@@ -153,7 +154,7 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    fn take(&mut self, bytes: &Bytes, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         if self.kind == BodyKind::Unknown {
             match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return Ok(()),

@@ -6,24 +6,44 @@
 //!
 //! Elsewhere: interpreting the data (`answer.rs`).
 
-use std::{convert::Infallible, str::Utf8Error};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    str::Utf8Error,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, StreamExt,
-    channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded},
-};
+use futures::{FutureExt, Stream, StreamExt};
 use sse_stream::{ByteStreamBody, Error, Sse, SseStream};
 
 /// Maximum number of bytes of JSON outside events that are kept.
 const MAX_UNFRAMED_BYTES: usize = 16 * 1024;
 
-type Input = Result<Bytes, Infallible>;
+/// The input of the parser: at most one piece, which it reads before it receives the next.
+#[derive(Clone, Default)]
+struct Input(Arc<Mutex<Option<Bytes>>>);
+
+impl Input {
+    fn replace(&self, piece: Option<Bytes>) -> Option<Bytes> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), piece)
+    }
+}
+
+impl Stream for Input {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Nothing needs to be woken: the parser is polled whenever there is a piece.
+        self.replace(None).map_or(Poll::Pending, |piece| Poll::Ready(Some(Ok(piece))))
+    }
+}
 
 /// Incremental parser of server-sent events.
 pub(crate) struct EventReader {
-    input: UnboundedSender<Input>,
-    events: SseStream<ByteStreamBody<UnboundedReceiver<Input>, Bytes>>,
+    input: Input,
+    events: SseStream<ByteStreamBody<Input, Bytes>>,
     /// Bytes received since the last event.
     pending_bytes: usize,
     /// JSON that began a line after the last event, and all that followed it.
@@ -34,10 +54,10 @@ pub(crate) struct EventReader {
 
 impl Default for EventReader {
     fn default() -> Self {
-        let (input, receiver) = unbounded();
+        let input = Input::default();
         Self {
+            events: SseStream::from_bytes_stream(input.clone()),
             input,
-            events: SseStream::from_bytes_stream(receiver),
             pending_bytes: 0,
             unframed: Vec::new(),
             is_line_start: true,
@@ -50,14 +70,14 @@ impl EventReader {
     /// field is not UTF-8.
     pub(crate) fn take<E>(
         &mut self,
-        bytes: &[u8],
+        bytes: &Bytes,
         mut event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>,
     ) -> Result<(), E> {
         // After an error the parser drops the rest of its input, so it receives at most one line at a time.
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
             self.pending_bytes += piece.len();
             self.keep_unframed(piece);
-            match self.parse(piece) {
+            match self.parse(bytes.slice_ref(piece)) {
                 None => {}
                 Some(Ok(parsed)) => {
                     self.pending_bytes = 0;
@@ -68,7 +88,7 @@ impl EventReader {
                 }
                 Some(Err(Error::Utf8Parse(error))) => event(Err(error))?,
                 // The line is ignored, but not its end: a comment tells the parser that `\n` may follow the `\r`.
-                Some(Err(_)) if piece.ends_with(b"\r") => drop(self.parse(b":\r")),
+                Some(Err(_)) if piece.ends_with(b"\r") => drop(self.parse(Bytes::from_static(b":\r"))),
                 Some(Err(_)) => {}
             }
         }
@@ -77,7 +97,7 @@ impl EventReader {
 
     /// Ends the stream. If the last event has no blank line after it, calls `event` with its data.
     pub(crate) fn end<E>(&mut self, event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>) -> Result<(), E> {
-        self.take(b"\n\n", event)
+        self.take(&Bytes::from_static(b"\n\n"), event)
     }
 
     /// Returns the maximum number of buffered bytes of incomplete events.
@@ -100,9 +120,8 @@ impl EventReader {
     }
 
     /// Parses at most one line. Returns the event that it completes, if any.
-    fn parse(&mut self, piece: &[u8]) -> Option<Result<Sse, Error>> {
-        // Sending cannot fail, because the receiver is a part of `events`.
-        let _ = self.input.unbounded_send(Ok(Bytes::copy_from_slice(piece)));
+    fn parse(&mut self, piece: Bytes) -> Option<Result<Sse, Error>> {
+        self.input.replace(Some(piece));
         self.events.next().now_or_never().flatten()
     }
 }
@@ -121,7 +140,7 @@ mod tests {
             Ok(())
         };
         for piece in pieces {
-            reader.take(piece, &mut note).unwrap();
+            reader.take(&Bytes::copy_from_slice(piece), &mut note).unwrap();
         }
         reader.end(&mut note).unwrap();
         seen
@@ -165,7 +184,7 @@ mod tests {
             ("data: x\n\n", ""),
             ("odd {\n", ""),
         ] {
-            reader.take(piece.as_bytes(), &mut ignored).unwrap();
+            reader.take(&Bytes::from_static(piece.as_bytes()), &mut ignored).unwrap();
             assert_eq!(reader.unframed(), want.as_bytes(), "{piece:?}");
         }
     }
@@ -174,7 +193,7 @@ mod tests {
     fn incomplete_event_is_counted_until_its_end() {
         let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
         for (piece, want) in [("data: a", 7), ("b\nda", 11), ("ta: c\n", 17), ("\n", 0), ("data: d\n\ndata", 4)] {
-            reader.take(piece.as_bytes(), &mut ignored).unwrap();
+            reader.take(&Bytes::from_static(piece.as_bytes()), &mut ignored).unwrap();
             assert_eq!(reader.pending_bytes(), want, "{piece:?}");
         }
     }
