@@ -23,7 +23,7 @@ use crate::support::{
 /// Number of branches of the tree, and of leaves per branch.
 const TREE: (usize, usize) = (10, 100);
 /// Total number of short-lived children, and number of simultaneous ones.
-const CYCLES: (usize, usize) = (10_000, 100);
+const CYCLES: (usize, usize) = (2_000, 100);
 
 fn wide(slots: usize) -> Config {
     let mut config = quick_non_durable_config();
@@ -124,7 +124,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_short_children_leak_no_permit_and_no_actor() {
+async fn two_thousand_short_children_leak_no_permit_and_no_actor() {
     let (count, at_once) = CYCLES;
     let world = TestRuntime::with(scripted_model(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
     let runtime = world.runtime();
