@@ -34,6 +34,10 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
+/// That of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A tool that answers immediately.
 struct Noop(ToolSpec);
 
