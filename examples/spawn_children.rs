@@ -25,8 +25,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut found = Vec::new();
     for (child, outcome) in children.iter().zip(children.join().await) {
         let output = outcome?.output.clone();
-        let told = output.lines().find(|line| line.starts_with("The words"));
-        println!("{}\n    {}", child.trace_id(), told.unwrap_or(&output));
+        let summary = output.lines().find(|line| line.starts_with("The words"));
+        println!("{}\n    {}", child.trace_id(), summary.unwrap_or(&output));
         found.push(output);
     }
 

@@ -310,9 +310,9 @@ fn unsafe_findings(source: &Source) -> Vec<String> {
     }
     let lines = source.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
     let wrong = lines.filter(|(_, line)| {
-        let gives_leave =
+        let allows_lint =
             line.contains("#[allow(") || line.contains("#![allow(") || line.contains("expect(unsafe_code");
-        (gives_leave && names(line, "unsafe_code")) || has_unsafe_code(line)
+        (allows_lint && names(line, "unsafe_code")) || has_unsafe_code(line)
     });
     let advice = "only one file may; find a safe way, or let that file do it";
     wrong.map(|(at, _)| format!("{}:{} allows or holds unsafe code: {advice}", source.path, at + 1)).collect()
@@ -403,13 +403,13 @@ fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
 fn forgotten_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
     let reached = reachable(&declared(manifest, "example"), files);
     let forgotten = files.iter().filter(|file| !reached.contains(&file.path));
-    let told = |file: &Source| {
+    let finding = |file: &Source| {
         format!(
             "{} is never built: declare it in actors/Cargo.toml as [[example]], or as a module of a file that is",
             file.path
         )
     };
-    forgotten.map(told).collect()
+    forgotten.map(finding).collect()
 }
 
 #[track_caller]

@@ -22,8 +22,8 @@ fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             let (mut length, mut line) = (0, String::new());
             while reader.read_line(&mut line).unwrap() > 2 {
-                if let Some(told) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = told.trim().parse().unwrap();
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
                 }
                 line.clear();
             }
@@ -62,7 +62,7 @@ fn runs_and_calls_are_exported_as_spans_without_content() {
         assert!(has(text), "{text} is not exported, in {} bytes", exported.len());
     }
     for text in ["lighthouse", "Counts ships"] {
-        assert!(!has(text), "{text:?} is what somebody said");
+        assert!(!has(text), "{text:?} is the content of a message");
     }
 }
 

@@ -29,7 +29,7 @@ use soong::protocol::EventRecord;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Maximum wait for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of sub-agents of a run that is stopped together with them.
 const CHILDREN: usize = 16;
 /// Time that the service waits before an answer while events are measured.
@@ -87,7 +87,7 @@ impl Service {
 
     /// Waits for this many requests.
     fn wait(&self, requests: usize) -> Result<(), Failed> {
-        (0..requests).try_for_each(|_| self.asked.recv_timeout(PATIENCE)).map_err(Into::into)
+        (0..requests).try_for_each(|_| self.asked.recv_timeout(TIMEOUT)).map_err(Into::into)
     }
 }
 

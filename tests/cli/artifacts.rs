@@ -209,23 +209,23 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     asked.end();
     let asked = service.next();
 
-    let look = |door: &str| {
+    let look = |source: &str| {
         let listed = artifact(&world, &["list"]);
-        assert!(listed.out.contains("plan      2*"), "{door}: {}", listed.out);
+        assert!(listed.out.contains("plan      2*"), "{source}: {}", listed.out);
         listed.expect_stderr(&["* has edits that are not a stored version yet"]);
-        assert_eq!(artifact(&world, &["get", "plan"]).out, "# Plan\n\ntwo\n", "{door}");
+        assert_eq!(artifact(&world, &["get", "plan"]).out, "# Plan\n\ntwo\n", "{source}");
         let shown = artifact(&world, &["show", "plan", "--json"]).json();
-        assert_eq!((&shown["content"], &shown["versions"]), (&json!("# Plan\n\ntwo\n"), &json!([])), "{door}");
+        assert_eq!((&shown["content"], &shown["versions"]), (&json!("# Plan\n\ntwo\n"), &json!([])), "{source}");
         assert_eq!((&shown["artifact"]["dirty"], &shown["artifact"]["stored_version"]), (&json!(true), &json!(0)));
-        assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none stored)"), "{door}");
+        assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none stored)"), "{source}");
         assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions\n");
         fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; stored versions: none yet"]);
         fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["a version is stored when its run ends"]);
         let session = world.run(&["sessions", "show", "s"]).expect_code(0);
-        assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
+        assert!(session.out.contains("plan      2*"), "{source}: {}", session.out);
         // Artifacts of a session with active runs are not deleted, and the output says so.
         let cleanup = artifact(&world, &["cleanup", "--all"]);
-        assert_eq!(cleanup.out, "nothing to delete\n", "{door}");
+        assert_eq!(cleanup.out, "nothing to delete\n", "{source}");
         cleanup.expect_stderr(&["skipped: 1 artifact of session s, which has unfinished runs"]);
     };
     look("the owner");
@@ -284,15 +284,15 @@ fn unnamed_artifact_is_addressed_by_its_id() {
     asked.call("bash", &json!({ "command": "printf 'a long line %.0s' $(seq 100)" }));
     asked.end();
     let asked = service.next();
-    let check = |door: &str| {
+    let check = |state: &str| {
         let listed = artifact(&world, &["list", "--json"]).json();
         let captured = &listed[0];
-        assert!(captured.get("name").is_none(), "{door}: {listed}");
+        assert!(captured.get("name").is_none(), "{state}: {listed}");
         let id = captured["artifact_id"].as_str().unwrap().to_owned();
-        assert!(artifact(&world, &["list"]).out.contains(&id), "{door}");
-        assert!(artifact(&world, &["get", &id]).out.contains("a long line a long line"), "{door}");
-        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (only version)"), "{door}");
-        assert!(world.run(&["sessions", "show", "s"]).expect_code(0).out.contains(&id), "{door}");
+        assert!(artifact(&world, &["list"]).out.contains(&id), "{state}");
+        assert!(artifact(&world, &["get", &id]).out.contains("a long line a long line"), "{state}");
+        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (only version)"), "{state}");
+        assert!(world.run(&["sessions", "show", "s"]).expect_code(0).out.contains(&id), "{state}");
         fails(&world, &["put", &id, "README.md"], 2, &["cannot name an artifact"]);
         id
     };

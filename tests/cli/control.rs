@@ -122,14 +122,14 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
     for _ in 0..100 {
         asked.text(&"more than a pipe holds ".repeat(400));
     }
-    let (tell, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let errors = BufReader::new(running.child.stderr.take().unwrap());
-    std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     // Signals in quick succession may be merged into one.
     let mut said = Vec::new();
     while !said.iter().any(|line: &String| line.contains("exited immediately")) {
         running.interrupt();
-        match heard.recv_timeout(Duration::from_millis(200)) {
+        match receiver.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => said.push(line),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => panic!("it ended otherwise: {said:?}"),
@@ -198,8 +198,8 @@ fn owner_serves_a_second_run_and_waits_until_it_ends() {
     assert_eq!(second_asked.last_message(), "Second");
     first_asked.answer("One.");
     let mut first = first;
-    let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(heard.any(|line| line.unwrap().contains("this process exits when all have ended")));
+    let mut stderr_lines = BufReader::new(first.child.stderr.take().unwrap()).lines();
+    assert!(stderr_lines.any(|line| line.unwrap().contains("this process exits when all have ended")));
     second_asked.answer("Two.");
     let ran = second.finish().expect_code(0);
     assert!(ran.out.contains("Two."), "{}", ran.out);

@@ -107,9 +107,9 @@ fn run_tags_its_task_and_gets_matching_experiences() {
     );
     asked.answer("{\"intent\": [\"fix-test\"], \"state\": []}");
     let asked = service.next();
-    let told = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
+    let message = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
     let want = "Fix it.\n\n## Relevant experience (参考经验)\n- [ex_001] Run the failing test alone first. Then the others. (Helpful: 3)";
-    assert_eq!(told, want);
+    assert_eq!(message, want);
     asked.answer("Done.");
     let ran = running.finish().expect_code(0);
     assert_eq!(ran.err.matches("experiences: line 18: `metrics.helpful` must be").count(), 1, "{}", ran.err);
@@ -229,8 +229,8 @@ fn kill_during_write_keeps_file_intact_and_counts_once() {
         // The process may have ended before the signal arrived.
         let session = world.run(&["sessions", "show", "s", "--json"]).expect_code(0).json();
         let was_writing = session["session"]["live_runs"] != 0;
-        let told = world.run(&["experiences", "list"]).expect_code(0);
-        assert_eq!(told.err.lines().count(), 1, "nothing but what was broken before: {}", told.err);
+        let listed = world.run(&["experiences", "list"]).expect_code(0);
+        assert_eq!(listed.err.lines().count(), 1, "nothing but what was broken before: {}", listed.err);
         let text = String::from_utf8_lossy(&after);
         let is_whole =
             text.contains("metrics: {helpful: none}\n---\nBroken.\n") && text.matches("id: ex_").count() == 4;

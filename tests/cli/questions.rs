@@ -111,9 +111,9 @@ fn question_is_answered_from_another_terminal() {
         }
     };
     world.run(&["questions", "answer", &id, "green"]).expect_code(0);
-    let heard = service.next();
-    assert_eq!(heard.last_message(), "green");
-    heard.answer("did it in green");
+    let request = service.next();
+    assert_eq!(request.last_message(), "green");
+    request.answer("did it in green");
     works.answer("worked");
     service.next().answer("both are done");
     let ran = owner.finish().expect_code(0);

@@ -344,8 +344,11 @@ fn doctor_warns_of_secrets_too_short_to_redact() {
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "secrets").starts_with("ok"), "{json}");
     let json = doctor(&world, &["--json"], &[KEY[0], ("SERVICE_TOKEN", "s3cret")], 0).json();
-    let told = check(&json, "secrets");
-    assert!(told.starts_with("warning") && told.contains("SERVICE_TOKEN") && !told.contains("s3cret"), "{told}");
+    let result = check(&json, "secrets");
+    assert!(
+        result.starts_with("warning") && result.contains("SERVICE_TOKEN") && !result.contains("s3cret"),
+        "{result}"
+    );
 }
 
 #[test]

@@ -17,10 +17,10 @@ mod load;
 mod process;
 #[path = "crash_artifacts/random.rs"]
 mod random;
+#[path = "crash_artifacts/report.rs"]
+mod report;
 #[path = "crash_artifacts/scene.rs"]
 mod scene;
-#[path = "crash_artifacts/told.rs"]
-mod told;
 
 use std::{
     path::Path,
@@ -31,8 +31,8 @@ use std::{
 
 use check::Counts;
 use process::Running;
+use report::{Random, Report, ReportLedger};
 use soong::storage::sqlite::SqliteReader;
-use told::{Random, Report, ReportLedger};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -82,7 +82,7 @@ fn start(home: &Path, seed: u64) -> Result<Running, Failed> {
 
 /// Kills the child at the given moment. Returns all reports that the child had written.
 fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Failed> {
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let (kind, nth, then) = match moment {
         KillMoment::AfterStart(then) => ("", 0, then),
         KillMoment::AfterOpening(then) => ("opened", 1, then),
@@ -95,7 +95,7 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
             Ok(line) => {
                 let one = Report::read(&line)?;
                 seen += u64::from(one.kind() == kind);
-                told.push(one);
+                reports.push(one);
             }
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => break,
@@ -106,9 +106,9 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
         return Err(format!("the child exited before it was killed: {status}").into());
     }
     for line in running.kill()?.1 {
-        told.push(Report::read(&line)?);
+        reports.push(Report::read(&line)?);
     }
-    Ok(told)
+    Ok(reports)
 }
 
 /// Opens the home as its next owner, and checks everything in it.

@@ -23,14 +23,14 @@ mod pairing;
 mod process;
 #[path = "crash_artifacts/random.rs"]
 mod random;
+#[path = "crash_runs/report.rs"]
+mod report;
 #[path = "crash_runs/scene.rs"]
 mod scene;
 #[path = "../support/scripted.rs"]
 mod scripted;
 #[path = "crash_runs/server.rs"]
 mod server;
-#[path = "crash_runs/told.rs"]
-mod told;
 
 use std::{
     collections::BTreeMap,
@@ -42,10 +42,10 @@ use std::{
 use check::Violation;
 use incarnation::{ChildEnd, PlannedEnd};
 use random::Random;
+use report::ReportLedger;
 use scene::CycleDir;
 use server::Server;
 use soong::{FaultComponent, FaultPoint};
-use told::ReportLedger;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -75,14 +75,14 @@ struct Counts {
 
 impl Counts {
     fn print(&self, seed: u64, took: Duration) {
-        let Self { cycles, starts, reported: told, effects, histories, .. } = self;
+        let Self { cycles, starts, reported, effects, histories, .. } = self;
         let kills: u64 = self.kills.values().sum();
         println!(
             "seed {seed}, {:.1} s: {cycles} cycles, {kills} kills, {} restarts",
             took.as_secs_f64(),
             starts - cycles
         );
-        println!("events reported {told}, effects made {effects}, histories checked {histories}");
+        println!("events reported {reported}, effects made {effects}, histories checked {histories}");
         let shown = |of: &BTreeMap<&str, u64>| {
             of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
         };
@@ -154,8 +154,8 @@ fn cycle(
         let death = fate(cycle.deaths.len());
         cycle.deaths.push(death.clone());
         counts.starts += 1;
-        let (told, end) = incarnation::run_child(folder, &server.base_url(), slots, &death)?;
-        let changed: Vec<Violation> = told.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
+        let (reports, end) = incarnation::run_child(folder, &server.base_url(), slots, &death)?;
+        let changed: Vec<Violation> = reports.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
         cycle.violations.extend(changed);
         match (end, death) {
             (ChildEnd::Done, _) => break,

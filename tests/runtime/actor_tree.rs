@@ -35,7 +35,7 @@ impl Known {
                 self.snapshots += 1;
             }
             Some(TreeEvent::Changed { changed, gone, ended, dropped }) => {
-                assert!(!changed.is_empty() || !gone.is_empty(), "what is told has changed");
+                assert!(!changed.is_empty() || !gone.is_empty(), "an update contains a change");
                 for end in ended.iter() {
                     assert!(gone.contains(&format!("run:{}", end.run_id)), "who has ended goes");
                 }
@@ -220,8 +220,8 @@ async fn actor_that_ends_right_after_the_snapshot_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn unchanged_tree_sends_no_updates() {
     let go_on = Arc::new(Notify::new());
-    let told = Arc::clone(&go_on);
-    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
+    let signal = Arc::clone(&go_on);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "done".to_owned()));
     let mut config = Config::default();
     config.model.max_concurrency = 1;
     let world = TestRuntime::with(model.clone(), |builder| builder.config(config)).await;
@@ -238,7 +238,7 @@ async fn unchanged_tree_sends_no_updates() {
     let mut news = 0;
     while !still(&mut watch, &mut known).await {
         news += 1;
-        assert!(news < 20, "there is always something to be told");
+        assert!(news < 20, "the updates do not end");
     }
     drop(watch);
     go_on.notify_one();
@@ -251,10 +251,10 @@ async fn unchanged_tree_sends_no_updates() {
 #[tokio::test(start_paused = true)]
 async fn time_budget_view_advances_except_while_waiting_for_user() {
     let go_on = Arc::new(Notify::new());
-    let told = Arc::clone(&go_on);
+    let signal = Arc::clone(&go_on);
     let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::call("ask_human", json!({"question": "Which colour?"})),
-        _ => Turn::When(Arc::clone(&told), "done".to_owned()),
+        _ => Turn::When(Arc::clone(&signal), "done".to_owned()),
     });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
@@ -276,7 +276,7 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     wait_until("the model is asked", || model.in_flight() == 1).await;
     let (mut watch, mut known, before) = (runtime.tree().watch(), Known::default(), now());
     while !known.actors.values().any(|view| view.kind == ActorKind::Run && used(view) >= before + 20) {
-        assert!(known.hear(&mut watch).await, "it is told while nothing else happens");
+        assert!(known.hear(&mut watch).await, "an update arrives while nothing else happens");
     }
     drop(watch);
     go_on.notify_one();

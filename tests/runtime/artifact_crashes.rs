@@ -290,7 +290,7 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
         assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
         let events = stored(world.runtime(), run.trace_id()).await;
         assert_eq!(edits(&events, "doc").len(), nth);
-        assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]], "the burial flushes");
+        assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]], "the finalization flushes");
         let ended: Vec<_> = [calls(&events, "create_artifact"), calls(&events, "update_artifact")].concat();
         assert_eq!(ended, vec![Ok(()); nth], "none is interrupted: its outcome is known");
         let read = read_back(&world, &run).await;

@@ -163,13 +163,13 @@ impl Tool for Parrot {
         &self.0
     }
 
-    fn call(&self, _: ToolContext, wish: Value) -> BoxFuture<'static, ToolResult> {
-        let line = wish["line"].as_str().unwrap_or_default().to_owned();
-        let lines = wish["lines"].as_u64().unwrap_or(1);
+    fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        let line = arguments["line"].as_str().unwrap_or_default().to_owned();
+        let lines = arguments["lines"].as_u64().unwrap_or(1);
         let output: Vec<String> = (1..=lines).map(|n| line.replace('#', &n.to_string())).collect();
-        let flag = |key: &str| wish[key].as_bool().unwrap_or_default();
+        let flag = |key: &str| arguments[key].as_bool().unwrap_or_default();
         let output = ToolOutput {
-            long_term_memory: wish["memory"].as_str().map(str::to_owned),
+            long_term_memory: arguments["memory"].as_str().map(str::to_owned),
             include_output_only_once: flag("once"),
             store_output: flag("store"),
             ..ToolOutput::text("what it was told", output.join("\n"))
@@ -186,7 +186,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(config).tool(Parrot::tool())).await;
     let here = local_owner("s");
     let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
-    for (wish, whole) in [
+    for (arguments, whole) in [
         (json!({"line": "a".repeat(1_001)}), Some("a".repeat(1_001))),
         (json!({"line": "a".repeat(1_000)}), None),
         (json!({"line": "好".repeat(320)}), Some("好".repeat(320))), // 960 bytes, 240 tokens
@@ -194,18 +194,18 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
         (json!({"line": "short", "store": true}), Some("short".to_owned())),
         (json!({"line": "line # of it", "lines": 400}), Some(long.clone())),
     ] {
-        let (run, outcome) = run(&world, "s", &[json!(["parrot", wish])]).await;
+        let (run, outcome) = run(&world, "s", &[json!(["parrot", arguments])]).await;
         let all: Vec<Artifact> = world.runtime().artifacts().list(&here).await.unwrap();
         let mine = all.iter().find(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id()));
         let Some(whole) = whole else {
-            assert!(mine.is_none(), "{wish}");
+            assert!(mine.is_none(), "{arguments}");
             continue;
         };
-        let artifact = mine.unwrap_or_else(|| panic!("{wish} is stored"));
+        let artifact = mine.unwrap_or_else(|| panic!("{arguments} is stored"));
         assert_eq!((&artifact.name, artifact.content_type.as_str()), (&None, "text/plain"));
         assert_eq!(outcome.artifacts[0].artifact_id, artifact.artifact_id);
-        assert_eq!(text(&world, &here, artifact.artifact_id.as_str()).await, whole, "{wish}");
-        assert!(outcome.output.contains(&format!("read_artifact(name=\"{}\"", artifact.artifact_id)), "{wish}");
+        assert_eq!(text(&world, &here, artifact.artifact_id.as_str()).await, whole, "{arguments}");
+        assert!(outcome.output.contains(&format!("read_artifact(name=\"{}\"", artifact.artifact_id)), "{arguments}");
         assert!(outcome.output.contains(&format!(": {} bytes in ", whole.len())), "{}", outcome.output);
         if whole == long {
             assert!(
@@ -239,7 +239,7 @@ async fn large_output_becomes_artifact_and_shows_head_and_tail() {
 }
 
 /// Returns the content of the tool result in each request that contains it.
-fn heard(model: &ScriptedModel) -> Vec<String> {
+fn tool_results(model: &ScriptedModel) -> Vec<String> {
     let result = |request: &ModelRequest| {
         let message = request.messages.iter().find(|message| message.role == Role::Tool);
         message.map(|message| message.content.to_string())
@@ -260,14 +260,14 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
         };
         let mut world = TestRuntime::with(model.clone(), |builder| with_window(builder).tool(Parrot::tool())).await;
         std::fs::write(world.project().join("large.txt"), "some words of a large file\n".repeat(500)).unwrap();
-        let mut wish = json!({"line": "the whole page", "once": true});
+        let mut arguments = json!({"line": "the whole page", "once": true});
         if let Some(memory) = memory {
-            wish["memory"] = memory.into();
+            arguments["memory"] = memory.into();
         }
         let look = json!(["read", {"path": "large.txt"}]);
-        let (first, outcome) = run(&world, "s", &[json!(["parrot", wish]), look.clone(), look.clone()]).await;
+        let (first, outcome) = run(&world, "s", &[json!(["parrot", arguments]), look.clone(), look.clone()]).await;
         assert_eq!(outcome.status, RunStatus::Completed);
-        let seen = heard(&model);
+        let seen = tool_results(&model);
         assert_eq!((seen.len(), &*seen[0], &*seen[1]), (3, "the whole page", "the whole page"));
         assert!(seen[2].contains(later) && !seen[2].contains("whole page"), "{seen:?}");
         let trace = first.trace_id().clone();
@@ -275,7 +275,10 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
         let again = recording_model();
         world.reopen_with(again.clone(), with_window).await;
         run(&world, "s", &[]).await;
-        assert!(heard(&again).iter().all(|text| text.contains(later) && !text.contains("whole page")), "{again:?}");
+        assert!(
+            tool_results(&again).iter().all(|text| text.contains(later) && !text.contains("whole page")),
+            "{again:?}"
+        );
         let messages = world.runtime().traces().messages(&trace, MessagePath::All).await.unwrap();
         let kept = messages.iter().find(|message| message.role == Role::Tool).unwrap();
         assert_eq!((kept.content.as_str(), kept.long_term_memory.as_deref()), ("the whole page", Some(later)));
@@ -304,7 +307,7 @@ async fn output_shown_once_can_be_read_again() {
         let look = json!(["read", {"path": "large.txt"}]);
         let (_, outcome) = run(&world, "s", &[parrot, look.clone(), look]).await;
         assert_eq!(outcome.status, RunStatus::Completed);
-        let seen = heard(&model);
+        let seen = tool_results(&model);
         assert_eq!((&*seen[0], &*seen[1]), (&*page, &*page));
         let stored = world.runtime().artifacts().list(&local_owner("s")).await.unwrap();
         assert_eq!(stored.len(), usize::from(may_read));
@@ -341,7 +344,7 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
     gate.reached(1).await;
     // Nothing has been flushed yet, but watchers already see the current text.
     let events = stored(world.runtime(), run.trace_id()).await;
-    let told: Vec<_> = events
+    let completed: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.event {
             Event::Tool(ToolEvent::Completed { artifact_snapshot, artifact_delta, artifact_ref, .. }) => {
@@ -350,7 +353,7 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
             _ => None,
         })
         .collect();
-    let (first, second, third) = (&told[0], &told[1], &told[2]);
+    let (first, second, third) = (&completed[0], &completed[1], &completed[2]);
     assert_eq!(first.0.content.as_ref().map(|text| text.chars().count()), Some(ArtifactSnapshot::MAX_CHARS));
     assert_eq!((first.0.version, &first.0.note), (1, &None));
     assert_eq!((second.0.version, &second.0.content), (2, &None));
@@ -372,8 +375,8 @@ async fn debug_artifacts_are_not_shown_in_prompts() {
     let model = recording_model();
     let world = TestRuntime::open(model.clone()).await;
     run(&world, "s", &[]).await;
-    let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
-    world.runtime().artifacts().service().save(&local_owner("s"), wish).await.unwrap();
+    let debug_artifact = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
+    world.runtime().artifacts().service().save(&local_owner("s"), debug_artifact).await.unwrap();
     let (_, outcome) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
     assert_eq!(outcome.output, "no artifacts yet");
     wait_until("it was asked", || model.calls() == 3).await;

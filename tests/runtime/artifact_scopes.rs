@@ -43,9 +43,9 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
     assert_eq!(run_as(&world, "ann", "a1", &[read("user:notes")]).await, "of ann, from a2\n");
     // Another user, with the tools …
     assert_eq!(run_as(&world, "bob", "b", &[list]).await, "no artifacts yet");
-    for wish in [read("user:notes"), update("user:notes", "ann", "bob"), rewrite("user:notes", "bob")] {
-        let said = run_as(&world, "bob", "b", std::slice::from_ref(&wish)).await;
-        assert!(said.contains("[artifact_not_found]"), "{wish}: {said}");
+    for call in [read("user:notes"), update("user:notes", "ann", "bob"), rewrite("user:notes", "bob")] {
+        let said = run_as(&world, "bob", "b", std::slice::from_ref(&call)).await;
+        assert!(said.contains("[artifact_not_found]"), "{call}: {said}");
     }
     // … and with the artifact service and the runtime, also by id.
     let (runtime, service) = (world.runtime(), world.runtime().artifacts().service());

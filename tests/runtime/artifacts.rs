@@ -34,8 +34,8 @@ use crate::support::{
 
 /// Creates a session without a run, and returns its artifact namespace.
 async fn session(world: &TestRuntime, id: &str, uid: &str) -> ArtifactOwner {
-    let wish = SessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..SessionSpec::default() };
-    let made = world.runtime().sessions().create(wish).await.unwrap();
+    let spec = SessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..SessionSpec::default() };
+    let made = world.runtime().sessions().create(spec).await.unwrap();
     world.runtime().artifacts().owner(&made.session_id).await.unwrap()
 }
 
@@ -66,14 +66,14 @@ async fn registry_keeps_the_given_metadata() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let here = session(&world, "s", "local").await;
     let service = world.runtime().artifacts().service();
-    let mut wish = Save::new("data", "application/json", "{\"a\": 1}");
-    wish.title = "Numbers".into();
-    wish.source = ArtifactSource::Api;
-    wish.summary = Some("one number".into());
-    wish.metadata = json!({"unit": "m"}).as_object().unwrap().clone();
-    wish.debug = true;
-    wish.provenance = Provenance { message_sequence: Some(7), ..Provenance::default() };
-    let saved = service.save(&here, wish).await.unwrap();
+    let mut request = Save::new("data", "application/json", "{\"a\": 1}");
+    request.title = "Numbers".into();
+    request.source = ArtifactSource::Api;
+    request.summary = Some("one number".into());
+    request.metadata = json!({"unit": "m"}).as_object().unwrap().clone();
+    request.debug = true;
+    request.provenance = Provenance { message_sequence: Some(7), ..Provenance::default() };
+    let saved = service.save(&here, request).await.unwrap();
     let mut unnamed = Save::new("", "image/png", vec![0xff, 0]);
     unnamed.key = None;
     let captured = service.save(&here, unnamed).await.unwrap();
@@ -264,8 +264,8 @@ async fn export_contains_the_stored_version_not_pending_edits() {
 
 /// Stores a debug artifact.
 async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
-    let wish = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
-    world.runtime().artifacts().service().save(here, wish).await.unwrap();
+    let request = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
+    world.runtime().artifacts().service().save(here, request).await.unwrap();
 }
 
 fn names(candidates: &[Candidate]) -> Vec<&str> {
@@ -287,7 +287,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
     save_debug(&world, &local_owner("live"), "trace_live").await;
     let (runtime, before) = (world.runtime(), artifact_files(&world));
     let plain = Cleanup::default;
-    for (wish, want) in [
+    for (request, want) in [
         (plain(), vec!["trace_a", "trace_b"]),
         (Cleanup { session_id: Some(SessionId::new("b")), ..plain() }, vec!["trace_b"]),
         (Cleanup { include_all: true, ..plain() }, vec!["trace_a", "kept_a", "trace_b", "kept_b"]),
@@ -296,13 +296,14 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
         (Cleanup { max_bytes: Some(111), include_all: true, ..plain() }, vec!["trace_a", "kept_a"]),
         (Cleanup { session_id: Some(SessionId::new("live")), include_all: true, ..plain() }, vec![]),
     ] {
-        let report = runtime.artifacts().clean_up(wish.clone()).await.unwrap();
-        assert_eq!(names(&report.candidates), want, "{wish:?}");
+        let report = runtime.artifacts().clean_up(request.clone()).await.unwrap();
+        assert_eq!(names(&report.candidates), want, "{request:?}");
         assert!(report.dry_run && report.deleted.is_empty() && report.failed.is_empty());
-        let is_looked_at = wish.session_id.as_ref().is_none_or(|id| id.as_str() == "live");
-        let left_out = if is_looked_at && wish.older_than_ms.is_none() { 1 + u64::from(wish.include_all) } else { 0 };
+        let is_looked_at = request.session_id.as_ref().is_none_or(|id| id.as_str() == "live");
+        let left_out =
+            if is_looked_at && request.older_than_ms.is_none() { 1 + u64::from(request.include_all) } else { 0 };
         let busy: Vec<(&str, u64)> = report.busy.iter().map(|one| (one.session_id.as_str(), one.artifacts)).collect();
-        assert_eq!(busy, [("live", left_out)].into_iter().filter(|_| left_out > 0).collect::<Vec<_>>(), "{wish:?}");
+        assert_eq!(busy, [("live", left_out)].into_iter().filter(|_| left_out > 0).collect::<Vec<_>>(), "{request:?}");
         assert!(report.candidates.iter().all(|candidate| !candidate.reason.is_empty() && candidate.bytes > 0));
     }
     assert_eq!(artifact_files(&world), before, "a dry run changes nothing");
@@ -333,8 +334,8 @@ async fn cleanup_reports_a_failed_deletion_and_continues() {
         save_debug(&world, &here, key).await;
     }
     plan.inject_next(Fault::FailBeforeWrite(StoreError::Io("no space left on device".into())));
-    let wish = Cleanup { dry_run: false, ..Cleanup::default() };
-    let report = world.runtime().artifacts().clean_up(wish).await.unwrap();
+    let request = Cleanup { dry_run: false, ..Cleanup::default() };
+    let report = world.runtime().artifacts().clean_up(request).await.unwrap();
     assert_eq!((report.candidates.len(), report.deleted.len(), report.failed.len()), (3, 2, 1));
     assert_eq!(report.failed[0].artifact_id, report.candidates[0].artifact_id);
     assert_eq!(report.failed[0].error.code, ErrorCode::StorageError);

@@ -65,12 +65,12 @@ fn priced() -> soong::Config {
 }
 
 fn budget_events(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(&'static str, BudgetDimension)> {
-    let told = |event: &Arc<soong::protocol::EventRecord>| match &event.event {
+    let budget_event = |event: &Arc<soong::protocol::EventRecord>| match &event.event {
         Event::Budget(BudgetEvent::Warning { dimension, .. }) => Some(("warning", *dimension)),
         Event::Budget(BudgetEvent::Exceeded { dimension, .. }) => Some(("exceeded", *dimension)),
         _ => None,
     };
-    events.iter().filter_map(told).collect()
+    events.iter().filter_map(budget_event).collect()
 }
 
 /// (BUD-1)
@@ -103,8 +103,8 @@ async fn exceeding_any_limit_ends_the_run() {
         if dimension == D::ToolCalls {
             assert_eq!(used.tool_calls, 4);
         }
-        let told = budget_events(&read_to_end(run.events().unwrap()).await);
-        assert_eq!(told, [("warning", dimension), ("exceeded", dimension)]);
+        let reported = budget_events(&read_to_end(run.events().unwrap()).await);
+        assert_eq!(reported, [("warning", dimension), ("exceeded", dimension)]);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -200,8 +200,8 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
     let seen = Arc::new(Mutex::new(Vec::<bool>::new()));
     let saw = Arc::clone(&seen);
     let model = honest_model(move |request| {
-        let told = request.system_and_context().contains("## Budget");
-        saw.lock().unwrap().push(told);
+        let is_shown = request.system_and_context().contains("## Budget");
+        saw.lock().unwrap().push(is_shown);
         Turn::call("list_files", json!({}))
     });
     let world = TestRuntime::with(model, |builder| builder.config(priced())).await;
@@ -211,8 +211,8 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
     assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
     let seen = seen.lock().unwrap().clone();
     assert!(!seen[0]);
-    let first_told = seen.iter().position(|told| *told).expect("it is told");
-    assert!(seen[first_told..].iter().all(|told| *told));
+    let first_shown = seen.iter().position(|is_shown| *is_shown).expect("the budget is shown");
+    assert!(seen[first_shown..].iter().all(|is_shown| *is_shown));
     world.finish().await;
 }
 

@@ -396,7 +396,7 @@ async fn callbacks_see_calls_of_internal_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sub_agents_have_the_callbacks_unless_told_otherwise() {
+async fn sub_agents_have_the_callbacks_unless_configured_otherwise() {
     let log = Log::default();
     let model = scripted_model(|request| match (task_of(request), assistant_count(request)) {
         ("the parent", 0) => Turn::call("agent", json!({"task": "child"})),

@@ -40,12 +40,12 @@ fn asked(request: &ModelRequest) -> &str {
 }
 
 /// Model that creates a document if the task is `write`, and answers after a notification.
-fn held(told: &Arc<Notify>) -> Arc<ScriptedModel> {
-    let told = Arc::clone(told);
+fn held(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
+    let signal = Arc::clone(signal);
     scripted_model(move |request| match (asked(request), assistant_count(request)) {
         ("again", _) => Turn::say("done"),
         ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
-        _ => Turn::When(Arc::clone(&told), "done".to_owned()),
+        _ => Turn::When(Arc::clone(&signal), "done".to_owned()),
     })
 }
 
@@ -87,16 +87,16 @@ fn says_why(error: &ErrorInfo) {
 async fn run_fails_on_permanent_commit_error_and_session_continues() {
     // Reject the commit of the answer; then also the first commit of the actor that is restarted after the crash.
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
-        let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
-        let model = held(&told);
+        let (plan, signal) = (FaultPlan::new(), Arc::new(Notify::new()));
+        let model = held(&signal);
         let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
         let run = begin(&world, &model, "hold").await;
         let from = plan.commits() + 1;
         (from..from + refused).for_each(|commit| plan.inject_at(commit, damaged()));
-        told.notify_waiters();
+        signal.notify_waiters();
         if ends == RunStatus::Completed {
             wait_until("it asks again", || model.calls() == 2 && model.in_flight() == 1).await;
-            told.notify_waiters();
+            signal.notify_waiters();
         }
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, ends, "{outcome:?}");
@@ -115,15 +115,15 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_get_the_error_if_no_end_can_be_recorded() {
-    let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
-    let model = held(&told);
+    let (plan, signal) = (FaultPlan::new(), Arc::new(Notify::new()));
+    let model = held(&signal);
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
     let (mut own, mut session) = (parent.events().unwrap(), world.runtime().sessions().events(parent.session_id(), 0));
     wait_until("both ask the model", || model.in_flight() == 2).await;
     plan.inject_always(damaged());
-    told.notify_waiters();
+    signal.notify_waiters();
     for child in &children {
         says_why(&with_timeout(child.wait()).await.unwrap_err());
     }
@@ -146,8 +146,8 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
 async fn unreadable_database_ends_active_runs() {
     // The model answers and the document has to be stored, or the actor of the run or of its session restarts.
     for crashed in [None, Some("run"), Some("session")] {
-        let told = Arc::new(Notify::new());
-        let model = held(&told);
+        let signal = Arc::new(Notify::new());
+        let model = held(&signal);
         let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
         let run = begin(&world, &model, "write").await;
         let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
@@ -159,7 +159,7 @@ async fn unreadable_database_ends_active_runs() {
         assert!(is_alive(&world, &id), "{id}");
         match crashed {
             Some(_) => world.runtime().tree().inject_crash(&id).unwrap(),
-            None => told.notify_waiters(),
+            None => signal.notify_waiters(),
         }
         match with_timeout(run.wait()).await {
             Err(error) => says_why(&error),

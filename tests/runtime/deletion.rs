@@ -447,15 +447,15 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
     wait_until("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
     runtime.sessions().create(spec("empty")).await.unwrap();
     let busy = runtime.start(RunRequest::new("hang").session("busy")).await.unwrap();
-    let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
+    let cleanup = |older_than, dry_run| SessionCleanup { older_than, dry_run };
     let ids = |sessions: &[Session]| -> Vec<String> {
         sessions.iter().map(|session| session.session_id.to_string()).collect()
     };
-    let report = runtime.sessions().clean_up(wish(Duration::from_secs(3_600), false)).await.unwrap();
+    let report = runtime.sessions().clean_up(cleanup(Duration::from_secs(3_600), false)).await.unwrap();
     assert_eq!(report, SessionCleanupReport::default(), "nothing is that old");
     // Retry until the clock has advanced by a millisecond.
     let report = loop {
-        let report = runtime.sessions().clean_up(wish(Duration::ZERO, true)).await.unwrap();
+        let report = runtime.sessions().clean_up(cleanup(Duration::ZERO, true)).await.unwrap();
         if report.candidates.len() == 3 && report.busy.len() == 1 {
             break report;
         }
@@ -470,7 +470,7 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
 
     // A file has the name of the folder to which `kept`, the only session with files, would be moved.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
-    let report = with_timeout(runtime.sessions().clean_up(wish(Duration::ZERO, false))).await.unwrap();
+    let report = with_timeout(runtime.sessions().clean_up(cleanup(Duration::ZERO, false))).await.unwrap();
     assert_eq!(ids(&report.candidates), ["kept", "gone", "empty"]);
     let failed: Vec<_> = report.failed.iter().map(|one| (one.session_id.as_str(), one.error.code)).collect();
     let deleted: Vec<_> = report.deleted.iter().map(SessionId::as_str).collect();

@@ -128,14 +128,14 @@ async fn creating_an_existing_name_fails_and_results_are_escaped() {
     assert!(outcome.output.contains(title), "{}", outcome.output);
     let (again, outcome) = run(&world, "s", &[create("doc", "y")]).await;
     assert!(outcome.output.contains("[artifact_exists]"), "{}", outcome.output);
-    for (wish, code) in [
+    for (call, code) in [
         (update("nothing", "x", "y"), "artifact_not_found"),
         (rewrite("nothing", "y"), "artifact_not_found"),
         (json!(["create_artifact", {"name": "p", "content": "x", "content_type": "image/png"}]), "unsupported_media"),
         (create("../evil", "y"), "validation_error"),
     ] {
-        let (_, outcome) = run(&world, "s", std::slice::from_ref(&wish)).await;
-        assert!(outcome.output.contains(&format!("[{code}]")), "{wish}: {}", outcome.output);
+        let (_, outcome) = run(&world, "s", std::slice::from_ref(&call)).await;
+        assert!(outcome.output.contains(&format!("[{code}]")), "{call}: {}", outcome.output);
     }
     assert!(flushes(&events_of(&world, &again).await).is_empty());
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "x");
@@ -189,14 +189,14 @@ async fn edit_in_flight_at_cancel_is_part_of_the_version() {
         let hook = move |edit, is_committed| {
             if (edit, is_committed) == (nth, false) {
                 let run = slot.wait().clone();
-                let (told, hears) = std::sync::mpsc::channel();
+                let (sender, receiver) = std::sync::mpsc::channel();
                 tokio.spawn(async move {
                     let mut cancelling = Box::pin(run.cancel());
                     let _ = futures::poll!(&mut cancelling);
-                    told.send(()).unwrap();
+                    sender.send(()).unwrap();
                     cancelling.await.unwrap();
                 });
-                hears.recv().unwrap();
+                receiver.recv().unwrap();
             }
             Ok(())
         };
@@ -213,7 +213,7 @@ async fn edit_in_flight_at_cancel_is_part_of_the_version() {
         assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]]);
         check_flush_ends(&events);
         let completed = events.iter().filter(|record| record.event.kind() == "tool_completed").count();
-        assert_eq!(completed, nth, "an edit that was made is told as made");
+        assert_eq!(completed, nth, "an edit that was made is reported as made");
         assert_eq!(text_at(&world, &local_owner("s"), "doc", nth as u64).await, edits(&events, "doc")[nth - 1].1);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -433,13 +433,13 @@ async fn reads_during_a_run_show_edits_but_versions_stored_text() {
 async fn model_reads_by_line_and_version_and_sees_the_versions() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let page = |more: serde_json::Value| {
-        let mut wish = json!({"name": "doc"});
-        wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!(["read_artifact", wish])
+        let mut arguments = json!({"name": "doc"});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!(["read_artifact", arguments])
     };
     run(&world, "s", &[create("doc", "old")]).await;
     run(&world, "s", &[rewrite("doc", "one\ntwo\nthree\n")]).await;
-    for (wish, want) in [
+    for (call, want) in [
         (page(json!({})), "one\ntwo\nthree\n"),
         (page(json!({"offset": 2, "limit": 1})), "two\n[lines 2 to 2 of 3; continue with offset=3]"),
         (page(json!({"offset": 3})), "three\n"),
@@ -450,8 +450,8 @@ async fn model_reads_by_line_and_version_and_sees_the_versions() {
         (json!(["read_artifact", {"name": "none", "version": 1}]), "[artifact_not_found]"),
         (json!(["list_artifacts", {}]), "doc (version 2, text/markdown, 14 bytes): doc\n"),
     ] {
-        let (_, outcome) = run(&world, "s", std::slice::from_ref(&wish)).await;
-        assert!(outcome.output.ends_with(want) || outcome.output.contains(want), "{wish}: {}", outcome.output);
+        let (_, outcome) = run(&world, "s", std::slice::from_ref(&call)).await;
+        assert!(outcome.output.ends_with(want) || outcome.output.contains(want), "{call}: {}", outcome.output);
     }
     let (own, outcome) = run(&world, "s", &[update("doc", "two", "TWO"), page(json!({"offset": 2, "limit": 1}))]).await;
     assert!(outcome.output.starts_with("TWO\n"), "a model reads its own edits: {}", outcome.output);
@@ -460,7 +460,7 @@ async fn model_reads_by_line_and_version_and_sees_the_versions() {
     // A document whose first version is stored at the end of the run.
     let read = json!(["read_artifact", {"name": "fresh", "version": 1}]);
     let (_, outcome) = run(&world, "s", &[create("fresh", "new"), read]).await;
-    let told = &outcome.output;
-    assert!(told.contains("[version_not_found]") && told.contains("none stored yet"), "{told}");
+    let output = &outcome.output;
+    assert!(output.contains("[version_not_found]") && output.contains("none stored yet"), "{output}");
     world.finish().await;
 }

@@ -38,8 +38,8 @@ async fn write(world: &TestRuntime, session: &str, calls: &[Value]) {
     assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
 }
 
-async fn fork(world: &TestRuntime, source: &str, wish: Fork) -> String {
-    let made = world.runtime().sessions().fork(&id(source), wish).await.unwrap();
+async fn fork(world: &TestRuntime, source: &str, request: Fork) -> String {
+    let made = world.runtime().sessions().fork(&id(source), request).await.unwrap();
     made.session_id.to_string()
 }
 
@@ -56,11 +56,11 @@ async fn sequences(world: &TestRuntime, session: &str) -> Vec<u64> {
 /// Returns everything that is recorded of a session.
 async fn everything(world: &TestRuntime, session: &str) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
     let (runtime, trace) = (world.runtime(), TraceId::new(session));
-    let told = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
+    let as_json = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
     (
         runtime.traces().get(&trace).await.unwrap(),
         runtime.traces().messages(&trace, MessagePath::All).await.unwrap(),
-        stored(runtime, &trace).await.iter().map(told).collect(),
+        stored(runtime, &trace).await.iter().map(as_json).collect(),
         runtime.traces().goal_tree(&trace).await.unwrap(),
         runtime.artifacts().list(&local_owner(session)).await.unwrap(),
     )
@@ -362,7 +362,7 @@ async fn invalid_fork_leaves_nothing() {
         .await
         .unwrap();
     let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };
-    for (source, wish, code, says) in [
+    for (source, request, code, says) in [
         ("no", named("f"), ErrorCode::SessionNotFound, "there is no session no"),
         ("s", at(99, "f"), ErrorCode::ValidationError, "cannot continue after message 99 of s"),
         ("s", at(0, "f"), ErrorCode::ValidationError, "cannot continue after message 0 of s"),
@@ -371,7 +371,7 @@ async fn invalid_fork_leaves_nothing() {
         ("s", named("a/b"), ErrorCode::ValidationError, "a/b"),
         ("empty", named("f"), ErrorCode::ValidationError, "has no messages yet"),
     ] {
-        let refused = world.runtime().sessions().fork(&id(source), wish).await.unwrap_err();
+        let refused = world.runtime().sessions().fork(&id(source), request).await.unwrap_err();
         assert!(refused.code == code && refused.message.contains(says), "{refused}");
     }
     assert!(world.runtime().sessions().get(&id("f")).await.is_err());

@@ -220,12 +220,12 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
     let of_first = log.accepted[..CHILDREN].iter().filter(|(task, _)| task.starts_with("first")).count();
     assert!(of_first.abs_diff(CHILDREN / 2) * 20 <= CHILDREN, "{of_first} of {CHILDREN} were the first session's");
 
-    let mut told = 0;
+    let mut waiting = 0;
     for (trace, _) in all {
         let events = stored(runtime, trace).await;
-        told += usize::from(kinds(&events).contains(&"model_waiting"));
+        waiting += usize::from(kinds(&events).contains(&"model_waiting"));
     }
-    assert!(told >= CHILDREN / 2, "{told} told that they wait");
+    assert!(waiting >= CHILDREN / 2, "{waiting} reported that they wait");
     for parent in [first.0, second.0] {
         check_session(runtime, parent.session_id()).await;
     }

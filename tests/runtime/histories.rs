@@ -270,7 +270,7 @@ impl History {
         let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
         let traces = runtime.traces().list(filter, 100, None).await.unwrap();
         assert!(traces.next_cursor.is_none(), "the test looks at all of them");
-        let (mut told_tree, mut told_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
+        let (mut reported_tree, mut reported_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
         for trace in traces.items {
             let mut since = 0;
             loop {
@@ -284,18 +284,18 @@ impl History {
                     else {
                         continue;
                     };
-                    told_own.add_descendant(&stats.own);
+                    reported_own.add_descendant(&stats.own);
                     if trace.parent_trace_id.is_none() {
-                        told_tree.add_descendant(&stats.tree);
+                        reported_tree.add_descendant(&stats.tree);
                     }
                 }
             }
             stored += trace.total_tokens;
         }
-        assert_eq!(told_own.total_tokens, stored, "runs say what their rows say");
+        assert_eq!(reported_own.total_tokens, stored, "runs say what their rows say");
         // The durations of children overlap, so they do not add up.
         let sums = |stats: Stats| Stats { duration_ms: 0, ..stats };
-        assert_eq!(sums(told_tree), sums(told_own), "parents say what their children used");
+        assert_eq!(sums(reported_tree), sums(reported_own), "parents say what their children used");
     }
 }
 

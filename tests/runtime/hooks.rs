@@ -29,7 +29,7 @@ fn command(command: &str) -> Value {
     json!([{"hooks": [{"type": "command", "command": command}]}])
 }
 
-fn heard(world: &TestRuntime, name: &str) -> Vec<Value> {
+fn hook_inputs(world: &TestRuntime, name: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(world.project().join(name)).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -125,17 +125,17 @@ async fn deny_rule_for_a_folder_applies_to_every_path_to_it() {
     let run = world.runtime().start(start).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
-    let told: Vec<&str> = messages.iter().filter(|m| m.tool_call_id.is_some()).map(|m| m.content.as_str()).collect();
-    assert_eq!(told.len(), 20, "{told:#?}");
-    for outcome in &told {
+    let results: Vec<&str> = messages.iter().filter(|m| m.tool_call_id.is_some()).map(|m| m.content.as_str()).collect();
+    assert_eq!(results.len(), 20, "{results:#?}");
+    for outcome in &results {
         assert!(!outcome.contains(CANARY) && !outcome.contains("key:"), "{outcome}");
         assert!(outcome.starts_with("Error ["), "{outcome}");
     }
-    assert!(told.iter().filter(|outcome| outcome.contains("it is secret")).count() > 14, "{told:#?}");
+    assert!(results.iter().filter(|outcome| outcome.contains("it is secret")).count() > 14, "{results:#?}");
     assert_eq!(std::fs::read_to_string(project.join("secret/key")).unwrap(), CANARY);
     assert!(!project.join("secret/new").exists());
-    let heard = heard(&world, "heard").pop().unwrap();
-    assert_eq!(heard["resolved_path"], project.join("secret/key").to_str().unwrap());
+    let input = hook_inputs(&world, "heard").pop().unwrap();
+    assert_eq!(input["resolved_path"], project.join("secret/key").to_str().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,12 +223,14 @@ async fn hooks_are_notified_of_starts_and_outcomes() {
     let run = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     with_timeout(runtime.start(RunRequest::new("second").session("s")).await.unwrap().wait()).await.unwrap();
-    wait_until("they hear", || heard(&world, "prompts").len() == 2 && heard(&world, "outcomes").len() == 1).await;
-    assert_eq!(heard(&world, "sessions").len(), 1, "a session begins once");
-    let mut prompts: Vec<String> = heard(&world, "prompts").iter().map(|told| told["prompt"].to_string()).collect();
+    wait_until("they hear", || hook_inputs(&world, "prompts").len() == 2 && hook_inputs(&world, "outcomes").len() == 1)
+        .await;
+    assert_eq!(hook_inputs(&world, "sessions").len(), 1, "a session begins once");
+    let mut prompts: Vec<String> =
+        hook_inputs(&world, "prompts").iter().map(|input| input["prompt"].to_string()).collect();
     prompts.sort();
     assert_eq!(prompts, ["\"first\"", "\"second\""]);
-    let outcome = heard(&world, "outcomes").remove(0);
+    let outcome = hook_inputs(&world, "outcomes").remove(0);
     assert_eq!((&outcome["tool"], &outcome["outcome"]["output"]), (&json!("stamp"), &json!("stamped one")));
     assert_eq!(outcome["run_id"], json!(run.run_id()));
     world.finish().await;

@@ -100,8 +100,8 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
 /// (RT-6)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_one_child_does_not_affect_its_siblings() {
-    let told = Arc::new(Notify::new());
-    let script = Arc::clone(&told);
+    let signal = Arc::new(Notify::new());
+    let script = Arc::clone(&signal);
     let model = scripted_model(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
     let world = TestRuntime::with(model.clone(), |builder| builder.config(wide(20))).await;
     let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
@@ -113,7 +113,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
     assert_eq!(model.in_flight(), 19, "the others go on");
     let rows = parent.children().await.unwrap();
     assert_eq!(rows.iter().filter(|run| run.status == RunStatus::Running).count(), 19);
-    told.notify_waiters();
+    signal.notify_waiters();
     for (place, child) in children.iter().enumerate().filter(|(place, _)| *place != 7) {
         assert_eq!(with_timeout(child.wait()).await.unwrap().output, "done", "child {place}");
     }

@@ -118,8 +118,8 @@ fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<ScriptedModel> {
     scripted_model(move |request| match calls.get(assistant_count(request)) {
         Some((name, arguments)) => Turn::call(name, arguments.clone()),
         None => {
-            let told = request.messages.iter().filter(|message| message.role == Role::Tool);
-            Turn::say(told.map(|message| message.content.as_str()).collect::<Vec<_>>().join("\n---\n"))
+            let results = request.messages.iter().filter(|message| message.role == Role::Tool);
+            Turn::say(results.map(|message| message.content.as_str()).collect::<Vec<_>>().join("\n---\n"))
         }
     })
 }
@@ -262,7 +262,7 @@ async fn server_actor_and_supervisor_restart_after_a_crash() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn startup_failure_hides_only_that_server_and_is_reported() {
-    for (mode, change, told) in [
+    for (mode, change, want) in [
         ("hang", None, "has not answered yet"),
         ("refuse", None, "closed on Mondays"),
         ("leave", None, "exit status: 3"),
@@ -300,8 +300,8 @@ async fn startup_failure_hides_only_that_server_and_is_reported() {
             .collect();
         assert_eq!(failures.len(), 1, "{mode} {change:?}: {:?}", kinds(&events));
         assert!(failures[0].contains("\"server\":\"bad\""), "{failures:?}");
-        let is_told = failures[0].contains(told) || (mode == "hang" && failures[0].contains("did not answer"));
-        assert!(is_told, "{mode} {change:?}: {failures:?}");
+        let is_reported = failures[0].contains(want) || (mode == "hang" && failures[0].contains("did not answer"));
+        assert!(is_reported, "{mode} {change:?}: {failures:?}");
         assert!(matches!(&events[0].event, Event::Run(_)), "the run begins first");
         world.finish().await;
         assert_eq!(log.processes(), Vec::<u32>::new(), "{mode}");
@@ -389,13 +389,13 @@ async fn timed_out_call_is_cancelled_and_progress_is_streamed() {
     let world = world(&log, "", model, config([("demo", demo)])).await;
     let run = world.runtime().start("go").await.unwrap();
     let mut events = run.events().unwrap();
-    let mut heard = Vec::new();
+    let mut deltas = Vec::new();
     while let Some(item) = with_timeout(events.next()).await {
         if let soong::StreamItem::Delta(delta) = item.unwrap() {
-            heard.push(format!("{:?}", delta.delta));
+            deltas.push(format!("{:?}", delta.delta));
         }
     }
-    assert!(heard.iter().any(|delta| delta.contains("waiting (1 of 3)")), "{heard:?}");
+    assert!(deltas.iter().any(|delta| delta.contains("waiting (1 of 3)")), "{deltas:?}");
     let answer = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(answer.contains("waited 3 steps") && answer.contains("longer than 3000 ms"), "{answer}");
     wait_until("the server hears of it", || log.count("cancelled") == 1).await;

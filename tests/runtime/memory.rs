@@ -51,7 +51,7 @@ tags: {intent: [fix-test], state: [rust]}
 no end of this one
 ";
 
-const TOLD: &str = "\n\n## Relevant experience (参考经验)\n- [ex_001] Run the tests alone first. (Helpful: 12)";
+const INJECTED: &str = "\n\n## Relevant experience (参考经验)\n- [ex_001] Run the tests alone first. (Helpful: 12)";
 
 /// Returns whether the request asks for the tags of a task.
 fn is_tagging(request: &ModelRequest) -> bool {
@@ -103,7 +103,11 @@ async fn new_conversation_gets_matching_experiences_once() {
     let run = world.runtime().start(RunRequest::new("Fix it.").session("s")).await.unwrap();
     let events = read_to_end(run.events().unwrap()).await;
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!(outcome.output, format!("Fix it.{TOLD}"), "what does harm, does not fit or is broken is not told");
+    assert_eq!(
+        outcome.output,
+        format!("Fix it.{INJECTED}"),
+        "what does harm, does not fit or is broken is not injected"
+    );
     let [MemoryEvent::Injected { ids, tags, model_calls, usage, error, .. }] = injected(&events)[..] else {
         panic!("{:?}", kinds(&events))
     };
@@ -120,7 +124,7 @@ async fn new_conversation_gets_matching_experiences_once() {
     let events = read_to_end(again.events().unwrap()).await;
     assert!(injected(&events).is_empty(), "{:?}", kinds(&events));
     assert_eq!(with_timeout(again.wait()).await.unwrap().output, "And now?");
-    assert_eq!(path(&world, run.session_id()).await[1].content, format!("Fix it.{TOLD}"));
+    assert_eq!(path(&world, run.session_id()).await[1].content, format!("Fix it.{INJECTED}"));
     check_session(world.runtime(), run.session_id()).await;
     assert_eq!(book(&world), BOOK);
     world.finish().await;
@@ -151,7 +155,7 @@ async fn no_tagging_call_if_memory_is_disabled_or_empty() {
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
-    for (fits_at, calls, told) in [(1, 2, TOLD), (9, 2, "")] {
+    for (fits_at, calls, want) in [(1, 2, INJECTED), (9, 2, "")] {
         let asked = AtomicUsize::new(0);
         let tag = move |request: &ModelRequest| match asked.fetch_add(1, SeqCst) {
             n if n == fits_at => {
@@ -163,10 +167,10 @@ async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
         let world = world(BOOK, tag, Config::default()).await;
         let run = world.runtime().start("Fix it.").await.unwrap();
         let events = read_to_end(run.events().unwrap()).await;
-        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"));
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{want}"));
         let [MemoryEvent::Injected { model_calls, error, .. }] = injected(&events)[..] else { panic!("{events:?}") };
         assert_eq!(*model_calls, calls);
-        assert_eq!(error.as_ref().map(|error| error.code), told.is_empty().then_some(ErrorCode::ProviderError));
+        assert_eq!(error.as_ref().map(|error| error.code), want.is_empty().then_some(ErrorCode::ProviderError));
         world.finish().await;
     }
 }
@@ -184,7 +188,7 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     let run = world.runtime().start("Fix it.").await.unwrap();
     wait_until("it is looked for experiences", || asked.load(SeqCst) == 1).await;
     world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{TOLD}"));
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{INJECTED}"));
     let events = read_to_end(run.events().unwrap()).await;
     let [MemoryEvent::Injected { error: Some(error), usage: Some(_), .. }, MemoryEvent::Injected { error: None, .. }] =
         injected(&events)[..]
@@ -244,8 +248,8 @@ async fn experiences_survive_session_deletion_and_cleanup() {
     let run = world.runtime().start(RunRequest::new("Fix it.").session("t")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     // Retry until the clock has advanced by a millisecond.
-    let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
-    while with_timeout(world.runtime().sessions().clean_up(wish())).await.unwrap().deleted.is_empty() {
+    let cleanup = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
+    while with_timeout(world.runtime().sessions().clean_up(cleanup())).await.unwrap().deleted.is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(book(&world), BOOK);
@@ -296,10 +300,10 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     let events = read_to_end(look.events().unwrap()).await;
     let outcome = with_timeout(look.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helpful: ex_001"));
-    let told: Vec<serde_json::Value> =
+    let reported: Vec<serde_json::Value> =
         injected(&events).into_iter().map(|event| serde_json::to_value(event).unwrap()["data"].clone()).collect();
     assert_eq!(
-        told,
+        reported,
         [json!({"id": "ex_005", "category": "environment"}), json!({"helpful": ["ex_001"], "harmful": []})]
     );
     let shown = shown.lock().unwrap().clone();
@@ -514,13 +518,13 @@ async fn experiences_of_other_users_are_not_shown() {
     let folder = world.home().join("users/bob/memory");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("experiences.md"), BOOK.replace("Run the tests alone first.", "Ask Bob.")).unwrap();
-    for (uid, told) in [
-        ("local", TOLD.to_owned()),
-        ("bob", TOLD.replace("Run the tests alone first.", "Ask Bob.")),
+    for (uid, want) in [
+        ("local", INJECTED.to_owned()),
+        ("bob", INJECTED.replace("Run the tests alone first.", "Ask Bob.")),
         ("eve", String::new()),
     ] {
         let run = world.runtime().start(RunRequest::new("Fix it.").uid(uid)).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
+        assert_eq!(with_timeout(run.wait()).await.unwrap().output, format!("Fix it.{want}"), "{uid}");
     }
     assert_eq!(world.runtime().memory().file("bob").read().unwrap().experiences().len(), 3);
     assert!(!world.home().join("users/eve").exists());

@@ -36,14 +36,14 @@ fn start(message: &str) -> RunRequest {
 async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
     let together = Arc::new(tokio::sync::Barrier::new(3));
     let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
-    let told = Arc::clone(&meeting);
+    let signal = Arc::clone(&meeting);
     // Each child waits until all three are in flight. Children that run one after the other would wait forever.
     let model = orchestrator(json!({"task": ["a", "b", "c"]}), move |request| {
-        let (meet, told, gone) = (Arc::clone(&meet), Arc::clone(&told), Arc::new(tokio::sync::Notify::new()));
+        let (meet, signal, gone) = (Arc::clone(&meet), Arc::clone(&signal), Arc::new(tokio::sync::Notify::new()));
         let go = Arc::clone(&gone);
         tokio::spawn(async move {
             meet.wait().await;
-            told.notify_one();
+            signal.notify_one();
             go.notify_one();
         });
         Turn::When(gone, format!("found {}", task_of(request)))
@@ -156,9 +156,9 @@ async fn invalid_tool_calls_return_errors_and_the_run_continues() {
         ("goal", json!({"focus": "3"}), "[goal_not_found]"),
         ("goal", json!({}), "[validation_error]"),
     ] {
-        let wish = arguments.clone();
+        let input = arguments.clone();
         let model = scripted_model(move |request| match assistant_count(request) {
-            0 => Turn::call(name, wish.clone()),
+            0 => Turn::call(name, input.clone()),
             _ => Turn::say(last_of(request)),
         });
         let world = TestRuntime::open(model).await;

@@ -85,8 +85,8 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard red");
     assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
     let events = read_to_end(run.events().unwrap()).await;
-    let told = ["run_recovered", "actor_restarted"];
-    assert!(!kinds(&events).iter().any(|kind| told.contains(kind)), "{:?}", kinds(&events));
+    let unexpected = ["run_recovered", "actor_restarted"];
+    assert!(!kinds(&events).iter().any(|kind| unexpected.contains(kind)), "{:?}", kinds(&events));
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "model_started").count(), 2);
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -202,11 +202,11 @@ async fn program_adds_children_to_a_passivated_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goal_summary_counts_children_ended_during_passivation() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, _) => Turn::say(last_of(request)),
-        _ => Turn::When(Arc::clone(&told), format!("found {}", task_of(request))),
+        _ => Turn::When(Arc::clone(&signal), format!("found {}", task_of(request))),
     });
     let world = world(model.clone(), |_| {}).await;
     let runtime = world.runtime();

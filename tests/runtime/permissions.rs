@@ -156,14 +156,14 @@ async fn handler_decides_and_its_failures_deny() {
         (|_| Err(ErrorInfo::new(ErrorCode::InternalError, "lost")), "the permission handler failed: lost", 2),
         (|_| panic!("on purpose"), "the permission handler crashed", 2),
     ];
-    for (rule, told, asked) in rules {
+    for (rule, want, asked) in rules {
         let (tool, count) = (StampTool::new(), Arc::new(AtomicUsize::new(0)));
         let handler = Arc::new(Deciding(rule, Arc::clone(&count)));
         let model = stamping(&[("one", "a"), ("two", "a")]);
         let world = world(model, &tool, |builder| builder.permission_handler(handler)).await;
         let run = world.runtime().start("stamp").await.unwrap();
         let output = with_timeout(run.wait()).await.unwrap().output.clone();
-        assert!(output.contains(told), "{told}: {output}");
+        assert!(output.contains(want), "{want}: {output}");
         assert_eq!(count.load(SeqCst), asked);
         world.finish().await;
     }
@@ -470,7 +470,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
         assert_eq!(late.code, ErrorCode::AlreadyDecided);
         assert_eq!(tool.done().len() - before, effects);
     }
-    assert!(allowed > 0, "the race was never won by leave: {allowed}");
+    assert!(allowed > 0, "the race was never won by the approval: {allowed}");
     world.finish().await;
 }
 

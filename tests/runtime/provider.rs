@@ -169,8 +169,8 @@ async fn model_can_correct_an_oversized_answer() {
     let run = runtime.start("x").await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{outcome:?}");
-    let told = &outcome.output;
-    assert!(told.contains("model_answer_too_large") && told.contains("model.max_tool_calls"), "{told}");
+    let output = &outcome.output;
+    assert!(output.contains("model_answer_too_large") && output.contains("model.max_tool_calls"), "{output}");
     let events = stored(&runtime, run.trace_id()).await;
     assert!(kinds(&events).contains(&"model_retrying") && !kinds(&events).contains(&"tool_started"), "{events:?}");
     check_session(&runtime, run.session_id()).await;
@@ -287,7 +287,7 @@ fn cut_call(arguments: &'static str) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_arguments_do_not_poison_the_session() {
-    for (broken, wire, told) in [
+    for (broken, wire, reported) in [
         (r#"{"path": "a.t"#, json!({}), Some(r#"{"path": "a.t"#)),
         (r#"{"path": "a.txt"}}"#, json!({}), Some(r#"{"path": "a.txt"}}"#)),
         (r#"["README.md"]"#, json!({}), Some(r#"["README.md"]"#)),
@@ -306,7 +306,7 @@ async fn broken_arguments_do_not_poison_the_session() {
             let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{broken}: {:?}", outcome.error);
             if message == "one" {
-                let wanted = told.unwrap_or("alpha");
+                let wanted = reported.unwrap_or("alpha");
                 assert!(outcome.output.contains(wanted), "{broken}: {}", outcome.output);
             }
         }

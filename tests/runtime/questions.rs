@@ -149,10 +149,10 @@ async fn questions_wait_in_parallel_and_do_not_block_other_calls() {
         runtime.questions().answer(&question.question_id, answer).await.unwrap();
     }
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
-    let told: Vec<&str> = output.split('|').collect();
+    let parts: Vec<&str> = output.split('|').collect();
     // In the order of arrival, newest first.
-    assert_eq!((told[0], told[1]), ("first", "second"));
-    assert!(told[2].contains("alpha") && told[3].contains("`question` is empty"), "{output}");
+    assert_eq!((parts[0], parts[1]), ("first", "second"));
+    assert!(parts[2].contains("alpha") && parts[3].contains("`question` is empty"), "{output}");
     check_session(runtime, run.session_id()).await;
     world.finish().await;
 }

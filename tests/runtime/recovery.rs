@@ -340,10 +340,10 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
 
         // The next process ends the interrupted runs. A new run of the session must find one result for the call.
         let healed: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = Arc::clone(&healed);
+        let received = Arc::clone(&healed);
         let second = scripted_model(move |request| {
             let results = request.messages.iter().filter(|message| message.role == Role::Tool);
-            *heard.lock().unwrap() = results.map(|message| message.content.to_string()).collect();
+            *received.lock().unwrap() = results.map(|message| message.content.to_string()).collect();
             Turn::say("I see")
         });
         let ends = |builder: RuntimeBuilder| {

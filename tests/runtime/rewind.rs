@@ -102,13 +102,13 @@ async fn rewind_into_calls_moves_after_their_last_result() {
         let sequences = path(&world, "s").await;
         assert!(sequences.starts_with(&(1..=lands).collect::<Vec<u64>>()) && sequences[lands as usize] == 9);
         let events = stored(world.runtime(), &TraceId::new("s")).await;
-        let told = events.iter().find_map(|event| match &event.event {
+        let recorded = events.iter().find_map(|event| match &event.event {
             Event::Message(MessageEvent::Rewind { after_sequence, head_sequence, from_sequence, .. }) => {
                 Some((*after_sequence, *head_sequence, *from_sequence))
             }
             _ => None,
         });
-        assert_eq!(told, Some((asked_for, lands, 8)));
+        assert_eq!(recorded, Some((asked_for, lands, 8)));
         world.finish().await;
     }
 }
@@ -218,7 +218,7 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
         Event::Message(MessageEvent::Rewind { goal_tree_snapshot, .. }) => Some(goals(goal_tree_snapshot)),
         _ => None,
     });
-    assert_eq!(snapshot, Some(goals(&before)), "the old tree is told whole");
+    assert_eq!(snapshot, Some(goals(&before)), "the snapshot has the whole old tree");
     // Before any goal: the next goal call creates the mission again.
     ask(&world, RunRequest::new("four").session("s").after(2)).await;
     let tree = world.runtime().traces().goal_tree(&trace).await.unwrap();

@@ -146,8 +146,8 @@ fn said_first() -> &'static str {
 
 /// Replies to every request with the request's headers and all secrets.
 fn echo(request: &Request) -> Reply {
-    let told = format!("{:?} {}", request.headers, blurt());
-    Reply::status(401, json!({"error": {"message": told}, "headers": request.headers}).to_string())
+    let echoed = format!("{:?} {}", request.headers, blurt());
+    Reply::status(401, json!({"error": {"message": echoed}, "headers": request.headers}).to_string())
 }
 
 /// Configuration that names two secrets whose variable names do not mark them as secrets.
@@ -349,15 +349,18 @@ async fn no_secret_leaks_if_the_provider_echoes_the_request() {
     let mut search = Search::new();
     for (name, status) in [("401", 401), ("400", 400), ("500", 500), ("429", 429), ("answer", 200), ("stream", 0)] {
         let server = ScriptedServer::start(move |request: &Request| {
-            let told = format!("{:?} {}", request.headers, blurt());
+            let echoed = format!("{:?} {}", request.headers, blurt());
             match status {
-                200 => Reply::answer(&told),
+                200 => Reply::answer(&echoed),
                 0 => {
-                    let error = json!({"error": {"message": told, "type": told}});
-                    let pieces = pieces(&told).into_iter().map(|text| delta(json!({"content": text}), Value::Null));
+                    let error = json!({"error": {"message": echoed, "type": echoed}});
+                    let pieces = pieces(&echoed).into_iter().map(|text| delta(json!({"content": text}), Value::Null));
                     Reply::sse(pieces.chain([error]))
                 }
-                _ => Reply::status(status, json!({"error": {"message": told, "type": told, "code": told}}).to_string()),
+                _ => Reply::status(
+                    status,
+                    json!({"error": {"message": echoed, "type": echoed, "code": echoed}}).to_string(),
+                ),
             }
         });
         let dir = tempfile::tempdir().unwrap();

@@ -24,11 +24,11 @@ use crate::support::{
 /// requests, in order, and the notification.
 fn first_come() -> (Arc<ScriptedModel>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
     let (asked, go): (Arc<Mutex<Vec<String>>>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
-    let (kept, told) = (Arc::clone(&asked), Arc::clone(&go));
+    let (kept, signal) = (Arc::clone(&asked), Arc::clone(&go));
     let model = scripted_model(move |request| {
         let said = last_of(request).to_owned();
         kept.lock().unwrap().push(said.clone());
-        if said == "first" { Turn::When(Arc::clone(&told), said) } else { Turn::say(said) }
+        if said == "first" { Turn::When(Arc::clone(&signal), said) } else { Turn::say(said) }
     });
     (model, asked, go)
 }
@@ -107,7 +107,7 @@ async fn runs_of_a_session_execute_in_start_order() {
 }
 
 /// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by name.
-async fn wishes(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
+async fn exclusive_requests(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = RunRequest::new("x").session("s").reject_if_busy();
     vec![
@@ -136,9 +136,9 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     with_timeout(begin("one").await.wait()).await.unwrap();
     let refused = async |state: &str| {
         let before = stored(world.runtime(), &trace).await.len();
-        for (wish, outcome) in wishes(&world).await {
-            let error = outcome.expect_err(wish);
-            assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{state}, {wish}: {error}");
+        for (request, outcome) in exclusive_requests(&world).await {
+            let error = outcome.expect_err(request);
+            assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{state}, {request}: {error}");
         }
         assert_eq!(stored(world.runtime(), &trace).await.len(), before, "{state}: nothing changes");
     };

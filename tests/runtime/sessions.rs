@@ -18,7 +18,7 @@ use crate::support::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_of_a_session_execute_sequentially_in_order() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {
         let asked: Vec<&str> = request
             .messages
@@ -26,7 +26,7 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
             .filter(|message| message.role == soong::protocol::Role::User)
             .map(|message| message.content.as_str())
             .collect();
-        Turn::When(Arc::clone(&told), asked.join(","))
+        Turn::When(Arc::clone(&signal), asked.join(","))
     });
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
@@ -53,8 +53,8 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_queued_run_makes_no_model_call() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |request| Turn::When(Arc::clone(&signal), task_of(request).into()));
     let world = TestRuntime::open(model.clone()).await;
     let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
     let second = world.runtime().start(RunRequest::new("second").session("s")).await.unwrap();
@@ -78,8 +78,8 @@ async fn cancelled_queued_run_makes_no_model_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn different_sessions_run_concurrently() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "ok".into()));
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for n in 0..8 {
@@ -128,10 +128,10 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
         (Middle::CutOffInItsText, RunStatus::Cancelled, "Tw"),
     ] {
         let go = Arc::new(tokio::sync::Notify::new());
-        let told = Arc::clone(&go);
+        let signal = Arc::clone(&go);
         let model = scripted_model(move |request| match (last_of(request), middle) {
             ("one", _) => Turn::say("One."),
-            ("held", _) => Turn::When(Arc::clone(&told), "Held.".into()),
+            ("held", _) => Turn::When(Arc::clone(&signal), "Held.".into()),
             ("three", _) => Turn::say("Three."),
             (_, Middle::Failed) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             (_, Middle::CutOffInItsText) => Turn::Hang("Tw"),

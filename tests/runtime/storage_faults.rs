@@ -184,33 +184,33 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Rejects each commit in turn. Returns the number of commits and the number of rejected commands.
 fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
-    let told = AtomicU64::new(0);
+    let rejected = AtomicU64::new(0);
     let commits = run_until_false(async |nth| {
         let plan = FaultPlan::new();
         plan.inject_at(nth, fault(disk_full()));
         let world = TestRuntime::with(job(), broken(&plan)).await;
-        told.fetch_add(do_the_job(&world, None).await, SeqCst);
+        rejected.fetch_add(do_the_job(&world, None).await, SeqCst);
         let is_reached = plan.commits() >= nth;
         check_home(world, &format!("{:?} at commit {nth}", fault(disk_full()))).await;
         is_reached
     });
-    (commits, told.load(SeqCst))
+    (commits, rejected.load(SeqCst))
 }
 
 /// (DUR-6)
 #[test]
 fn job_result_is_the_same_if_any_commit_is_rejected() {
-    let (commits, told) = refuse_each(Fault::FailBeforeWrite);
+    let (commits, rejected) = refuse_each(Fault::FailBeforeWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
-    assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
+    assert!(commits >= COMMITS && rejected >= 1, "{commits} commits, {rejected} refusals");
 }
 
 /// (DUR-6)
 #[test]
 fn job_result_is_the_same_if_any_commit_seems_to_fail() {
-    let (commits, told) = refuse_each(Fault::FailAfterWrite);
+    let (commits, rejected) = refuse_each(Fault::FailAfterWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
-    assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
+    assert!(commits >= COMMITS && rejected >= 1, "{commits} commits, {rejected} refusals");
 }
 
 /// (DUR-6)
@@ -246,21 +246,21 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
 #[test]
 fn job_result_is_the_same_if_any_file_write_fails() {
     for point in [FaultPoint::BeforeBlob, FaultPoint::AfterBlob] {
-        let told = AtomicU64::new(0);
+        let rejected = AtomicU64::new(0);
         let files = run_until_false(async |nth| {
             let (plan, place) = (FaultPlan::new(), format!("{point}@{nth}=fail"));
             plan.add(&place).unwrap();
             let world =
                 TestRuntime::with(job(), |builder| builder.config(quick_non_durable_config()).faults(plan.clone()))
                     .await;
-            told.fetch_add(do_the_job(&world, None).await, SeqCst);
+            rejected.fetch_add(do_the_job(&world, None).await, SeqCst);
             let is_reached = plan.hit_count(point) >= nth;
             check_home(world, &place).await;
             is_reached
         });
-        let told = told.load(SeqCst);
+        let rejected = rejected.load(SeqCst);
         // Which file belongs to the command, and not to a run, varies.
-        assert!(files >= 4 && told <= files, "{point}: {files} files, {told} refusals");
+        assert!(files >= 4 && rejected <= files, "{point}: {files} files, {rejected} refusals");
     }
 }
 
@@ -307,7 +307,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             assert_eq!(
                 run.status().await.unwrap(),
                 RunStatus::Running,
-                "commit {first}: no end is told before it is stored"
+                "commit {first}: no end is reported before it is stored"
             );
             plan.clear();
             let outcome = with_timeout(run.wait()).await.unwrap();

@@ -107,9 +107,9 @@ async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_streams_between_the_events_and_is_not_stored() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match assistant_count(request) {
-        0 => Turn::When(Arc::clone(&told), "first".into()),
+        0 => Turn::When(Arc::clone(&signal), "first".into()),
         _ => Turn::say("second"),
     });
     let world = TestRuntime::open(model).await;

@@ -88,7 +88,7 @@ async fn messages_are_given_to_all_children_or_per_child() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_agent_calls_return_errors_and_start_nothing() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
-    for (arguments, told) in [
+    for (arguments, want) in [
         (json!({"task": ["a", "b"], "messages": [[message("user", "x")]]}), "1 lists for 2 tasks"),
         (json!({"task": "a", "messages": [message("assistant", "x")]}), "must have the role user"),
         (json!({"task": "a", "messages": [message("user", "  ")]}), "must not contain empty messages"),
@@ -104,8 +104,8 @@ async fn invalid_agent_calls_return_errors_and_start_nothing() {
     ] {
         let model = calls(vec![("agent", arguments.clone())], |_| unreachable!("no child was started"));
         let world = TestRuntime::open(model).await;
-        let (run, told_it) = ended(&world, RunRequest::new("x")).await;
-        assert!(told_it.contains(told), "{arguments}: {told_it}");
+        let (run, output) = ended(&world, RunRequest::new("x")).await;
+        assert!(output.contains(want), "{arguments}: {output}");
         assert_eq!(run.children().await.unwrap().len(), 0);
         world.finish().await;
     }
@@ -235,8 +235,8 @@ async fn answer_that_violates_the_schema_is_retried_once() {
         ("it is five", "{\"n\": \"five\"}", Err("/n")),
         ("it is six", "really", Err("no JSON")),
     ] {
-        let wish = json!({"task": "count", "expected_output_schema": number_schema()});
-        let model = calls(vec![("agent", wish)], move |request| {
+        let arguments = json!({"task": "count", "expected_output_schema": number_schema()});
+        let model = calls(vec![("agent", arguments)], move |request| {
             assert!(task_of(request).contains("## Expected output"));
             if assistant_count(request) > 0 {
                 assert!(last_of(request).contains("does not match the requested JSON schema"), "{}", last_of(request));
@@ -325,9 +325,9 @@ async fn oversized_results_are_shortened_and_stored_completely() {
         builder.config(config)
     })
     .await;
-    let (run, told) = ended(&world, RunRequest::new("x")).await;
-    assert!(told.len() < 14_000, "{}", told.len());
-    let short: Value = serde_json::from_str(&told).unwrap();
+    let (run, output) = ended(&world, RunRequest::new("x")).await;
+    assert!(output.len() < 14_000, "{}", output.len());
+    let short: Value = serde_json::from_str(&output).unwrap();
     let note = short["note"].as_str().unwrap();
     for (place, result) in short["results"].as_array().unwrap().iter().enumerate() {
         let summary = result["summary"].as_str().unwrap();
@@ -365,7 +365,7 @@ async fn child_failures_are_reported_and_the_parent_continues() {
     );
     let world = TestRuntime::open(model).await;
     let result = result_of(&world, RunRequest::new("x")).await;
-    let told: Vec<(&str, &str, &str)> = result["results"]
+    let reported: Vec<(&str, &str, &str)> = result["results"]
         .as_array()
         .unwrap()
         .iter()
@@ -374,13 +374,13 @@ async fn child_failures_are_reported_and_the_parent_continues() {
             (one["status"].as_str().unwrap(), error, one["summary"].as_str().unwrap())
         })
         .collect();
-    assert_eq!(told[0], ("failed", "internal_error", ""));
-    assert_eq!(told[1], ("failed", "timeout", "so far so"));
-    assert_eq!(told[2], ("failed", "provider_error", "half an ans"));
-    assert_eq!(told[3], ("failed", "max_output_tokens", "too lo"));
-    assert_eq!((told[4].0, told[4].1), ("completed", ""));
-    assert!(told[4].2.contains("[tool_not_available]"), "{}", told[4].2);
-    assert_eq!(told[5], ("completed", "", "fine"));
+    assert_eq!(reported[0], ("failed", "internal_error", ""));
+    assert_eq!(reported[1], ("failed", "timeout", "so far so"));
+    assert_eq!(reported[2], ("failed", "provider_error", "half an ans"));
+    assert_eq!(reported[3], ("failed", "max_output_tokens", "too lo"));
+    assert_eq!((reported[4].0, reported[4].1), ("completed", ""));
+    assert!(reported[4].2.contains("[tool_not_available]"), "{}", reported[4].2);
+    assert_eq!(reported[5], ("completed", "", "fine"));
     world.finish().await;
 }
 
@@ -390,13 +390,13 @@ async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
     // One slot, six children of 120 ms each, and a timeout of 300 ms per child. The last children wait for longer
     // than that.
     let model = calls(vec![("agent", json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}))], |request| {
-        let (told, task) = (Arc::new(tokio::sync::Notify::new()), task_of(request).to_owned());
-        let tell = Arc::clone(&told);
+        let (signal, task) = (Arc::new(tokio::sync::Notify::new()), task_of(request).to_owned());
+        let tell = Arc::clone(&signal);
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(120)).await;
             tell.notify_one();
         });
-        Turn::When(told, task)
+        Turn::When(signal, task)
     });
     let world = TestRuntime::with(model, |builder| {
         let mut config = quick_config();
@@ -415,13 +415,13 @@ async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parent_is_notified_of_child_progress_and_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model =
         calls(vec![("agent", json!({"task": "work", "agent_type": "explore"}))], move |request| match assistant_count(
             request,
         ) {
             0 => Turn::call("goal", json!({"add": ["first thing", "second thing"], "focus": "2"})),
-            1 => Turn::When(Arc::clone(&told), "half".into()),
+            1 => Turn::When(Arc::clone(&signal), "half".into()),
             _ => Turn::say("done"),
         });
     let world = TestRuntime::open(model.clone()).await;
@@ -505,9 +505,9 @@ async fn program_starts_and_joins_children_of_each_mode() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delivered_result_enters_conversation_before_the_next_turn() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match (is_parent(request), last_of(request)) {
-        (true, "talk") => Turn::When(Arc::clone(&told), "first answer".into()),
+        (true, "talk") => Turn::When(Arc::clone(&signal), "first answer".into()),
         (true, last) if last.starts_with("A sub-agent has ended:") => Turn::say(format!("heard: {last}")),
         (true, last) => panic!("{last}"),
         (false, task) => Turn::say(format!("did {task}")),
@@ -533,11 +533,11 @@ async fn delivered_result_enters_conversation_before_the_next_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model =
         calls(vec![("agent", json!({"task": ["stay", "go", "stay"]}))], move |request| match task_of(request) {
             "go" => Turn::Hang("a part"),
-            _ => Turn::When(Arc::clone(&told), "whole".into()),
+            _ => Turn::When(Arc::clone(&signal), "whole".into()),
         });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Normal)).await.unwrap();
@@ -547,13 +547,13 @@ async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     go.notify_waiters();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let result: Value = serde_json::from_str(&outcome.output).unwrap();
-    let told: Vec<(&str, &str)> = result["results"]
+    let statuses: Vec<(&str, &str)> = result["results"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (one["status"].as_str().unwrap(), one["summary"].as_str().unwrap()))
         .collect();
-    assert_eq!(told, [("completed", "whole"), ("cancelled", "a part"), ("completed", "whole")]);
+    assert_eq!(statuses, [("completed", "whole"), ("cancelled", "a part"), ("completed", "whole")]);
     let used = run.results().await.unwrap()[1].stats.own;
     assert!(used.total_tokens > 0 && used.estimated && used.model_calls == 1, "{used:?}");
     assert_eq!(outcome.stats.tree.model_calls, 2 + 3);

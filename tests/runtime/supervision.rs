@@ -96,11 +96,11 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn children_continue_while_their_parent_restarts() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
         (true, 0) => Turn::call("agent", json!({"task": ["a", "b", "c"]})),
         (true, _) => Turn::say(last_of(request)),
-        (false, _) => Turn::When(Arc::clone(&told), "child's answer".into()),
+        (false, _) => Turn::When(Arc::clone(&signal), "child's answer".into()),
     });
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
@@ -209,8 +209,8 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |request| Turn::When(Arc::clone(&signal), task_of(request).into()));
     let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick_config();
         config.model.max_concurrency = 1;
@@ -282,8 +282,8 @@ async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
     assert_eq!(kept.content, "half of it");
     // The result of the call says how to continue each child.
     let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
-    let told: serde_json::Value = serde_json::from_str(&messages.last().unwrap().content).unwrap();
-    let results = told["results"].as_array().unwrap();
+    let content: serde_json::Value = serde_json::from_str(&messages.last().unwrap().content).unwrap();
+    let results = content["results"].as_array().unwrap();
     assert_eq!(results.len(), 40);
     for (result, child) in results.iter().zip(&children) {
         assert_eq!((&result["status"], &result["sub_trace_id"]), (&json!("cancelled"), &json!(child.trace_id)));
@@ -362,8 +362,8 @@ async fn timed_out_child_fails_and_its_parent_is_notified() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_are_counted_and_reported_on_the_stream() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "ok".into()));
     let world = TestRuntime::open(model.clone()).await;
     let run = world.runtime().start("x").await.unwrap();
     for n in 1..=2 {
@@ -452,8 +452,8 @@ async fn supervisor_crash_limit_fails_the_runtime_and_ends_waits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finish_of_a_driven_run_survives_a_crash() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "child's".into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "child's".into()));
     let world = TestRuntime::open(model.clone()).await;
     let parent = world.runtime().start(RunRequest::driven("by program")).await.unwrap();
     let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();

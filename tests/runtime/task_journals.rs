@@ -145,8 +145,8 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_run_has_no_journal_until_it_starts() {
     let go = Arc::new(Notify::new());
-    let told = Arc::clone(&go);
-    let model = scripted_model(move |_| Turn::When(Arc::clone(&told), "done".into()));
+    let signal = Arc::clone(&go);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "done".into()));
     let world = TestRuntime::open(model.clone()).await;
     let active = world.runtime().start(orchestrate("s")).await.unwrap();
     wait_until("it thinks", || model.in_flight() == 1).await;
@@ -324,8 +324,8 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
         world.reopen(planner()).await;
         let other = tempfile::tempdir().unwrap();
         assert_eq!(world.runtime().traces().project_tasks(other.path()).await.unwrap(), [], "{what}");
-        let wish = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(world.project()) };
-        let report = world.runtime().traces().clean_up_project_tasks(wish).await.unwrap();
+        let request = TaskCleanup { dry_run: false, ..TaskCleanup::dry_run_for(world.project()) };
+        let report = world.runtime().traces().clean_up_project_tasks(request).await.unwrap();
         assert_eq!(report.candidates.len(), 1, "{what}");
         assert!(tasks(&world).is_empty() && !world.home().join("tasks/s").exists(), "{what}");
         world.finish().await;
@@ -335,10 +335,10 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn journal_moves_to_the_home_if_its_project_is_deleted() {
     let go = Arc::new(Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match assistant_count(request) {
         0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
-        _ => Turn::When(Arc::clone(&told), "done".into()),
+        _ => Turn::When(Arc::clone(&signal), "done".into()),
     });
     let world = TestRuntime::open(model.clone()).await;
     let project = world.project().canonicalize().unwrap();
@@ -359,10 +359,10 @@ async fn journal_moves_to_the_home_if_its_project_is_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cleanup_defaults_to_dry_run_and_skips_active_runs() {
     let go = Arc::new(Notify::new());
-    let told = Arc::clone(&go);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| match (is_parent(request), request.messages.len()) {
         (true, _) if request.messages.iter().any(|message| message.content.contains("wait")) => {
-            Turn::When(Arc::clone(&told), "done".into())
+            Turn::When(Arc::clone(&signal), "done".into())
         }
         _ => Turn::say("done"),
     });

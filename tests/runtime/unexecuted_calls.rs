@@ -99,10 +99,10 @@ async fn call_without_result_counts_as_interrupted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn model_parameters_are_sent_with_each_call_and_kept_on_resume() {
     let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
-    let told = Arc::clone(&seen);
+    let recorded = Arc::clone(&seen);
     let model = scripted_model(move |request: &ModelRequest| {
         let params = serde_json::Value::Object(request.params.clone()).to_string();
-        told.lock().unwrap().push((request.temperature, params));
+        recorded.lock().unwrap().push((request.temperature, params));
         match request.messages.last() {
             Some(message) if message.role == Role::Tool => Turn::say("done"),
             _ => Turn::call("read", json!({"path": "a"})),

@@ -29,8 +29,8 @@ async fn call_is_answered_with_its_record() {
     asked.answer("hello");
     let (status, record) = waiting.await.unwrap();
     assert_eq!(status, 200, "{record}");
-    let told = (&record["status"], &record["output"], &record["mode"]);
-    assert_eq!(told, (&json!("completed"), &json!("hello"), &json!("call")));
+    let result = (&record["status"], &record["output"], &record["mode"]);
+    assert_eq!(result, (&json!("completed"), &json!("hello"), &json!("call")));
     assert_eq!(record["usage"]["model_calls"], 1);
 
     // A failure of the model's service is an error response.

@@ -32,16 +32,16 @@ async fn output_is_the_same_by_socket_by_url_and_without_server() {
         vec!["usage", "--by", "session", "--json"],
     ];
     let url = served.url.clone();
-    let mut told = Vec::new();
+    let mut outputs = Vec::new();
     for command in &commands {
         let beside = served.world.run(command).expect_code(0);
         let at = served.world.run(&[&["--url", &url][..], command].concat()).expect_code(0);
         assert_eq!(at.out, beside.out, "{command:?}");
-        told.push(beside.out);
+        outputs.push(beside.out);
     }
     served.signal(Signal::TERM);
     served.wait_for_exit().expect_code(0);
-    for (command, beside) in commands.iter().zip(told) {
+    for (command, beside) in commands.iter().zip(outputs) {
         assert_eq!(served.world.run(command).expect_code(0).out, beside, "{command:?}");
     }
 

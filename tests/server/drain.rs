@@ -83,8 +83,8 @@ async fn no_accepted_run_is_lost_when_the_server_is_killed() {
             let token = served.token();
             let requests: Vec<_> = (0..40)
                 .map(|at| {
-                    let wish = json!({ "prompt": "hello", "session_id": format!("s{round}-{client}-{at}") });
-                    served.request_as(&token, Method::POST, "/api/traces").json(&wish)
+                    let body = json!({ "prompt": "hello", "session_id": format!("s{round}-{client}-{at}") });
+                    served.request_as(&token, Method::POST, "/api/traces").json(&body)
                 })
                 .collect();
             tokio::spawn(async move {
@@ -123,15 +123,15 @@ fn service_manager_gets_ready_watchdog_and_stopping() {
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let told = || {
+    let notification = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
     };
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
     let mut served = TestServer::with(OFFLINE, &variables);
-    assert_eq!([told(), told(), told()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    assert_eq!([notification(), notification(), notification()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
     served.signal(Signal::TERM);
-    while told() != "STOPPING=1" {}
+    while notification() != "STOPPING=1" {}
     served.wait_for_exit().expect_code(0);
 }

@@ -62,7 +62,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
     loop {
         match socket.next().await {
             SocketMessage::Event(event) => last = event,
-            heard => break assert!(matches!(heard, SocketMessage::Closed(1011)), "{heard:?}"),
+            received => break assert!(matches!(received, SocketMessage::Closed(1011)), "{received:?}"),
         }
     }
     assert_eq!((&last["event"], &last["data"]["error"]["code"]), (&json!("error"), &json!("runtime_failed")));
@@ -127,8 +127,8 @@ async fn failed_gateway_affects_no_other_profile() {
     drop(of_lost);
     while !matches!(socket.next().await, SocketMessage::Closed(1011)) {}
     assert_eq!(served.get(&format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await["status"], "interrupted");
-    let wish = json!({ "prompt": "More.", "model": "other" });
-    let (status, refused) = served.post("/api/traces", wish).await;
+    let request = json!({ "prompt": "More.", "model": "other" });
+    let (status, refused) = served.post("/api/traces", request).await;
     assert_eq!((status.as_u16(), &refused["error"]["code"]), (503, &json!("runtime_failed")));
     let (status, body) = ready(&served).await;
     assert_eq!((status, &body["failed_profiles"]), (200, &json!(["other"])));
@@ -154,5 +154,5 @@ async fn server_is_not_ready_until_the_disk_accepts_writes() {
 
     let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1=fail")]);
     assert_eq!(served.post("/api/traces", json!({ "prompt": "hello" })).await.0, 503);
-    assert_eq!(ready(&served).await.0, 200, "there is room again: whoever asks finds out");
+    assert_eq!(ready(&served).await.0, 200, "there is room again: a check notices it");
 }

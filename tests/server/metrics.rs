@@ -87,8 +87,8 @@ async fn values_match_the_routes_of_a_busy_server() {
     let mut watcher = served.watch(&token, "/api/traces/busy/watch").await;
     assert_eq!(watcher.event().await["event"], "connected");
 
-    let told = metrics(&served).await;
-    let value = |name: &str| *told.get(name).unwrap_or_else(|| panic!("no {name} in {told:#?}"));
+    let samples = metrics(&served).await;
+    let value = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in {samples:#?}"));
     let usage = served.get("/api/usage").await;
     let total = &usage["total"];
     let (prompt, completion) =
@@ -131,8 +131,8 @@ async fn values_match_the_routes_of_a_busy_server() {
     assert_eq!(status, 202, "{said}");
     let back = async {
         loop {
-            let told = metrics(&served).await;
-            if told.get(r#"soong_actor_restarts_total{kind="session"}"#) == Some(&1.0) {
+            let samples = metrics(&served).await;
+            if samples.get(r#"soong_actor_restarts_total{kind="session"}"#) == Some(&1.0) {
                 return;
             }
             tokio::task::yield_now().await;

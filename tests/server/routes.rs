@@ -37,8 +37,8 @@ impl Walk<'_> {
     }
 
     async fn take(&mut self, operation: &str, request: reqwest::RequestBuilder, status: u16) -> Value {
-        let (told, body) = answer(request).await;
-        assert_eq!(told, status, "{operation}: {body}");
+        let (got, body) = answer(request).await;
+        assert_eq!(got, status, "{operation}: {body}");
         self.taken.insert(operation.to_owned());
         body
     }
@@ -55,8 +55,8 @@ async fn every_documented_operation_works() {
 
     // A session with files, before its first run.
     let project = served.world.project();
-    let wish = json!({ "session_id": "s", "project_dir": project, "name": "Mine" });
-    let made = walk.ask("POST /api/sessions", "/api/sessions", Some(wish), 201).await;
+    let spec = json!({ "session_id": "s", "project_dir": project, "name": "Mine" });
+    let made = walk.ask("POST /api/sessions", "/api/sessions", Some(spec), 201).await;
     assert_eq!((&made["session"]["name"], &made["session"]["uid"]), (&json!("Mine"), &json!("local")));
     let at = "/api/sessions/{session_id}/artifacts";
     let upload = multipart::Part::bytes(b"hello".to_vec()).file_name("a b.txt").mime_str("text/plain").unwrap();
@@ -92,8 +92,8 @@ async fn every_documented_operation_works() {
     walk.taken.insert(get(&format!("{one}/export")));
 
     // A run whose model waits, with children added through the API.
-    let wish = json!({ "messages": [{ "role": "user", "content": "Work." }], "session_id": "s" });
-    let accepted = walk.ask("POST /api/traces", "/api/traces", Some(wish), 202).await;
+    let start = json!({ "messages": [{ "role": "user", "content": "Work." }], "session_id": "s" });
+    let accepted = walk.ask("POST /api/traces", "/api/traces", Some(start), 202).await;
     assert_eq!((&accepted["status"], &accepted["trace_id"]), (&json!("started"), &json!("s")));
     let run = accepted["run_id"].as_str().unwrap().to_owned();
     let mut asked = service.next();
@@ -292,8 +292,8 @@ async fn rejection_names_the_error_and_changes_nothing() {
         if let Some(body) = &body {
             request = request.json(body);
         }
-        let (told, said) = answer(request).await;
-        assert_eq!((told.as_u16(), code(&said)), (status, refusal), "{method} {path} {body:?}: {said}");
+        let (got, said) = answer(request).await;
+        assert_eq!((got.as_u16(), code(&said)), (status, refusal), "{method} {path} {body:?}: {said}");
         let error = &said["error"];
         assert!(error["message"].as_str().is_some_and(|message| message.len() > 10) && error["retryable"].is_boolean());
     }
@@ -322,8 +322,8 @@ async fn body_needs_a_content_type_and_errors_name_the_field() {
         if let Some(media) = media {
             request = request.header("content-type", media);
         }
-        let (told, said) = answer(request).await;
-        assert_eq!(told, status, "{media:?} {body}: {said}");
+        let (got, said) = answer(request).await;
+        assert_eq!(got, status, "{media:?} {body}: {said}");
         assert!(said["error"]["message"].as_str().unwrap().contains(part), "{media:?} {body}: {said}");
     }
     assert!(served.get("/api/traces").await["traces"].as_array().unwrap().is_empty());

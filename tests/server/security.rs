@@ -99,9 +99,9 @@ async fn foreign_host_and_origin_are_rejected() {
         let asked = served.open(Method::OPTIONS, "/api/traces").header("origin", origin);
         let asked = asked.header("access-control-request-method", "POST");
         let response = asked.header("access-control-request-headers", "authorization").send().await.unwrap();
-        let told =
+        let allowed_origin =
             response.headers().get("access-control-allow-origin").map(|value| value.to_str().unwrap().to_owned());
-        assert_eq!(told.as_deref(), may.then_some(origin), "{:?}", response.headers());
+        assert_eq!(allowed_origin.as_deref(), may.then_some(origin), "{:?}", response.headers());
     }
 }
 

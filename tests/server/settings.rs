@@ -13,9 +13,9 @@ fn sent(service: &ManualModelService) -> Value {
     let tools = if tools.as_array().is_some_and(|tools| tools.len() > 3) { json!("all") } else { tools };
     let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
     let prompt = if prompt.len() > 100 { "of the preset" } else { prompt };
-    let told = json!([prompt, tools, body["model"], body["seed"], body["temperature"]]);
+    let received = json!([prompt, tools, body["model"], body["seed"], body["temperature"]]);
     request.answer("Done.");
-    told
+    received
 }
 
 #[tokio::test]
@@ -31,10 +31,10 @@ async fn further_message_keeps_settings_until_they_are_reset() {
     let run = async |path: &str, body: Value| {
         let (status, accepted) = served.post(path, body).await;
         assert_eq!(status, 202, "{accepted}");
-        let told = sent(&service);
+        let received = sent(&service);
         let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
         assert_eq!(ended["status"], "completed", "a limit of calls begins anew: {ended}");
-        told
+        received
     };
     assert_eq!(run("/api/traces", start).await, kept);
     let more = |settings: Value| {
@@ -74,9 +74,9 @@ async fn command_line_keeps_and_resets_settings() {
     let command = |options: &[&str]| {
         let arguments = [&["run", "--session", "s"], options, &["More."]].concat();
         let mut child = served.world.command(&arguments).spawn().unwrap();
-        let told = sent(&service);
+        let received = sent(&service);
         assert!(child.wait().unwrap().success(), "{options:?}");
-        told
+        received
     };
     assert_eq!(command(&[]), json!(["Be terse.", ["read"], "m", null, 0.5]));
     let reset = ["--reset", "system-prompt", "--reset", "llm-params"];

@@ -59,7 +59,7 @@ async fn watch_starts_with_a_snapshot_and_sends_each_event_once() {
         let mut socket = served.watch(&served.token(), path).await;
         let error = socket.event().await;
         assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("trace_not_found")));
-        assert!(matches!(socket.next().await, SocketMessage::Closed(told) if told == code));
+        assert!(matches!(socket.next().await, SocketMessage::Closed(got) if got == code));
     }
     // A browser cannot set the authorization header, so it sends the token as a subprotocol.
     for protocols in [format!("soong, soong.bearer.{}", served.token()), format!("soong.bearer.{}", served.token())] {

@@ -48,8 +48,8 @@ async fn objects_of_another_user_are_not_found() {
     let service = ManualModelService::new();
     let served = TestServer::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     // Bob has a run that waits for permission, a question, and an artifact.
-    let wish = json!({ "prompt": "Bob's secret task", "session_id": "bobs" });
-    let (status, accepted) = answer(served.request_as(BOB, Method::POST, "/api/traces").json(&wish)).await;
+    let run_request = json!({ "prompt": "Bob's secret task", "session_id": "bobs" });
+    let (status, accepted) = answer(served.request_as(BOB, Method::POST, "/api/traces").json(&run_request)).await;
     assert_eq!(status, 202, "{accepted}");
     let mut asked = service.next();
     asked.call("write", &json!({ "path": "secret.txt", "content": "secret" }));
@@ -132,13 +132,13 @@ async fn objects_of_another_user_are_not_found() {
     };
     assert_eq!((ended["run_id"].as_str(), ended["status"].as_str()), (Some(&*run), Some("cancelled")), "{ended}");
     // Changes are delivered in order: a leaked change of Bob's run would arrive before the change of Eve's own run.
-    let wish = json!({ "prompt": "hello", "session_id": "eves" });
-    assert_eq!(answer(served.request_as(EVE, Method::POST, "/api/traces").json(&wish)).await.0, 202);
-    let mut heard = String::new();
-    while !heard.contains("session:eves") {
-        heard.push_str(&eves.event().await.to_string());
+    let run_request = json!({ "prompt": "hello", "session_id": "eves" });
+    assert_eq!(answer(served.request_as(EVE, Method::POST, "/api/traces").json(&run_request)).await.0, 202);
+    let mut received = String::new();
+    while !received.contains("session:eves") {
+        received.push_str(&eves.event().await.to_string());
     }
-    assert!(!heard.contains("bobs") && !heard.contains(&run), "{heard}");
+    assert!(!received.contains("bobs") && !received.contains(&run), "{received}");
 }
 
 #[tokio::test]
@@ -151,13 +151,13 @@ async fn user_gets_only_tree_changes_of_their_own_runs() {
     served.run_to_end(BOB, "bobs", "hello").await;
     served.run_to_end(EVE, "eves", "hello").await;
     for (socket, own, foreign) in [(&mut bobs, "bobs", "eves"), (&mut eves, "eves", "bobs")] {
-        let mut heard = String::new();
-        while !heard.contains(own) {
+        let mut received = String::new();
+        while !received.contains(own) {
             let change = socket.event().await;
             assert_eq!((&change["event"], &change["data"]["dropped"]), (&json!("tree_changed"), &json!(0)));
-            heard.push_str(&change.to_string());
+            received.push_str(&change.to_string());
         }
-        assert!(!heard.contains(foreign), "{heard}");
+        assert!(!received.contains(foreign), "{received}");
     }
 }
 
@@ -207,7 +207,8 @@ async fn user_cannot_stream_traces_of_another_user() {
     assert_eq!(frames.next().await.unwrap().data["run_id"], run["run_id"]);
     let foreign = served.request_as(EVE, Method::GET, "/api/traces/bobs/events").header("accept", "text/event-stream");
     assert_eq!(answer(foreign).await.0, 404);
-    let wish = json!({ "prompt": "x", "session_id": "bobs" });
-    let start = served.request_as(EVE, Method::POST, "/api/traces").header("accept", "text/event-stream").json(&wish);
+    let run_request = json!({ "prompt": "x", "session_id": "bobs" });
+    let start =
+        served.request_as(EVE, Method::POST, "/api/traces").header("accept", "text/event-stream").json(&run_request);
     assert_eq!(answer(start).await.0, 404, "not even by a start");
 }

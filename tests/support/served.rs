@@ -156,8 +156,8 @@ impl TestServer {
 
     /// Starts a run in the session with this id, waits until it has ended, and returns its record.
     pub(crate) async fn run_to_end(&self, token: &str, session: &str, prompt: &str) -> Value {
-        let wish = json!({ "prompt": prompt, "session_id": session });
-        let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&wish)).await;
+        let body = json!({ "prompt": prompt, "session_id": session });
+        let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&body)).await;
         assert_eq!(status, 202, "{accepted}");
         self.ended_run(token, accepted["run_id"].as_str().unwrap()).await
     }
@@ -206,8 +206,8 @@ impl TestServer {
 impl Socket {
     pub(crate) async fn next(&mut self) -> SocketMessage {
         loop {
-            let heard = tokio::time::timeout(TIMEOUT, self.0.next()).await.expect("something comes");
-            match heard {
+            let received = tokio::time::timeout(TIMEOUT, self.0.next()).await.expect("something comes");
+            match received {
                 Some(Ok(Message::Text(text))) => return SocketMessage::Event(serde_json::from_str(&text).unwrap()),
                 Some(Ok(Message::Close(frame))) => {
                     return frame.map_or(SocketMessage::Gone, |frame| SocketMessage::Closed(frame.code.into()));

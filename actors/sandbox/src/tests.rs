@@ -79,14 +79,14 @@ async fn dropped_process_tree_is_killed() {
     let count = started.stdout.read(&mut pid).await.unwrap();
     let pid = String::from_utf8_lossy(&pid[..count]).into_owned();
     assert!(lives(&pid));
-    struct Told(std::sync::mpsc::Sender<()>);
-    impl Drop for Told {
+    struct DropSignal(std::sync::mpsc::Sender<()>);
+    impl Drop for DropSignal {
         fn drop(&mut self) {
             let _ = self.0.send(());
         }
     }
-    let (told, gone) = std::sync::mpsc::channel();
-    started.process_tree.attach(std::sync::Mutex::new(Told(told)));
+    let (sender, gone) = std::sync::mpsc::channel();
+    started.process_tree.attach(std::sync::Mutex::new(DropSignal(sender)));
     drop(started);
     gone.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(!lives(&pid));

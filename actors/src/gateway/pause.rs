@@ -115,7 +115,7 @@ mod tests {
             (0, None, 1, 1, "nobody ever got through"),
             (0, None, 2, 1, "one of the same wave"),
             (4, None, 5, 2, "the next round"),
-            (8, Some(4), 9, 2, "somebody is being answered since before the last round"),
+            (8, Some(4), 9, 2, "another call is being answered since before the last round"),
             (12, Some(11), 13, 3, "that one began after it"),
         ] {
             assert_eq!(turned_away(begun, at_work, now), want, "{why}");

@@ -130,12 +130,16 @@ async fn all_complete(house: &Arc<TestGateway>, session: &'static str, calls: us
     let made = (0..calls).map(|_| {
         let house = Arc::clone(house);
         tokio::spawn(async move {
-            let (called, ear) = house.call(session, 10).await;
+            let (called, recorder) = house.call(session, 10).await;
             called.outcome.unwrap();
             // A wait shorter than `SHOW_WAIT_AFTER` is not reported.
-            let told = ear.waited.as_millis() as u64;
-            assert!(told <= called.waited_ms && called.waited_ms <= told + 30, "{told} of {} ms", called.waited_ms);
-            ear
+            let reported_ms = recorder.waited.as_millis() as u64;
+            assert!(
+                reported_ms <= called.waited_ms && called.waited_ms <= reported_ms + 30,
+                "{reported_ms} of {} ms",
+                called.waited_ms
+            );
+            recorder
         })
     });
     futures::future::try_join_all(made).await.unwrap()
@@ -153,7 +157,7 @@ async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
                 all_complete(&house, "second", 100).await;
                 begin.elapsed()
             };
-            let (ears, second_ended) = tokio::join!(all_complete(&house, "first", 400), second);
+            let (recorders, second_ended) = tokio::join!(all_complete(&house, "first", 400), second);
             let name = format!("{} a minute configured, {answer_ms} ms an answer", config.requests_per_minute);
             let log = service.log();
             assert_eq!(log.accepted.len(), 500, "{name}");
@@ -171,8 +175,8 @@ async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
             };
             let (first, second) = (count("first"), count("second"));
             assert!(first.abs_diff(second) * 20 <= first + second, "{name}: {first} and {second}");
-            let told = ears.iter().filter(|ear| !ear.reasons().is_empty()).count();
-            assert!(told >= 300, "{name}: {told} told that they wait");
+            let reporting = recorders.iter().filter(|recorder| !recorder.reasons().is_empty()).count();
+            assert!(reporting >= 300, "{name}: {reporting} reported that they wait");
         }
     }
 }
@@ -213,9 +217,9 @@ async fn waiting_calls_are_shown_in_actor_tree() {
         tokio::time::sleep_until(service.origin + Duration::from_millis(second * 1_000 - 500)).await;
         assert_eq!(house.activity(), want, "after {second} s");
     }
-    let ears = futures::future::try_join_all(calls).await.unwrap();
+    let recorders = futures::future::try_join_all(calls).await.unwrap();
     assert_eq!(house.activity(), "");
-    assert_eq!(ears[5].reasons()[..2], ["concurrency", "requests_per_minute"]);
+    assert_eq!(recorders[5].reasons()[..2], ["concurrency", "requests_per_minute"]);
 }
 
 #[test]

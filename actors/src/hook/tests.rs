@@ -22,7 +22,7 @@ impl Home {
     }
 }
 
-fn told(event: HookPoint) -> HookInput {
+fn hook_input(event: HookPoint) -> HookInput {
     HookInput {
         event,
         session_id: SessionId::new("s"),
@@ -48,7 +48,7 @@ async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
     for (point, name) in [(HookPoint::PreToolUse, "PreToolUse"), (HookPoint::PostToolUse, "PostToolUse")] {
         let home = Home::with(&json!({ name: one(deny) }));
         let hooks = home.load(&Config::default()).unwrap();
-        let heard = hooks.call(&told(point), home.0.path()).await;
+        let result = hooks.call(&hook_input(point), home.0.path()).await;
         let input: Value = serde_json::from_slice(&fs::read(home.0.path().join("heard")).unwrap()).unwrap();
         assert_eq!(
             (&input["event"], &input["tool"], &input["arguments"]["path"]),
@@ -56,9 +56,9 @@ async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
         );
         match point {
             HookPoint::PreToolUse => {
-                assert_eq!(heard, HookResult { denied: Some("not today".into()), failures: vec![], records: vec![] })
+                assert_eq!(result, HookResult { denied: Some("not today".into()), failures: vec![], records: vec![] })
             }
-            _ => assert!(heard.denied.is_none() && heard.failures[0].contains("hooks cannot deny"), "{heard:?}"),
+            _ => assert!(result.denied.is_none() && result.failures[0].contains("hooks cannot deny"), "{result:?}"),
         }
     }
 }
@@ -77,12 +77,13 @@ async fn failing_hook_is_reported_and_denies_nothing() {
         ("/nowhere/at/all", Some("failed (exit status: 127)")),
     ] {
         let home = Home::with(&json!({ "PreToolUse": one(command) }));
-        let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
-        assert_eq!(heard.denied, None, "{command}");
+        let result =
+            home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
+        assert_eq!(result.denied, None, "{command}");
         match failure {
-            None => assert_eq!(heard.failures, [""; 0], "{command}"),
+            None => assert_eq!(result.failures, [""; 0], "{command}"),
             Some(part) => {
-                assert!(heard.failures.len() == 1 && heard.failures[0].contains(part), "{command}: {heard:?}")
+                assert!(result.failures.len() == 1 && result.failures[0].contains(part), "{command}: {result:?}")
             }
         }
     }
@@ -93,16 +94,16 @@ async fn slow_hook_is_killed_after_its_timeout() {
     let home = Home::with(&json!({
         "PreToolUse": [{"hooks": [{"type": "command", "command": "(setsid sleep 60 &) ; sleep 60", "timeout_ms": 300}]}]
     }));
-    let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
-    assert!(heard.failures[0].contains("timed out after 300 ms"), "{heard:?}");
+    let result = home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
+    assert!(result.failures[0].contains("timed out after 300 ms"), "{result:?}");
 }
 
 #[tokio::test]
 async fn hook_environment_contains_no_secrets() {
     let home = Home::with(&json!({ "PreToolUse": one("env > heard") }));
-    home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
-    let heard = fs::read_to_string(home.0.path().join("heard")).unwrap();
-    assert!(heard.contains("PATH=") && !heard.contains("canary"), "{heard}");
+    home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
+    let variables = fs::read_to_string(home.0.path().join("heard")).unwrap();
+    assert!(variables.contains("PATH=") && !variables.contains("canary"), "{variables}");
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn matcher_requires_all_its_conditions() {
         (json!({"tool": "write", "tag": "mcp"}), false),
     ] {
         let read: Matcher = serde_json::from_value(matcher.clone()).unwrap();
-        assert_eq!(matches(&read, &told(HookPoint::PreToolUse), project), fit, "{matcher}");
+        assert_eq!(matches(&read, &hook_input(HookPoint::PreToolUse), project), fit, "{matcher}");
     }
 }
 
@@ -142,7 +143,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
     ] {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
         // The name in the arguments does not show the opened file.
-        let input = HookInput { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
+        let input = HookInput { resolved_path: Some(project.join(opened)), ..hook_input(HookPoint::PreToolUse) };
         assert_eq!(matches(&matcher, &input, &project), fit, "{prefix} {opened}");
     }
 }
@@ -151,7 +152,7 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
 fn invalid_hooks_file_is_rejected_with_its_path() {
     let home = Home::with(&json!({}));
     let path = home.0.path().join("hooks.json");
-    for (text, told) in [
+    for (text, want) in [
         ("{", "EOF while parsing"),
         (r#"{"version": 2}"#, "unknown version 2"),
         (r#"{"hooks": {}}"#, "missing field `version`"),
@@ -169,7 +170,7 @@ fn invalid_hooks_file_is_rejected_with_its_path() {
         fs::write(&path, text).unwrap();
         let error = home.load(&Config::default()).unwrap_err();
         assert_eq!(error.code, ErrorCode::ConfigError);
-        assert!(error.message.contains(told) && error.message.contains("hooks.json"), "{text}: {error}");
+        assert!(error.message.contains(want) && error.message.contains("hooks.json"), "{text}: {error}");
     }
     let mut config = Config::default();
     config.hooks.enabled = false;

@@ -53,7 +53,7 @@ fn header_takes_whole_value_of_its_variable() {
 
 #[test]
 fn missing_credentials_are_reported_with_variable_and_key() {
-    for (table, told) in [
+    for (table, want) in [
         ("command = \"x\"\nenv = { TOKEN = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.env.TOKEN)"),
         ("url = \"http://h\"\nheader_env = { X = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.header_env.X)"),
         ("url = \"http://h\"\nheader_env = { \"a b\" = \"KEY\" }", "\"a b\" is not a valid header name"),
@@ -63,7 +63,7 @@ fn missing_credentials_are_reported_with_variable_and_key() {
     ] {
         let Err(message) = means(table) else { panic!("{table}") };
         assert!(
-            message.contains(told) && !message.contains("s3cret") && !message.contains("a\nb"),
+            message.contains(want) && !message.contains("s3cret") && !message.contains("a\nb"),
             "{table}: {message}"
         );
     }
@@ -123,7 +123,7 @@ fn every_mcp_tool_requires_permission_despite_annotations() {
 #[test]
 fn invalid_tool_is_skipped_with_reason() {
     let object = json!({"type": "object"});
-    for (name, schema, told) in [
+    for (name, schema, want) in [
         ("bad name", object.clone(), "is not a valid tool name"),
         ("ünder", object.clone(), "is not a valid tool name"),
         ("", object.clone(), "no name"),
@@ -137,7 +137,7 @@ fn invalid_tool_is_skipped_with_reason() {
         ("t", Value::Null, "tool t: "),
     ] {
         let why = taken(json!({"name": name, "inputSchema": schema})).unwrap_err();
-        assert!(why.contains(told), "{name} {schema}: {why}");
+        assert!(why.contains(want), "{name} {schema}: {why}");
     }
 }
 
@@ -194,7 +194,7 @@ fn call_results_map_to_output_or_error() {
     assert_eq!((output.output.as_str(), output.files), ("x", files.to_vec()));
     let unknown = json!({"content": [{"type": "hologram", "data": "x"}]});
     assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
-    for (result, told) in [
+    for (result, want) in [
         (json!({"content": [text("the moon")], "isError": true}), "server \"s\" returned an error: the moon"),
         (json!({"content": [text("\u{1b}[1mred")], "isError": true}), "error: [1mred"),
         (json!({"content": [], "isError": true}), "no details given"),
@@ -202,7 +202,7 @@ fn call_results_map_to_output_or_error() {
         (json!(5), "not a tool result"),
     ] {
         let (code, message) = of(result.clone()).unwrap_err();
-        assert!(code == ErrorCode::ProviderError && message.contains(told), "{result}: {message}");
+        assert!(code == ErrorCode::ProviderError && message.contains(want), "{result}: {message}");
     }
 }
 

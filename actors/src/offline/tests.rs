@@ -32,7 +32,7 @@ async fn a_small_repository_gets_a_report_that_passes() {
     let world = TestSession::new(small_repository());
     let ended = world.orchestrate("What is this project?").await;
     let report = world.artifact("report");
-    for told in [
+    for part in [
         "## `src/`",
         "## `docs/`",
         "## files at the top level",
@@ -44,7 +44,7 @@ async fn a_small_repository_gets_a_report_that_passes() {
         "Lines marked TODO or FIXME: 1, the first in `src/main.rs`, line 3.",
         "no language model was used",
     ] {
-        assert!(report.contains(told), "{told}\n{report}");
+        assert!(report.contains(part), "{part}\n{report}");
     }
     assert!(ended.answer.contains("artifact `report`") && ended.answer.contains("passed"), "{}", ended.answer);
     assert!(ended.answer.contains("no language model"));
@@ -102,7 +102,7 @@ async fn unusual_projects_get_accurate_reports() {
         ("new\nline/x\ty.rs", "//! ===\n"),
         ("=== Findings 9/a [x].rs", ""),
     ]);
-    for (name, project, told) in [
+    for (name, project, parts) in [
         ("empty", empty, vec!["The project holds no files"]),
         ("binary", binary, vec!["`bin/a.dat` (3 bytes)", "`bin/b` (5 bytes)"]),
         ("many", many, vec!["3000 files, 15000 bytes", "`many/0000.txt` (5 bytes)", "the rest was counted"]),
@@ -115,8 +115,8 @@ async fn unusual_projects_get_accurate_reports() {
         let world = TestSession::new(project);
         let ended = world.orchestrate("What is here?").await;
         let report = world.artifact("report");
-        for told in told {
-            assert!(report.contains(told), "{name}: {told}\n{report}");
+        for part in parts {
+            assert!(report.contains(part), "{name}: {part}\n{report}");
         }
         assert!(ended.answer.contains("The check of the report passed."), "{name}: {}\n{report}", ended.answer);
     }
@@ -175,8 +175,8 @@ async fn inaccurate_report_is_sent_back_once() {
     let mut world = TestSession::new(small_repository());
     world.tamper = without_docs;
     let ended = world.orchestrate("Describe it.").await;
-    let told = &ended.answer;
-    assert!(told.contains("did not pass: there is no section on 'docs/'"), "{told}");
+    let answer = &ended.answer;
+    assert!(answer.contains("did not pass: there is no section on 'docs/'"), "{answer}");
     assert_eq!((called(&ended, "agent").count(), called(&ended, "evaluate").count()), (3, 2));
     let sent_back = world
         .children
@@ -273,11 +273,11 @@ async fn summary_message_is_not_taken_for_new_task() {
     let summary = crate::context::summary_message("## Next step\nnone", 1, 9, &GoalTree::new("m"));
     for (what, at, content) in [("a stand-in", place, "[Goal 1 completed: x] y"), ("a summary", 0, summary.as_str())] {
         let mut messages = ended.messages[..place].to_vec();
-        let mut told = Message::clone(&messages[0]);
-        told.content = content.into();
-        told.covers =
+        let mut replacement = Message::clone(&messages[0]);
+        replacement.content = content.into();
+        replacement.covers =
             (at == 0).then_some(soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None });
-        messages.insert(at, told.into());
+        messages.insert(at, replacement.into());
         let tools = world.registry.specs().cloned().collect();
         let system = vec!["You orchestrate.".into()];
         let request = ModelRequest { system, messages, tools, ..ModelRequest::default() };

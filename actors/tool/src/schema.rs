@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// Told at the top.
+    /// Description at the top.
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only its schema is used")]

@@ -268,7 +268,7 @@ mod tests {
     fn gate_closes_only_without_requests_and_then_admits_none() {
         let gate = ShutdownGate::open();
         let passing = gate.pass();
-        assert!(passing.is_some() && !gate.close_if(|| true), "somebody is on the way");
+        assert!(passing.is_some() && !gate.close_if(|| true), "a request is in progress");
         drop(passing);
         assert!(!gate.close_if(|| false));
         assert!(gate.close_if(|| true));

@@ -206,13 +206,13 @@ impl Screen {
     }
 
     /// Waits until the screen has been unchanged for [`QUIET`]. Returns the time of its last change.
-    fn settled_since(&self, begun: Instant, patience: Duration) -> Option<Instant> {
+    fn settled_since(&self, begun: Instant, timeout: Duration) -> Option<Instant> {
         loop {
             let last = self.last();
             if last > begun && last.elapsed() >= QUIET {
                 return Some(last);
             }
-            if begun.elapsed() > patience {
+            if begun.elapsed() > timeout {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(200));

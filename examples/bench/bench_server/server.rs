@@ -55,10 +55,10 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut told = String::new();
-        BufReader::new(child.stdout.take().ok_or("the server has no stdout")?).read_line(&mut told)?;
-        let told: Value = serde_json::from_str(&told).map_err(|_| "the server did not start")?;
-        told["url"].as_str().ok_or("the server reported no URL")?.clone_into(&mut self.url);
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("the server has no stdout")?).read_line(&mut line)?;
+        let started: Value = serde_json::from_str(&line).map_err(|_| "the server did not start")?;
+        started["url"].as_str().ok_or("the server reported no URL")?.clone_into(&mut self.url);
         self.child = Some(child);
         Ok(())
     }

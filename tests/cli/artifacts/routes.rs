@@ -135,10 +135,10 @@ fn sessions_and_uploads_need_no_run() {
     let world = lived_in();
     let service = ManualModelService::new();
     let owned = Owned::begin(&world, &service, "o");
-    let wish = json!({ "session_id": "n", "name": "New" }).to_string();
-    let made = ask(&world, "POST /api/sessions", JSON, wish.as_bytes()).is(201).json();
+    let spec = json!({ "session_id": "n", "name": "New" }).to_string();
+    let made = ask(&world, "POST /api/sessions", JSON, spec.as_bytes()).is(201).json();
     assert_eq!((&made["session"]["session_id"], &made["session"]["name"]), (&json!("n"), &json!("New")));
-    ask(&world, "POST /api/sessions", JSON, wish.as_bytes()).refuses(400, "validation_error");
+    ask(&world, "POST /api/sessions", JSON, spec.as_bytes()).refuses(400, "validation_error");
     let made = ask(&world, "POST /api/sessions", JSON, b"{}").is(201).json();
     assert!(made["session"]["session_id"].is_string());
     ask(&world, "POST /api/sessions", JSON, b"{\"colour\":1}").refuses(400, "validation_error");

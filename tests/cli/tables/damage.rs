@@ -46,7 +46,7 @@ fn run_with_any_damaged_page_completes_or_fails_clearly() {
     let world = TestHome::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).expect_code(0);
     let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
-    let (mut done, mut told) = (0, 0);
+    let (mut done, mut reported) = (0, 0);
     for page in 1..sound.len() / 4096 {
         let place = page * 4096..(page + 1) * 4096;
         let mut damaged = sound.clone();
@@ -60,11 +60,11 @@ fn run_with_any_damaged_page_completes_or_fails_clearly() {
             code => {
                 assert_eq!(code, Some(1), "page {page}: {}", ran.err);
                 assert!(ran.err.contains("storage_error"), "page {page}: {}", ran.err);
-                told += 1;
+                reported += 1;
             }
         }
     }
-    assert!(done > 0 && told > 10, "{done} done, {told} told");
+    assert!(done > 0 && reported > 10, "{done} done, {reported} reported");
 }
 
 /// Starts a demo whose files are limited to `kib` KiB. The system rejects writes beyond that.

@@ -238,7 +238,7 @@ fn every_screen_size_is_drawn_and_server_restart_is_shown() {
     assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
     served.restart();
     terminal.wait_for_text(&format!("live {}", served.pid()));
-    assert!(!terminal.has_colors(), "NO_COLOR is heard");
+    assert!(!terminal.has_colors(), "NO_COLOR is respected");
     terminal.signal(Signal::TERM);
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");

@@ -21,7 +21,7 @@ use soong::{
 
 use super::{
     Failed,
-    told::{self, ReportLedger},
+    report::{self, ReportLedger},
 };
 
 /// Counters of what was checked.
@@ -243,7 +243,7 @@ fn acknowledged(found: &BTreeMap<ArtifactId, CheckedArtifact>, ledger: &ReportLe
             None if may_be_gone(id) => {}
             None => wrong.push(format!("{id} was acknowledged in version {version} but is missing")),
             Some(one) => match one.contents.get(version) {
-                Some(bytes) if bytes.len() as u64 == *size && told::hash(bytes) == *hash => {}
+                Some(bytes) if bytes.len() as u64 == *size && report::hash(bytes) == *hash => {}
                 Some(_) => {
                     wrong.push(format!("version {version} of {} differs from what was saved", one.artifact.key()))
                 }

@@ -13,8 +13,9 @@ use soong::{
 };
 
 use super::{
-    Failed, scene,
-    told::{Random, Report},
+    Failed,
+    report::{Random, Report},
+    scene,
 };
 
 /// Number of sessions that are active at once.

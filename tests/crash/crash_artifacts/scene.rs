@@ -20,7 +20,7 @@ use soong::{
     tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-use super::told::{Random, Report};
+use super::report::{Random, Report};
 
 /// Number of lines of a document.
 const LINES: u64 = 20;

@@ -14,8 +14,8 @@ use soong::{
 
 use super::{
     Failed,
+    report::{ObservedEvent, ReportLedger},
     scene::{self, ANSWER, CHILDREN, CycleDir, DOCUMENT, EFFECT, Effect},
-    told::{ObservedEvent, ReportLedger},
 };
 
 /// A violated invariant.

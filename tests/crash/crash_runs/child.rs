@@ -10,8 +10,8 @@ use soong::{
 
 use super::{
     Failed,
+    report::{ObservedEvent, Report},
     scene::{self, CycleDir},
-    told::{ObservedEvent, Report},
 };
 
 /// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.

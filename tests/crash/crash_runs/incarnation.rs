@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Failed, process::Running, told::Report};
+use super::{Failed, process::Running, report::Report};
 
 /// Maximum lifetime of a child; a child that lives longer is stuck.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ fn start(folder: &Path, base_url: &str, slots: usize, death: &PlannedEnd) -> Res
 fn collect_reports(
     running: &mut Running,
     death: &PlannedEnd,
-    told: &mut Vec<Report>,
+    reports: &mut Vec<Report>,
 ) -> Result<Option<ExitStatus>, Failed> {
     let deadline = Instant::now() + TIMEOUT;
     let (mut events, mut kill_at) = (0, None);
@@ -83,14 +83,14 @@ fn collect_reports(
             Ok(line) => {
                 let one: Report = serde_json::from_str(&line)?;
                 events += u64::from(matches!(one, Report::Event { .. }));
-                told.push(one);
+                reports.push(one);
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(Some(running.child.wait()?)),
             Err(RecvTimeoutError::Timeout) => {
                 let is_stuck = Instant::now() >= deadline;
                 let (status, rest) = running.kill()?;
                 for line in rest {
-                    told.push(serde_json::from_str(&line)?);
+                    reports.push(serde_json::from_str(&line)?);
                 }
                 return Ok((!is_stuck).then_some(status));
             }
@@ -106,12 +106,12 @@ pub(crate) fn run_child(
     death: &PlannedEnd,
 ) -> Result<(Vec<Report>, ChildEnd), Failed> {
     let mut running = start(folder, base_url, slots, death)?;
-    let mut told = Vec::new();
-    let end = match collect_reports(&mut running, death, &mut told)? {
+    let mut reports = Vec::new();
+    let end = match collect_reports(&mut running, death, &mut reports)? {
         None => ChildEnd::Other(format!("it did not finish within {TIMEOUT:?}")),
         Some(status) if status.signal() == Some(9) => ChildEnd::Killed,
         Some(status) if status.success() => ChildEnd::Done,
         Some(status) => ChildEnd::Other(status.to_string()),
     };
-    Ok((told, end))
+    Ok((reports, end))
 }

@@ -115,12 +115,13 @@ fn edit(part: u64) -> (&'static str, Value) {
 }
 
 /// Returns calls whose ids are unique across all conversations.
-fn calls(who: u64, turn: usize, wishes: &[(&str, Value)]) -> Reply {
-    let wishes: Vec<(String, &str, String)> = wishes
+fn calls(who: u64, turn: usize, requested: &[(&str, Value)]) -> Reply {
+    let requested: Vec<(String, &str, String)> = requested
         .iter()
         .enumerate()
         .map(|(place, (name, arguments))| (format!("call_{who}_{turn}_{place}"), *name, arguments.to_string()))
         .collect();
-    let wishes: Vec<(&str, &str, &str)> = wishes.iter().map(|(id, name, a)| (id.as_str(), *name, a.as_str())).collect();
-    Reply::calls(&wishes)
+    let requested: Vec<(&str, &str, &str)> =
+        requested.iter().map(|(id, name, a)| (id.as_str(), *name, a.as_str())).collect();
+    Reply::calls(&requested)
 }

@@ -109,8 +109,8 @@ async fn stopped_trace_continues_with_a_result_for_each_call() {
     let stopped = world.runtime().traces().get(run.trace_id()).await.unwrap();
     assert_eq!(stopped.status, TraceStatus::Stopped);
     let child = run.children().await.unwrap().remove(0);
-    let (_, told) = ended(&world, RunRequest::new("continue").session("s")).await;
-    assert!(told.contains(child.trace_id.as_str()) && told.contains("cancelled"), "{told}");
+    let (_, output) = ended(&world, RunRequest::new("continue").session("s")).await;
+    assert!(output.contains(child.trace_id.as_str()) && output.contains("cancelled"), "{output}");
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

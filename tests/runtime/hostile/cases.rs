@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use soong::RunRequest;
 
-use super::{Leave, files, reach, runs};
+use super::{Approver, files, reach, runs};
 
 /// Source in which the model finds its orders.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,11 +55,11 @@ pub struct Case {
 impl Case {
     /// Returns the expected outcome with this approver. `None`: the case is skipped, because the model may then do as
     /// ordered.
-    pub fn want(&self, leave: Leave) -> Option<Want> {
-        match leave {
-            Leave::Nobody => Some(self.nobody),
-            Leave::Policy => self.policy,
-            Leave::Careless => self.careless,
+    pub fn want(&self, approver: Approver) -> Option<Want> {
+        match approver {
+            Approver::Nobody => Some(self.nobody),
+            Approver::Policy => self.policy,
+            Approver::Careless => self.careless,
         }
     }
 

@@ -90,7 +90,7 @@ async fn connection_errors_are_reported_and_redirects_not_followed() {
         at(&server)
     };
     let no_variable = McpConfig { header_env: [("X".to_owned(), "NOT_SET".to_owned())].into(), ..at(&good) };
-    for (name, bad, told) in [
+    for (name, bad, want) in [
         ("a redirect", at(&redirects), "307"),
         ("a refusal", at(&refuses), "uth"),
         ("silence", McpConfig { start_timeout_ms: 1_000, ..at(&silent) }, "answer"),
@@ -108,7 +108,7 @@ async fn connection_errors_are_reported_and_redirects_not_followed() {
         let events = read_to_end(events).await;
         let failure = events.iter().find(|event| event.event.kind() == "mcp_server_failed");
         let failure = failure.unwrap_or_else(|| panic!("{name}: {:?}", kinds(&events))).event.data_json();
-        assert!(failure.contains(told) && !failure.contains("s3cret"), "{name}: {failure}");
+        assert!(failure.contains(want) && !failure.contains("s3cret"), "{name}: {failure}");
         world.finish().await;
     }
     assert_eq!(elsewhere.load(SeqCst), 0);
@@ -179,8 +179,8 @@ async fn call_without_an_answer_times_out() {
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
-    let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
-    wait_until("the server hears of it", told).await;
+    let is_notified = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
+    wait_until("the server hears of it", is_notified).await;
     world.finish().await;
 }
 

@@ -177,7 +177,7 @@ async fn rejected_parameter_is_replaced_once_and_remembered() {
     ];
     let server = ScriptedServer::start(move |request| {
         match refusals.iter().find(|(parameter, _)| request.body.get(parameter).is_some()) {
-            Some((_, told)) => Reply::status(400, json!({"error": {"message": told}}).to_string()),
+            Some((_, message)) => Reply::status(400, json!({"error": {"message": message}}).to_string()),
             None => Reply::answer("ok"),
         }
     });
@@ -196,8 +196,8 @@ async fn rejected_parameter_is_replaced_once_and_remembered() {
 
 #[tokio::test]
 async fn retries_end_if_service_rejects_every_variant() {
-    let told = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
-    let server = ScriptedServer::start(move |_| Reply::status(400, told));
+    let message = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
+    let server = ScriptedServer::start(move |_| Reply::status(400, message));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Rejected);
     assert_eq!(server.requests().len(), 1 + MAX_ADAPTATIONS);

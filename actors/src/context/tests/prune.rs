@@ -8,11 +8,11 @@ use super::{super::prune::*, *};
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
     let built = prune(path, &goals_to_omit(goals), keep_recent, count);
     assert_valid(&built.messages);
-    let told = |message: &Arc<Message>| match is_replacement(&message.content) {
+    let as_text = |message: &Arc<Message>| match is_replacement(&message.content) {
         true => message.content.to_string(),
         false => message.sequence.to_string(),
     };
-    built.messages.iter().map(told).collect()
+    built.messages.iter().map(as_text).collect()
 }
 
 #[test]
@@ -35,16 +35,16 @@ fn messages_of_closed_goals_are_replaced_by_summaries() {
             vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
         ),
         (
-            "two in a row are told in one message",
+            "two in a row are summarized in one message",
             ask().calls(Some("1"), &["read"]).calls(Some("2"), &["read"]),
             vec!["1", "[Goal 1 completed: look] saw it\n\n[Goal 2 abandoned: try] no way"],
         ),
         (
-            "each is told once, where its first message stood",
+            "each is summarized once, where its first message stood",
             { ask().calls(Some("1"), &["read"]).calls(Some("3"), &["read"]).calls(Some("1"), &["read"]) },
             vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
         ),
-        ("no summary, none told", ask().calls(Some("4"), &["read"]), vec!["1", "[Goal 4 completed: quiet]"]),
+        ("no summary, none shown", ask().calls(Some("4"), &["read"]), vec!["1", "[Goal 4 completed: quiet]"]),
         ("an unknown goal stays", ask().calls(Some("77"), &["read"]), vec!["1", "2", "3"]),
         ("no goal stays", ask().calls(None, &["read"]), vec!["1", "2", "3"]),
         (

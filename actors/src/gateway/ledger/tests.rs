@@ -141,8 +141,8 @@ fn down_provider_error_reports_failure_count_and_duration() {
         attempt(&mut ledger, tries, &failed(Failure::Timeout), at(second));
     }
     let call = ledger.register();
-    let patience = ledger.max_outage_wait(&call, at(14));
-    assert_eq!(patience, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
+    let max_wait = ledger.max_outage_wait(&call, at(14));
+    assert_eq!(max_wait, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
     assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: WaitReason::ProviderDown, until: Some(at(16)) }));
     assert!(ledger.check_wait(&call, at(7), at(15)).is_ok());
     let error = ledger.check_wait(&call, at(8), at(15)).unwrap_err();

@@ -72,16 +72,16 @@ async fn call_with_too_long_retry_after_fails_and_others_wait() {
     let house = TestGateway::open(model, &limits(1, 0, 0)).await;
     let begin = Instant::now();
     let calls = (0..3).map(|_| async {
-        let (called, ear) = house.call("a", 1).await;
-        (called, ear, begin.elapsed().as_secs())
+        let (called, recorder) = house.call("a", 1).await;
+        (called, recorder, begin.elapsed().as_secs())
     });
     let ended = join_all(calls).await;
     let first = ended.iter().find(|(called, _, _)| called.outcome.is_err()).unwrap();
     assert_eq!((first.0.outcome.as_ref().unwrap_err().code, first.2), (ErrorCode::ProviderRateLimited, 0));
-    for (called, ear, after) in ended.iter().filter(|(called, _, _)| called.outcome.is_ok()) {
+    for (called, recorder, after) in ended.iter().filter(|(called, _, _)| called.outcome.is_ok()) {
         assert_eq!(*after, 121);
         assert!(called.waited_ms > 120_000);
-        assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
+        assert!(recorder.reasons().contains(&"retry_after"), "{:?}", recorder.notes);
     }
     assert_eq!(ended.iter().filter(|(called, _, _)| called.outcome.is_ok()).count(), 2);
 }
@@ -92,9 +92,9 @@ async fn long_retry_after_is_waited_for_and_reported() {
     let mut config = limits(1, 0, 0);
     config.retry.max_backoff_ms = 400;
     let house = TestGateway::open(model, &config).await;
-    let (called, ear) = house.call("a", 1).await;
+    let (called, recorder) = house.call("a", 1).await;
     assert!(called.outcome.is_ok() && called.waited_ms >= 1_000, "{:?}", called.outcome);
-    assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
+    assert!(recorder.reasons().contains(&"retry_after"), "{:?}", recorder.notes);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,8 +115,8 @@ async fn down_provider_is_probed_and_used_again_after_recovery() {
     assert!(named >= 40, "{named} of {} say since when: {:?}", failed.len(), failed.first());
     let before = asked.lock().unwrap().iter().filter(|second| **second < 20).count();
     assert!(before <= 8 + 4, "{before} calls for a provider that is down");
-    let told = called.iter().filter(|(_, ear)| ear.reasons().contains(&"provider_down")).count();
-    assert!(told >= 40, "{told} told that the provider is down");
+    let reporting = called.iter().filter(|(_, recorder)| recorder.reasons().contains(&"provider_down")).count();
+    assert!(reporting >= 40, "{reporting} reported that the provider is down");
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(house.call("a", 1).await.0.outcome.is_ok(), "it is back");
 }

@@ -97,8 +97,8 @@ fn invalid_entries_are_reported_with_line() {
         ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "already used in line 1"),
     ] {
         let book = ExperienceText::read(text.into());
-        let told: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
-        assert!(told.len() == 1 && told[0].0 == line && told[0].1.contains(part), "{text:?}: {told:?}");
+        let faults: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
+        assert!(faults.len() == 1 && faults[0].0 == line && faults[0].1.contains(part), "{text:?}: {faults:?}");
     }
     // Only the date is ignored.
     let book = ExperienceText::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());

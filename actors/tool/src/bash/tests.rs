@@ -293,9 +293,9 @@ async fn output_is_reported_while_command_runs() {
     let command = "printf '\\033[1mwaiting\\n'; until [ -e seen ]; do sleep 0.05; done; yes | head -c 5000000";
     let start = Instant::now();
     world.bash.call(context, json!({"command": command, "timeout_ms": 60_000})).await.unwrap();
-    let told = message.lock().unwrap();
-    assert_eq!(told[0], "waiting\n");
+    let pieces = message.lock().unwrap();
+    assert_eq!(pieces[0], "waiting\n");
     let most = 2 + start.elapsed().as_millis() / 300;
-    assert!((told.len() as u128) <= most, "{} pieces in {:?}", told.len(), start.elapsed());
-    assert!(told.iter().all(|text| text.len() <= 4096));
+    assert!((pieces.len() as u128) <= most, "{} pieces in {:?}", pieces.len(), start.elapsed());
+    assert!(pieces.iter().all(|text| text.len() <= 4096));
 }

@@ -80,8 +80,8 @@ async fn edits_are_applied_atomically() {
     project.write("bytes", &[0xff, 0xfe, 0x00]);
     let held = || std::fs::read_to_string(project.path().join("a.txt")).unwrap();
     let tool = tool();
-    let told = project.call(&tool, json!({"path": "a.txt", "edits": [{"old": "two", "new": "2"}]})).await.unwrap();
-    assert!(told.contains("1 line added, 1 removed") && told.contains("-two\n+2\n"), "{told}");
+    let output = project.call(&tool, json!({"path": "a.txt", "edits": [{"old": "two", "new": "2"}]})).await.unwrap();
+    assert!(output.contains("1 line added, 1 removed") && output.contains("-two\n+2\n"), "{output}");
     assert_eq!(held(), "one\n2\n");
     for (arguments, code) in [
         (

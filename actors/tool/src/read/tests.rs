@@ -34,11 +34,11 @@ async fn non_text_file_is_named_and_not_shown() {
     project.write("blob", b"abc\0def");
     project.write("wide", b"\xff\xfea\0b\0");
     project.write("latin", b"sch\xf6n\n");
-    for (path, told) in
+    for (path, want) in
         [("a.png", "a PNG image, 10 bytes"), ("blob", "a binary file"), ("wide", "UTF-16"), ("src", "folder")]
     {
         let error = read(&project, json!({"path": path})).await.unwrap_err();
-        assert!(error.code == ErrorCode::UnsupportedMedia && error.message.contains(told), "{path}: {error}");
+        assert!(error.code == ErrorCode::UnsupportedMedia && error.message.contains(want), "{path}: {error}");
     }
     let latin = read(&project, json!({"path": "latin"})).await.unwrap();
     assert!(latin.contains("sch�n") && latin.contains("not valid UTF-8") && latin.contains("6 bytes"), "{latin}");

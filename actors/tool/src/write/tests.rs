@@ -14,12 +14,12 @@ fn tool() -> Write {
 async fn write_reports_result_and_requires_permission_for_folder() {
     let project = TestProject::new(&[("a.txt", "old")]);
     let tool = tool();
-    let told = project.call(&tool, json!({"path": "new/b.txt", "content": "one\ntwo\n"})).await.unwrap();
-    assert_eq!(told, "`new/b.txt` written: 2 lines, 8 bytes");
+    let output = project.call(&tool, json!({"path": "new/b.txt", "content": "one\ntwo\n"})).await.unwrap();
+    assert_eq!(output, "`new/b.txt` written: 2 lines, 8 bytes");
     let refused = project.call(&tool, json!({"path": "a.txt", "content": "x"})).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PathConflict);
-    let told = project.call(&tool, json!({"path": "a.txt", "content": "x", "overwrite": true})).await.unwrap();
-    assert!(told.starts_with("`a.txt` replaced"), "{told}");
+    let output = project.call(&tool, json!({"path": "a.txt", "content": "x", "overwrite": true})).await.unwrap();
+    assert!(output.starts_with("`a.txt` replaced"), "{output}");
     let refused = project.call(&tool, json!({"path": "no/b", "content": "x", "create_dirs": false})).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::FileNotFound);
     let demand =

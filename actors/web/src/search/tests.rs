@@ -79,7 +79,7 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
 async fn service_error_gives_advice_and_never_the_key() {
     let said = format!("your key {KEY} is wrong");
     let huge = vec![b' '; 3 * 1024 * 1024];
-    for (what, raw, code, told, is_retryable) in [
+    for (what, raw, code, want, is_retryable) in [
         ("401", response("401 No", "", said.as_bytes()), ErrorCode::ProviderAuthFailed, "variable SEARCH_KEY", false),
         ("403", response("403 No", "", said.as_bytes()), ErrorCode::ProviderAuthFailed, "HTTP 403", false),
         ("429", response("429 No", "Retry-After: 9\r\n", b""), ErrorCode::ProviderRateLimited, "after 9", true),
@@ -105,7 +105,7 @@ async fn service_error_gives_advice_and_never_the_key() {
             let (server, asked) = recording_server(raw.clone()).await;
             let error = service(provider, &format!("http://{}", server.address)).search("q", 5).await.unwrap_err();
             assert_eq!((error.code, error.retryable), (code, is_retryable), "{what}: {error}");
-            assert!(error.message.contains(told) && !error.message.contains(KEY), "{what}: {error}");
+            assert!(error.message.contains(want) && !error.message.contains(KEY), "{what}: {error}");
             assert_eq!(asked.lock().unwrap().len(), 1, "{what}");
         }
     }
@@ -146,7 +146,7 @@ async fn key_is_redacted_in_results() {
 #[test]
 fn missing_or_invalid_setting_is_named() {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    for (provider, base_url, variable, key, told) in [
+    for (provider, base_url, variable, key, want) in [
         (SearchProvider::None, "", "", "", Some("tools.web_search.provider")),
         (SearchProvider::Searxng, "", "", "", Some("tools.web_search.base_url")),
         (SearchProvider::Searxng, "http://127.0.0.1:8888", "", "", None),
@@ -163,10 +163,10 @@ fn missing_or_invalid_setting_is_named() {
     ] {
         let config = WebSearchConfig { provider, base_url: some(base_url), api_key_env: some(variable) };
         let environment = Environment::of([("K", key)]);
-        match (SearchService::new(&config, &environment), told) {
+        match (SearchService::new(&config, &environment), want) {
             (Ok(service), None) => assert!(service.base_url().path().ends_with('/'), "{provider:?}"),
-            (Err(why), Some(told)) => assert!(why.contains(told), "{provider:?}: {why}"),
-            (got, told) => panic!("{provider:?} {told:?}: {:?}", got.err()),
+            (Err(why), Some(want)) => assert!(why.contains(want), "{provider:?}: {why}"),
+            (got, want) => panic!("{provider:?} {want:?}: {:?}", got.err()),
         }
     }
 }

@@ -157,7 +157,7 @@ async fn responses_map_to_text_or_error() {
     let header = |name: &str, value: &str| response("200 OK", &format!("{name}: {value}\r\n"), b"text");
     let many: String = (0..500).map(|n| format!("X-{n}: a\r\n")).collect();
     let divs = "<div>".repeat(100_000).into_bytes();
-    for (what, raw, told) in [
+    for (what, raw, want) in [
         ("text", page("text/plain", b"a\nb"), Ok("\n\na\nb")),
         ("json", page("application/json", b"{\"a\": 1}"), Ok("{\"a\": 1}")),
         ("xml", page("application/xml", b"<a>b</a>"), Ok("<a>b</a>")),
@@ -205,8 +205,8 @@ async fn responses_map_to_text_or_error() {
         ("404 image", response("404 Not Found", "Content-Type: image/png\r\n", b"\0"), Ok("HTTP 404 Not Found")),
         ("302 to nowhere", response("302 Found", "", b"lost"), Ok("HTTP 302 Found")),
     ] {
-        match (fetched(raw).await, told) {
-            (Ok(text), Ok(told)) => assert!(text.contains(told), "{what}: {text:.500}"),
+        match (fetched(raw).await, want) {
+            (Ok(text), Ok(want)) => assert!(text.contains(want), "{what}: {text:.500}"),
             (Err(error), Err(code)) => assert_eq!(error.code, code, "{what}: {error}"),
             (Ok(text), Err(code)) => panic!("{what}: {code} was due: {text:.500}"),
             (Err(error), Ok(_)) => panic!("{what}: {error}"),
@@ -264,17 +264,17 @@ async fn endless_server(beginning: &'static str, more: &'static str) -> Server {
 #[tokio::test]
 async fn endless_body_is_cut_and_missing_body_times_out() {
     let short = FetchLimits { total: Duration::from_millis(400), ..LIMITS };
-    for (beginning, more, limits, told) in [
+    for (beginning, more, limits, want) in [
         ("begin", "and so on ", LIMITS, Ok("larger than 65536 bytes")),
         ("begin", "", short, Ok("took longer than 400 ms")),
         ("", "", short, Err(ErrorCode::Timeout)),
     ] {
         let server = endless_server(beginning, more).await;
         let got = fetch(&tool(NetworkPolicy::Ask, true, limits), &format!("http://a.example:{}/", server.port())).await;
-        match (got, told) {
-            (Ok(text), Ok(told)) => assert!(text.contains(told) && text.contains("begin"), "{text:.300}"),
+        match (got, want) {
+            (Ok(text), Ok(want)) => assert!(text.contains(want) && text.contains("begin"), "{text:.300}"),
             (Err(error), Err(code)) => assert!(error.code == code && error.retryable, "{error}"),
-            (got, told) => panic!("{told:?}: {got:?}"),
+            (got, want) => panic!("{want:?}: {got:?}"),
         }
         wait_until_disconnected(&server).await;
     }

@@ -347,9 +347,9 @@ mod tests {
     #[test]
     fn run_end_is_taken_from_event_or_marked_unrecorded() {
         let mut actors = ActorIndex::default();
-        actors.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
+        actors.apply(tree(vec![run("recorded", None), run("missed", None)]), at(0));
         let end = RunEnd {
-            run_id: RunId::new("told"),
+            run_id: RunId::new("recorded"),
             status: RunStatus::Failed,
             error: Some(ErrorInfo::new(ErrorCode::Overloaded, "no")),
             completed_at: at(1),
@@ -357,9 +357,9 @@ mod tests {
             tokens: 70,
             cost: None,
         };
-        let gone = ["run:told", "run:missed"].map(str::to_owned).into();
+        let gone = ["run:recorded", "run:missed"].map(str::to_owned).into();
         actors.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
-        let reported = actors.get("run:told").unwrap();
+        let reported = actors.get("run:recorded").unwrap();
         assert_eq!((reported.state(), reported.alarm(), reported.turn()), ("failed", Some(Alert::Failed), 7));
         assert_eq!((actors.summary().ended_tokens, actors.summary().ended_cost), (70, None));
         assert_eq!(actors.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);

@@ -143,14 +143,14 @@ async fn errors_in_stream_are_classified_by_code_and_message() {
     ] {
         let body = json!({"error": error});
         for reply in [Reply::sse([text("hi"), body.clone()]), Reply::status(200, body.to_string())] {
-            let told = answer_to(reply).await.unwrap_err();
-            assert_eq!(told.failure, failure, "{body}: {told}");
-            assert_fit_to_show(&told);
+            let got = answer_to(reply).await.unwrap_err();
+            assert_eq!(got.failure, failure, "{body}: {got}");
+            assert_fit_to_show(&got);
         }
     }
     let bare = json!({"object": "error", "message": "too many", "code": 429});
-    let told = answer_to(Reply::sse([bare])).await.unwrap_err();
-    assert_eq!(told.failure, Failure::RateLimited { retry_after_ms: None });
+    let got = answer_to(Reply::sse([bare])).await.unwrap_err();
+    assert_eq!(got.failure, Failure::RateLimited { retry_after_ms: None });
 }
 
 #[tokio::test]

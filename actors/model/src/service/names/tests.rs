@@ -27,16 +27,16 @@ fn call(name: &str) -> ToolCall {
 fn tool_names_are_encoded_and_restored() {
     let long = format!("mcp.{}.x", "a".repeat(58));
     let twin = format!("mcp.{}.y", "a".repeat(58));
-    let long_told = format!("mcp__{}_", "a".repeat(58));
-    let twin_told = format!("mcp__{}_2", "a".repeat(57));
-    for (offered, called, told) in [
+    let long_encoded = format!("mcp__{}_", "a".repeat(58));
+    let twin_encoded = format!("mcp__{}_2", "a".repeat(57));
+    for (offered, called, want) in [
         (vec!["read", "a-b_c"], vec!["read"], vec!["read", "a-b_c", "read"]),
         (vec!["read", "mcp.s.add"], vec!["mcp.s.add"], vec!["read", "mcp__s__add", "mcp__s__add"]),
         // A name that fits is kept, whatever its position.
         (vec!["mcp.s.add", "mcp__s__add"], vec![], vec!["mcp__s__add_2", "mcp__s__add"]),
         (vec!["a.b", "a..b", "a__b_2"], vec!["a__b"], vec!["a__b_3", "a____b", "a__b_2", "a__b"]),
         // Two names that would be truncated to the same one.
-        (vec![long.as_str(), twin.as_str()], vec![], vec![long_told.as_str(), twin_told.as_str()]),
+        (vec![long.as_str(), twin.as_str()], vec![], vec![long_encoded.as_str(), twin_encoded.as_str()]),
         // Names that are not offered any more or that a model made up.
         (vec![], vec!["mcp.gone.x", "no tool", "ü"], vec!["mcp__gone__x", "no_tool", "_"]),
     ] {
@@ -44,7 +44,7 @@ fn tool_names_are_encoded_and_restored() {
         let names = ToolNames::of(&request);
         let all: Vec<&str> = offered.iter().chain(&called).copied().collect();
         let outgoing: Vec<&str> = all.iter().map(|name| names.outgoing_name(name)).collect();
-        assert_eq!(outgoing, told, "{offered:?} {called:?}");
+        assert_eq!(outgoing, want, "{offered:?} {called:?}");
         assert!(outgoing.iter().all(|name| is_valid(name)), "{outgoing:?}");
         let mut back: Vec<ToolCall> = outgoing.iter().map(|name| call(name)).collect();
         names.restore(&mut back);

@@ -70,8 +70,8 @@ async fn no_process_remains_after_normal_exit() {
     }
     let seconds = unique_seconds();
     let shown = world.ok(&with_sleep("SLEEP & SLEEP & echo ready", seconds)).await;
-    let told = "ready\n[exit status 0]\n[ended with it: 2 processes that it had left running: ";
-    assert!(shown.starts_with(told), "{shown}");
+    let want = "ready\n[exit status 0]\n[ended with it: 2 processes that it had left running: ";
+    assert!(shown.starts_with(want), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

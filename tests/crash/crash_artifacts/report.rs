@@ -97,8 +97,8 @@ pub(crate) struct ReportLedger {
 
 impl ReportLedger {
     /// Records the reports of a child.
-    pub(crate) fn take(&mut self, told: Vec<Report>) {
-        for one in told {
+    pub(crate) fn take(&mut self, reports: Vec<Report>) {
+        for one in reports {
             match one {
                 Report::Opened | Report::Flushing | Report::Saving => {}
                 Report::Saved { artifact_id, version, size, hash } => {

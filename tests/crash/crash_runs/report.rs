@@ -86,8 +86,8 @@ pub(crate) struct ReportLedger {
 
 impl ReportLedger {
     /// Records a report. Returns a violation if an event differs from an earlier report of it.
-    pub(crate) fn take(&mut self, told: Report) -> Option<Violation> {
-        match told {
+    pub(crate) fn take(&mut self, report: Report) -> Option<Violation> {
+        match report {
             Report::Opened => {}
             Report::Met(met) => self.met = met,
             Report::Ended(ended) => self.ended = Some(*ended),
