@@ -412,6 +412,23 @@ fn forgotten_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
     forgotten.map(finding).collect()
 }
 
+/// Returns the code blocks in the documentation of a crate whose examples are not tested.
+fn untested_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
+    if !manifest.contains("\ndoctest = false\n") {
+        return Vec::new();
+    }
+    let is_block = |line: &str| {
+        line.strip_prefix("//").is_some_and(|rest| rest.trim_start_matches(['/', '!', ' ']).starts_with("```"))
+    };
+    let lines = files.iter().flat_map(|file| file.text.lines().map(move |line| (file, line.trim_start())));
+    lines
+        .filter(|(_, line)| is_block(line))
+        .map(|(file, _)| {
+            format!("{}: remove `doctest = false` from the manifest, so that this example is tested", file.path)
+        })
+        .collect()
+}
+
 #[track_caller]
 fn assert_none(findings: Vec<String>) {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
@@ -481,6 +498,14 @@ fn every_test_file_is_declared() {
 #[test]
 fn every_example_file_is_declared() {
     assert_none(forgotten_example_findings(&read("actors/Cargo.toml"), &rust_files("examples")));
+}
+
+#[test]
+fn every_example_in_documentation_is_tested() {
+    for (folder, _, _) in CRATES {
+        let manifest = read(&format!("{folder}/Cargo.toml"));
+        assert_none(untested_example_findings(&manifest, &rust_files(&format!("{folder}/src"))));
+    }
 }
 
 fn source(path: &str, text: &str) -> Source {
@@ -570,4 +595,8 @@ fn undeclared_test_and_example_files_are_found() {
         source("examples/b.rs", "//! B.\n"),
     ];
     assert_eq!(forgotten_example_findings(manifest, &files).len(), 1);
+    let documented = [source("src/lib.rs", "//! L.\n\n/// F.\n///\n/// ```\n/// f();\n/// ```\nfn f() {}\n")];
+    for (manifest, want) in [("[lib]\ndoctest = false\n", 2), ("[lib]\n", 0)] {
+        assert_eq!(untested_example_findings(manifest, &documented).len(), want, "{manifest}");
+    }
 }

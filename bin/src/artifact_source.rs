@@ -35,7 +35,7 @@ fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Re
     Ok(Some(ArtifactReader::open(records.home(), store, environment)?))
 }
 
-/// Lists the artifacts that a cleanup would delete. `wish.dry_run` must be set, because the owner process deletes them
+/// Lists the artifacts that a cleanup would delete. `request.dry_run` must be set, because the owner process deletes them
 /// otherwise.
 pub(crate) async fn cleanup_candidates(
     source: &Source,
