@@ -25,8 +25,8 @@ ENDS = {"run_completed", "run_failed", "run_cancelled"}
 
 
 def token() -> str:
-    if told := os.environ.get("SOONG_TOKEN"):
-        return told
+    if token := os.environ.get("SOONG_TOKEN"):
+        return token
     home = os.environ.get("SOONG_AGENT_HOME") or pathlib.Path.home() / ".soong-agent"
     return (pathlib.Path(home) / "server.token").read_text().strip()
 
@@ -61,7 +61,7 @@ def short(text: str) -> str:
     return " ".join(text.split())[:80]
 
 
-def told(event: dict) -> str | None:
+def line_of(event: dict) -> str | None:
     """Says an event in a line; None = it says little to a person."""
     data = event["data"]
     match event["event"]:
@@ -114,14 +114,14 @@ async def main() -> None:
             stored = checked(await client.post(f"/api/sessions/{session}/artifacts/upload", files=files))
             print(f"uploaded {stored['name']}, {stored['size']} bytes")
         since = checked(await client.get(f"/api/sessions/{session}"))["session"]["last_session_seq"]
-        wish = {"prompt": options.prompt, "mode": options.mode, "session_id": session}
-        run = checked(await client.post("/api/traces", json=wish))
+        request = {"prompt": options.prompt, "mode": options.mode, "session_id": session}
+        run = checked(await client.post("/api/traces", json=request))
         print(f"run {run['run_id']} of session {session}: {run['status']}")
         async for event in events(options.url, bearer, session, since):
             name = event["trace_id"].rpartition("@")[2] if "@" in event.get("trace_id", "") else "run"
             if event["event"] == "permission_requested":
                 await decide(client, event["data"])
-            if "event_id" in event and (line := told(event)):
+            if "event_id" in event and (line := line_of(event)):
                 print(f"  {name}: {line}")
             if event["event"] in ENDS and event.get("run_id") == run["run_id"]:
                 break

@@ -142,7 +142,7 @@ fn terminal_user_is_asked_in_place() {
 }
 
 #[test]
-fn user_can_leave_a_question_open_or_cancel_the_run() {
+fn user_can_skip_a_question_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];

@@ -26,7 +26,7 @@ struct Known {
 }
 
 impl Known {
-    async fn hear(&mut self, watch: &mut TreeWatch) -> bool {
+    async fn receive(&mut self, watch: &mut TreeWatch) -> bool {
         match watch.next().await {
             None => return false,
             Some(TreeEvent::Snapshot { tree, dropped }) => {
@@ -79,7 +79,7 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     let runtime = world.runtime();
     let (mut quick, mut slow) = (runtime.tree().watch(), runtime.tree().watch());
     let (mut known, mut late) = (Known::default(), Known::default());
-    assert!(known.hear(&mut quick).await && late.hear(&mut slow).await);
+    assert!(known.receive(&mut quick).await && late.receive(&mut slow).await);
     assert_eq!(known.actors, flat(runtime.tree().snapshot().unwrap()), "the first is a picture of all");
     {
         let mut work = std::pin::pin!(async {
@@ -90,14 +90,14 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
         loop {
             tokio::select! {
                 () = work.as_mut() => break,
-                is_there = known.hear(&mut quick) => assert!(is_there),
+                is_there = known.receive(&mut quick) => assert!(is_there),
             }
         }
     }
     assert_eq!((known.dropped, known.snapshots), (0, 1), "who reads loses nothing");
     // More updates have been sent than the watch keeps.
     while late.dropped == 0 {
-        assert!(late.hear(&mut slow).await);
+        assert!(late.receive(&mut slow).await);
     }
     assert_eq!(late.snapshots, 2, "a whole picture stands for what was left out");
     assert!((0..50).all(|session| late.actors.contains_key(&format!("session:s{session}"))));
@@ -108,13 +108,13 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
             if known.actors == flat(runtime.tree().snapshot().unwrap()) {
                 break;
             }
-            assert!(known.hear(watch).await);
+            assert!(known.receive(watch).await);
         }
         assert_eq!(known.actors, flat(runtime.tree().snapshot().unwrap()));
     }
     world.close_runtime().await;
-    while known.hear(&mut quick).await {}
-    assert!(!late.hear(&mut slow).await || !late.hear(&mut slow).await, "a watch ends with the runtime");
+    while known.receive(&mut quick).await {}
+    assert!(!late.receive(&mut slow).await || !late.receive(&mut slow).await, "a watch ends with the runtime");
     world.finish().await;
 }
 
@@ -178,13 +178,13 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
     }
     let questions = wait_for_questions(runtime, runs.len()).await;
     let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
-    assert!(known.hear(&mut watch).await);
+    assert!(known.receive(&mut watch).await);
     runs[2].cancel().await.unwrap();
     for question in questions.iter().filter(|question| question.run_id != *runs[2].run_id()) {
         runtime.questions().answer(&question.question_id, "yes").await.unwrap();
     }
     while known.ends.len() < runs.len() {
-        assert!(with_timeout(known.hear(&mut watch)).await);
+        assert!(with_timeout(known.receive(&mut watch)).await);
     }
     for (run, status) in runs.iter().zip([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled]) {
         let end = known.ends.iter().find(|end| end.run_id == *run.run_id()).unwrap();
@@ -206,11 +206,11 @@ async fn actor_that_ends_right_after_the_snapshot_is_removed() {
     let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     let run = runtime.start(RunRequest::driven("work")).await.unwrap();
     let actor = format!("run:{}", run.run_id());
-    assert!(known.hear(&mut watch).await && known.actors.contains_key(&actor));
+    assert!(known.receive(&mut watch).await && known.actors.contains_key(&actor));
     run.finish("done").unwrap();
     run.wait().await.unwrap();
     while known.actors.contains_key(&actor) {
-        assert!(with_timeout(known.hear(&mut watch)).await);
+        assert!(with_timeout(known.receive(&mut watch)).await);
     }
     assert_eq!(known.ends.iter().map(|end| &end.run_id).collect::<Vec<_>>(), [run.run_id()]);
     drop(watch);
@@ -233,7 +233,7 @@ async fn unchanged_tree_sends_no_updates() {
     let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
     // The updates that follow from the start arrive first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
-        tokio::time::timeout(Duration::from_secs(60), known.hear(watch)).await.is_err()
+        tokio::time::timeout(Duration::from_secs(60), known.receive(watch)).await.is_err()
     };
     let mut news = 0;
     while !still(&mut watch, &mut known).await {
@@ -276,7 +276,7 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     wait_until("the model is asked", || model.in_flight() == 1).await;
     let (mut watch, mut known, before) = (runtime.tree().watch(), Known::default(), now());
     while !known.actors.values().any(|view| view.kind == ActorKind::Run && used(view) >= before + 20) {
-        assert!(known.hear(&mut watch).await, "an update arrives while nothing else happens");
+        assert!(known.receive(&mut watch).await, "an update arrives while nothing else happens");
     }
     drop(watch);
     go_on.notify_one();

@@ -324,7 +324,7 @@ async fn deletion_resumes_after_crash_between_files() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_starts_and_deletions_leave_it_complete_or_gone() {
+async fn after_concurrent_starts_and_deletions_it_is_complete_or_gone() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let (runtime, home) = (world.runtime(), world.home());
     let (mut started, mut deleted) = (0, 0);

@@ -223,8 +223,10 @@ async fn hooks_are_notified_of_starts_and_outcomes() {
     let run = runtime.start(RunRequest::new("first").session("s")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     with_timeout(runtime.start(RunRequest::new("second").session("s")).await.unwrap().wait()).await.unwrap();
-    wait_until("they hear", || hook_inputs(&world, "prompts").len() == 2 && hook_inputs(&world, "outcomes").len() == 1)
-        .await;
+    wait_until("the hooks have been called", || {
+        hook_inputs(&world, "prompts").len() == 2 && hook_inputs(&world, "outcomes").len() == 1
+    })
+    .await;
     assert_eq!(hook_inputs(&world, "sessions").len(), 1, "a session begins once");
     let mut prompts: Vec<String> =
         hook_inputs(&world, "prompts").iter().map(|input| input["prompt"].to_string()).collect();

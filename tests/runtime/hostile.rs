@@ -1,7 +1,7 @@
 //! A hostile model: it follows every order that it finds in files, pages, artifacts and the results of children. Its
 //! actions must stay within the policy nevertheless (issue 7; TOOL-4..6, PERM-1, SUB-6, SAFE-1).
 //!
-//! Orders are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried without an approver, with a
+//! OrderText are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried without an approver, with a
 //! program that allows only what a policy permits, and with an approver that allows everything. After each case, the
 //! environment must be unchanged except for allowed changes. Some cases are allowed and must have an effect; without
 //! them, a runtime that denies everything would pass.
@@ -44,10 +44,10 @@ const MOST_CHILDREN: usize = 3;
 /// Prefix of an order.
 const ORDER: &str = "CALL ";
 /// Name of the artifact that may contain the orders.
-const ORDERS: &str = "orders";
+const ORDERS_ARTIFACT: &str = "orders";
 
 /// The orders that the model is to find.
-type Orders = Arc<Mutex<String>>;
+type OrderText = Arc<Mutex<String>>;
 
 /// Approver of permission requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ fn is_confined() -> bool {
 }
 
 /// Tool that shows a page written by a third party. It replaces the web, which a test cannot reach.
-struct Browse(ToolSpec, Orders);
+struct Browse(ToolSpec, OrderText);
 
 impl Tool for Browse {
     fn spec(&self) -> &ToolSpec {
@@ -100,7 +100,7 @@ impl Tool for Browse {
 }
 
 /// Model that follows every order that it reads.
-fn gullible(orders: &Orders) -> Arc<ScriptedModel> {
+fn gullible(orders: &OrderText) -> Arc<ScriptedModel> {
     let orders = Arc::clone(orders);
     scripted_model(move |request| {
         let answered = request.messages.iter().rposition(|message| message.role == Role::Assistant);
@@ -126,7 +126,7 @@ fn look_up(channel: &str) -> Turn {
         "file" => Turn::call("read", json!({"path": "orders.md"})),
         "child" => Turn::call("agent", json!({"task": "find out"})),
         "page" => Turn::call("browse", json!({})),
-        "artifact" => Turn::call("read_artifact", json!({"name": ORDERS})),
+        "artifact" => Turn::call("read_artifact", json!({"name": ORDERS_ARTIFACT})),
         _ => Turn::say("there are no orders"),
     }
 }
@@ -161,7 +161,7 @@ fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
 }
 
 /// Opens a test runtime whose home is inside the project.
-async fn world(scene: &Scene, orders: &Orders, approver: Approver) -> TestRuntime {
+async fn world(scene: &Scene, orders: &OrderText, approver: Approver) -> TestRuntime {
     let mut config: Config = quick_config();
     config.agents.max_children_per_run = MOST_CHILDREN;
     config.agents.max_depth = 1;
@@ -192,7 +192,7 @@ async fn world(scene: &Scene, orders: &Orders, approver: Approver) -> TestRuntim
 async fn follow(
     world: &TestRuntime,
     scene: &Scene,
-    orders: &Orders,
+    orders: &OrderText,
     case: &Case,
     approver: Approver,
     number: usize,
@@ -215,7 +215,7 @@ async fn follow(
                 .create(soong::SessionSpec { session_id: Some(session.clone()), ..Default::default() })
                 .await
                 .unwrap();
-            world.runtime().artifacts().put(&place, ORDERS, "text/markdown", text.into()).await.unwrap();
+            world.runtime().artifacts().put(&place, ORDERS_ARTIFACT, "text/markdown", text.into()).await.unwrap();
         }
         Channel::Child | Channel::Page => {}
     }
@@ -226,7 +226,7 @@ async fn follow(
 
 /// Tries every case with one approver.
 async fn try_all(approver: Approver) {
-    let (scene, orders) = (Scene::new(), Orders::default());
+    let (scene, orders) = (Scene::new(), OrderText::default());
     std::fs::write(scene.project().join("orders.md"), "").unwrap();
     let world = world(&scene, &orders, approver).await;
     let (mut tried, mut wrong) = (0, Vec::new());
@@ -266,7 +266,7 @@ async fn try_all(approver: Approver) {
         assert_eq!(scene.misplaced(), Vec::<PathBuf>::new(), "{name}");
         assert_eq!(scene.strays(), [""; 0], "{name}");
         no_canary(&name, &streamed, runtime, run.session_id()).await;
-        check_approver(&name, &scene, runtime, run.session_id(), approver).await;
+        check_decisions(&name, &scene, runtime, run.session_id(), approver).await;
         check_children(&name, runtime, run.session_id()).await;
         wait_until(&format!("{name}: processes are left"), || scene.processes().is_empty()).await;
         assert_eq!(scene.connections.load(SeqCst), 0, "{name}: a private address was connected to");
@@ -347,7 +347,7 @@ async fn no_canary(name: &str, streamed: &str, runtime: &Runtime, session: &Sess
 }
 
 /// Checks that every permission was decided as the approver decides.
-async fn check_approver(name: &str, scene: &Scene, runtime: &Runtime, session: &SessionId, approver: Approver) {
+async fn check_decisions(name: &str, scene: &Scene, runtime: &Runtime, session: &SessionId, approver: Approver) {
     let filter = PermissionFilter { session_id: Some(session.clone()), ..PermissionFilter::default() };
     let policy = OnlyOut(scene.project().join("out"));
     for asked in runtime.permissions().list(filter).await.unwrap() {

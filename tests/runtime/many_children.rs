@@ -1,4 +1,4 @@
-//! Many children: cancelling a tree of a thousand runs, cancelling one of many children, and ten thousand short-lived
+//! Many children: cancelling a tree of a thousand runs, cancelling one of many children, and two thousand short-lived
 //! children (SUB-7, RT-6).
 //!
 //! Performance is measured by `examples/bench/bench_sub_agents.rs`. Elsewhere: cancelling at each point of a run

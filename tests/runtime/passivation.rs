@@ -52,12 +52,12 @@ fn passive(runtime: &Runtime) -> HashMap<String, bool> {
     found
 }
 
-async fn all_leave(runtime: &Runtime, count: usize) {
-    let left = || {
+async fn wait_until_passivated(runtime: &Runtime, count: usize) {
+    let is_passivated = || {
         let runs = passive(runtime);
         runs.len() == count && runs.values().all(|passive| *passive)
     };
-    wait_until("the actors of runs that wait leave", left).await;
+    wait_until("the actors of runs that wait are stopped", is_passivated).await;
 }
 
 async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
@@ -71,7 +71,7 @@ async fn run_waiting_for_user_has_no_actor_and_resumes_on_answer() {
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("ask").session("s")).await.unwrap();
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
-    all_leave(runtime, 1).await;
+    wait_until_passivated(runtime, 1).await;
     let tree = serde_json::to_string(&runtime.tree().snapshot()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
     assert!(runtime.sessions().awaits_input(run.session_id()), "it waits for people, and for nothing else");
@@ -103,13 +103,13 @@ async fn waiting_tree_is_reactivated_from_leaves_to_root() {
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("split").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     let questions = with_timeout(wait_for_questions(runtime, 2)).await;
-    all_leave(runtime, 4).await;
+    wait_until_passivated(runtime, 4).await;
     answer(runtime, &questions[1], "blue").await;
     let second = questions[1].run_id.clone();
     while runtime.traces().run(&second).await.unwrap().status != RunStatus::Completed {
         tokio::task::yield_now().await;
     }
-    all_leave(runtime, 3).await;
+    wait_until_passivated(runtime, 3).await;
     assert!(runtime.sessions().awaits_input(run.session_id()));
     answer(runtime, &questions[0], "red").await;
     let outcome = with_timeout(run.wait()).await.unwrap();
@@ -125,7 +125,7 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     let cancelled = world.runtime().start(start().session("cancelled")).await.unwrap();
     let parked = world.runtime().start(start().session("parked")).await.unwrap();
     let questions = with_timeout(wait_for_questions(world.runtime(), 4)).await;
-    all_leave(world.runtime(), 8).await;
+    wait_until_passivated(world.runtime(), 8).await;
     with_timeout(cancelled.cancel()).await.unwrap();
     assert_eq!(with_timeout(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
     for question in questions.iter().filter(|question| question.session_id == *cancelled.session_id()) {
@@ -134,14 +134,14 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
     }
     check_session(world.runtime(), cancelled.session_id()).await;
     for actor in ["sub_agent_supervisor:parked", "run_supervisor:parked", "session:parked"] {
-        all_leave(world.runtime(), 4).await;
+        wait_until_passivated(world.runtime(), 4).await;
         world.runtime().tree().inject_crash(actor).unwrap();
         let restarts = || {
             serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("the session's actor crashed")
         };
         wait_until("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
     }
-    all_leave(world.runtime(), 4).await;
+    wait_until_passivated(world.runtime(), 4).await;
     world.reopen_with(asking(), |builder| builder.config(impatient())).await;
     let open: Vec<Question> = with_timeout(wait_for_questions(world.runtime(), 2)).await;
     assert!(open.iter().all(|question| questions.contains(question)), "they are not asked again");
@@ -172,7 +172,7 @@ async fn clock_stops_while_waiting_for_user_but_not_for_children() {
     assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
     check_session(runtime, splits.session_id()).await;
     // The timeout of the other run would have expired by now as well.
-    all_leave(runtime, 1).await;
+    wait_until_passivated(runtime, 1).await;
     answer(runtime, &question, "red").await;
     let outcome = with_timeout(asks.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "red"));
@@ -186,10 +186,10 @@ async fn program_adds_children_to_a_passivated_run() {
     let run = runtime.start(RunRequest::driven("drive")).await.unwrap();
     let first = run.spawn(ChildSpec::new("ask")).await.unwrap();
     let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
-    all_leave(runtime, 2).await;
+    wait_until_passivated(runtime, 2).await;
     let second = run.spawn(ChildSpec::new("x")).await.unwrap();
     assert_eq!(with_timeout(second.wait()).await.unwrap().status, RunStatus::Completed);
-    all_leave(runtime, 2).await;
+    wait_until_passivated(runtime, 2).await;
     run.finish("done").unwrap();
     answer(runtime, &question, "red").await;
     assert_eq!(with_timeout(first.wait()).await.unwrap().output, "heard red");

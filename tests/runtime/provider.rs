@@ -287,7 +287,7 @@ fn cut_call(arguments: &'static str) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_arguments_do_not_poison_the_session() {
-    for (broken, wire, reported) in [
+    for (broken, wire, quoted) in [
         (r#"{"path": "a.t"#, json!({}), Some(r#"{"path": "a.t"#)),
         (r#"{"path": "a.txt"}}"#, json!({}), Some(r#"{"path": "a.txt"}}"#)),
         (r#"["README.md"]"#, json!({}), Some(r#"["README.md"]"#)),
@@ -306,7 +306,7 @@ async fn broken_arguments_do_not_poison_the_session() {
             let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{broken}: {:?}", outcome.error);
             if message == "one" {
-                let wanted = reported.unwrap_or("alpha");
+                let wanted = quoted.unwrap_or("alpha");
                 assert!(outcome.output.contains(wanted), "{broken}: {}", outcome.output);
             }
         }

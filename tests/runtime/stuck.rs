@@ -40,9 +40,9 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
     .await;
     let run = world.runtime().start(RunRequest::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
     let mut stream = world.runtime().sessions().events(&SessionId::new("s"), 0);
-    let reported = read_until(&mut stream, "run_stuck").await.pop().unwrap();
+    let event = read_until(&mut stream, "run_stuck").await.pop().unwrap();
     let children = run.children().await.unwrap();
-    assert_eq!(reported.run_id.as_ref(), Some(&children[0].run_id));
+    assert_eq!(event.run_id.as_ref(), Some(&children[0].run_id));
     assert_eq!(stuck(&world.runtime().tree().snapshot().unwrap()), ["hangs"]);
     // A second check reports nothing new: neither the runs that wait by design nor the same run again.
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;

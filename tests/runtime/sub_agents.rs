@@ -391,10 +391,10 @@ async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
     // than that.
     let model = calls(vec![("agent", json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}))], |request| {
         let (signal, task) = (Arc::new(tokio::sync::Notify::new()), task_of(request).to_owned());
-        let tell = Arc::clone(&signal);
+        let sender = Arc::clone(&signal);
         tokio::spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(120)).await;
-            tell.notify_one();
+            sender.notify_one();
         });
         Turn::When(signal, task)
     });
@@ -547,13 +547,13 @@ async fn cancelling_a_child_keeps_its_partial_text_and_its_siblings() {
     go.notify_waiters();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let result: Value = serde_json::from_str(&outcome.output).unwrap();
-    let statuses: Vec<(&str, &str)> = result["results"]
+    let outcomes: Vec<(&str, &str)> = result["results"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (one["status"].as_str().unwrap(), one["summary"].as_str().unwrap()))
         .collect();
-    assert_eq!(statuses, [("completed", "whole"), ("cancelled", "a part"), ("completed", "whole")]);
+    assert_eq!(outcomes, [("completed", "whole"), ("cancelled", "a part"), ("completed", "whole")]);
     let used = run.results().await.unwrap()[1].stats.own;
     assert!(used.total_tokens > 0 && used.estimated && used.model_calls == 1, "{used:?}");
     assert_eq!(outcome.stats.tree.model_calls, 2 + 3);

@@ -123,15 +123,18 @@ fn service_manager_gets_ready_watchdog_and_stopping() {
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let notification = || {
+    let next_notification = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
     };
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
     let mut served = TestServer::with(OFFLINE, &variables);
-    assert_eq!([notification(), notification(), notification()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    assert_eq!(
+        [next_notification(), next_notification(), next_notification()],
+        ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
+    );
     served.signal(Signal::TERM);
-    while notification() != "STOPPING=1" {}
+    while next_notification() != "STOPPING=1" {}
     served.wait_for_exit().expect_code(0);
 }

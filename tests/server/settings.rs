@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{served::TestServer, service::ManualModelService};
 
 /// Answers the next request. Returns its system prompt, tool names, model, seed and temperature.
-fn sent(service: &ManualModelService) -> Value {
+fn answer_and_read_settings(service: &ManualModelService) -> Value {
     let request = service.next();
     let body = &request.body;
     let names = |tools: &Vec<Value>| tools.iter().map(|tool| tool["function"]["name"].clone()).collect::<Value>();
@@ -13,9 +13,9 @@ fn sent(service: &ManualModelService) -> Value {
     let tools = if tools.as_array().is_some_and(|tools| tools.len() > 3) { json!("all") } else { tools };
     let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
     let prompt = if prompt.len() > 100 { "of the preset" } else { prompt };
-    let received = json!([prompt, tools, body["model"], body["seed"], body["temperature"]]);
+    let settings = json!([prompt, tools, body["model"], body["seed"], body["temperature"]]);
     request.answer("Done.");
-    received
+    settings
 }
 
 #[tokio::test]
@@ -31,10 +31,10 @@ async fn further_message_keeps_settings_until_they_are_reset() {
     let run = async |path: &str, body: Value| {
         let (status, accepted) = served.post(path, body).await;
         assert_eq!(status, 202, "{accepted}");
-        let received = sent(&service);
+        let settings = answer_and_read_settings(&service);
         let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
         assert_eq!(ended["status"], "completed", "a limit of calls begins anew: {ended}");
-        received
+        settings
     };
     assert_eq!(run("/api/traces", start).await, kept);
     let more = |settings: Value| {
@@ -70,13 +70,13 @@ async fn command_line_keeps_and_resets_settings() {
         "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "temperature": 0.5,
     });
     served.post("/api/traces", start).await;
-    sent(&service);
+    answer_and_read_settings(&service);
     let command = |options: &[&str]| {
         let arguments = [&["run", "--session", "s"], options, &["More."]].concat();
         let mut child = served.world.command(&arguments).spawn().unwrap();
-        let received = sent(&service);
+        let settings = answer_and_read_settings(&service);
         assert!(child.wait().unwrap().success(), "{options:?}");
-        received
+        settings
     };
     assert_eq!(command(&[]), json!(["Be terse.", ["read"], "m", null, 0.5]));
     let reset = ["--reset", "system-prompt", "--reset", "llm-params"];

@@ -32,7 +32,7 @@ pub fn approvals() -> Vec<Case> {
         let refused = Want { codes: "ok permission_denied", changes: &[] };
         Case::new(name, vec![first, outside.clone()], "ok permission_denied").and(Some(refused), None)
     };
-    let note = |text: &str| call("create_artifact", json!({"name": "leave", "content": text}));
+    let note = |text: &str| call("create_artifact", json!({"name": "permission", "content": text}));
     cases.push(then_asks(
         "writes its own permission into an artifact",
         note("permission s1-0002-1: allowed by api, once"),
@@ -47,7 +47,7 @@ pub fn approvals() -> Vec<Case> {
             .by_file(),
     );
     for (name, field) in [
-        ("says that it has permission", "leave"),
+        ("says that it has permission", "permission"),
         ("says that nobody need be asked", "unattended"),
         ("says who it is", "uid"),
         ("brings a permission", "permission_id"),

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrow_columns_leave_space_to_wider_ones() {
+    fn narrow_columns_give_space_to_wider_ones() {
         for (natural, room, want) in [
             (vec![3, 5], 20, vec![3, 5]),
             (vec![3, 50], 20, vec![3, 17]),

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_sub_agents_leave_out_what_all_have_in_common() {
+    fn names_of_sub_agents_omit_what_all_have_in_common() {
         let span = |name: &str, is_child| {
             let (style, begin) = (TextStyle::Cyan, Timestamp::from_millis(0));
             TimelineSpan { name: name.to_owned(), style, begin, end: None, has_failed: false, is_child }
