@@ -1,7 +1,8 @@
-//! Checks of the source tree: the direction of dependencies between crates, the names that each file may use, and files
-//! that no build includes.
+//! Checks of the source tree: the direction of dependencies between crates, the names that each file may use, files that
+//! no build includes, and examples in documentation that no test runs.
 //!
-//! The checks search plain text without a parser. Only code counts, not comments or test modules. Each check is a
+//! The checks search plain text without a parser. Except for those examples, only code counts, not comments or test
+//! modules. Each check is a
 //! function from text to findings, so that its own tests can show that it finds something. A finding says what to do.
 
 #![allow(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
@@ -412,21 +413,26 @@ fn forgotten_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
     forgotten.map(finding).collect()
 }
 
-/// Returns the code blocks in the documentation of a crate whose examples are not tested.
+/// Finds examples in the documentation of a crate whose manifest turns documentation tests off.
 fn untested_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
-    if !manifest.contains("\ndoctest = false\n") {
+    if !manifest.lines().any(|line| line.replace(' ', "") == "doctest=false") {
         return Vec::new();
     }
-    let is_block = |line: &str| {
-        line.strip_prefix("//").is_some_and(|rest| rest.trim_start_matches(['/', '!', ' ']).starts_with("```"))
-    };
-    let lines = files.iter().flat_map(|file| file.text.lines().map(move |line| (file, line.trim_start())));
-    lines
-        .filter(|(_, line)| is_block(line))
-        .map(|(file, _)| {
-            format!("{}: remove `doctest = false` from the manifest, so that this example is tested", file.path)
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for file in files {
+        let mut is_inside = false;
+        for (at, line) in file.text.lines().enumerate() {
+            let line = line.trim_start();
+            let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+            let Some(language) = text.and_then(|text| text.trim_start().strip_prefix("```")) else { continue };
+            is_inside = !is_inside;
+            if is_inside && language != "text" {
+                let advice = "remove `doctest = false` from the manifest, so that this example is tested";
+                findings.push(format!("{}:{}: {advice}", file.path, at + 1));
+            }
+        }
+    }
+    findings
 }
 
 #[track_caller]
@@ -595,8 +601,14 @@ fn undeclared_test_and_example_files_are_found() {
         source("examples/b.rs", "//! B.\n"),
     ];
     assert_eq!(forgotten_example_findings(manifest, &files).len(), 1);
-    let documented = [source("src/lib.rs", "//! L.\n\n/// F.\n///\n/// ```\n/// f();\n/// ```\nfn f() {}\n")];
-    for (manifest, want) in [("[lib]\ndoctest = false\n", 2), ("[lib]\n", 0)] {
-        assert_eq!(untested_example_findings(manifest, &documented).len(), want, "{manifest}");
+}
+
+#[test]
+fn untested_documentation_examples_are_found() {
+    let text =
+        "//! L.\n\n/// F.\n///\n/// ```\n/// f();\n/// ```\nfn f() {}\n\n/// ```text\n/// x\n/// ```\nfn g() {}\n";
+    for (manifest, want) in [("[lib]\ndoctest = false\n", 1), ("[lib]\n", 0)] {
+        let findings = untested_example_findings(manifest, &[source("src/lib.rs", text)]);
+        assert_eq!(findings.len(), want, "{manifest}: {findings:?}");
     }
 }

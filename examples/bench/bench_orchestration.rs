@@ -34,7 +34,7 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// That of the binary.
+/// The allocator that the binary `soong` uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

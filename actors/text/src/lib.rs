@@ -72,9 +72,11 @@ pub fn is_json_object(text: &str) -> bool {
 /// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
 /// arguments of a tool call twice.
 pub fn unwrap_json_string(text: &str) -> Option<String> {
-    // Most texts are not JSON strings: they are not parsed.
-    let is_string = text.trim_start().starts_with('"');
-    is_string.then(|| serde_json::from_str::<String>(text).ok())?.filter(|inner| is_json_object(inner))
+    // The usual text is not a JSON string, and need not be parsed.
+    if !text.trim_start().starts_with('"') {
+        return None;
+    }
+    serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
 }
 
 #[cfg(test)]

@@ -121,7 +121,9 @@ impl EventReader {
 
     /// Parses at most one line. Returns the event that it completes, if any.
     fn parse(&mut self, piece: Bytes) -> Option<Result<Sse, Error>> {
-        self.input.replace(Some(piece));
+        // A piece has at most one line end, so it completes at most one event: the parser has read it when `next` returns.
+        let unread = self.input.replace(Some(piece));
+        debug_assert!(unread.is_none(), "the parser reads each piece before it receives the next");
         self.events.next().now_or_never().flatten()
     }
 }
