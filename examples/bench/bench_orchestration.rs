@@ -34,10 +34,6 @@ use soong::{
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
-/// The allocator that the binary `soong` uses.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A tool that answers immediately.
 struct Noop(ToolSpec);
 

@@ -14,9 +14,8 @@ use crate::{
 
 /// Size of the body, in bytes.
 const BODY_BYTES: usize = 50 * 1024 * 1024;
-/// Maximum growth of a process's peak memory during a transfer, in bytes. It does not depend on the size of the body. The
-/// allocator of the binary returns freed buffers to the system with a delay of some milliseconds.
-const MOST_BYTES: usize = BODY_BYTES * 3 / 5;
+/// Maximum growth of a process's peak memory during a transfer, in bytes.
+const MOST_BYTES: usize = BODY_BYTES * 2 / 5;
 
 /// Returns the peak memory of a process, in bytes.
 fn most_memory(running: &KillOnDrop) -> usize {
@@ -129,8 +128,8 @@ fn owner_waits_for_uploads_of_other_terminals() {
     // More than the pipe and the socket buffer hold, so that this transfer is in progress when the first input ends.
     second_input.write_all(&[b'2'; 4_000_000]).unwrap();
     drop(first_input);
-    let mut stderr_lines = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(stderr_lines.any(|line| line.unwrap().contains("another terminal is still writing")));
+    let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
+    assert!(heard.any(|line| line.unwrap().contains("another terminal is still writing")));
     drop(second_input);
     second.finish().expect_code(0);
     first.finish().expect_code(0);
