@@ -203,14 +203,13 @@ impl<'a> Follower<'a> {
                 _ = key_checks.tick(), if self.progress.reads_keys() => {
                     self.handle_keys()
                 }
-                _ = frames.tick() => {
-                    if events.is_polled() && !is_polled {
-                        is_polled = true;
-                        self.progress.note(POLLING_NOTE);
-                    }
-                    self.handle_frame().await?
-                }
+                _ = frames.tick() => self.handle_frame().await?,
             };
+            // The first poll may return the end of the run.
+            if events.is_polled() && !is_polled {
+                is_polled = true;
+                self.progress.note(POLLING_NOTE);
+            }
             if let Some(outcome) = outcome {
                 return Ok(outcome);
             }
