@@ -86,6 +86,10 @@ const METAPHORS: [&str; 22] = [
 /// Names of other crates and English compounds that contain a metaphor.
 const ALLOWED_NAMES: [&str; 1] = ["LeaveAlternateScreen"];
 
+fn all_rust_files() -> impl Iterator<Item = Source> {
+    ["protocol", "storage", "actors", "bin", "tests", "examples"].into_iter().flat_map(rust_files)
+}
+
 /// Returns the lines of a Rust file that are comments, with their numbers.
 fn comments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_start())).filter(|(_, line)| line.starts_with("//"))
@@ -131,9 +135,8 @@ fn without_subject(file: &Source) -> Vec<String> {
 
 #[test]
 fn comments_and_documents_use_standard_terms() {
-    let sources = ["protocol", "storage", "actors", "bin", "tests", "examples"].into_iter().flat_map(rust_files);
     let mut findings = Vec::new();
-    for file in sources.filter(|file| file.path != "tests/architecture/words.rs") {
+    for file in all_rust_files().filter(|file| file.path != "tests/architecture/words.rs") {
         if FOR_MODELS.contains(&file.path.as_str()) {
             continue;
         }
@@ -166,10 +169,10 @@ fn metaphors(code: TokenStream) -> Vec<String> {
 #[test]
 fn names_and_messages_use_standard_terms() {
     let mut findings = Vec::new();
-    for file in crate_files().into_iter().chain(["tests", "examples"].into_iter().flat_map(rust_files)) {
+    for file in all_rust_files() {
         let names = metaphors(file.text.parse().unwrap());
-        findings
-            .extend(names.into_iter().map(|name| format!("{}: names `{name}`: use the term of the field", file.path)));
+        let advice = "use the term of the field";
+        findings.extend(names.into_iter().map(|name| format!("{}: names `{name}`: {advice}", file.path)));
     }
     for file in crate_files() {
         if !PROMPTS.iter().any(|place| file.path.starts_with(place)) {

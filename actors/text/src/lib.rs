@@ -21,14 +21,7 @@ pub fn shorten(text: &str, max: usize) -> String {
 
 /// Returns the text on one line: each sequence of whitespace becomes one space.
 pub fn on_one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    line
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
