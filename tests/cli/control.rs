@@ -2,7 +2,8 @@
 //! own.
 
 use std::{
-    io::{BufRead, BufReader, Lines, Write},
+    io::{BufRead, BufReader, ErrorKind, Lines, Write},
+    net::TcpListener,
     os::unix::net::UnixStream,
     process::Stdio,
     sync::mpsc,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use crate::process::{KillOnDrop, TIMEOUT, TestHome};
+use crate::served::{OFFLINE, TestServer};
 use crate::service::ManualModelService;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -519,5 +521,30 @@ fn byte_order_marks_are_removed_and_utf_16_is_refused() {
     let utf_16: Vec<u8> = std::iter::once(0xfeff).chain("Work.".encode_utf16()).flat_map(u16::to_le_bytes).collect();
     for args in [&["run", "--model", "offline"][..], &["chat", "--model", "offline"]] {
         world.run_with_input(args, &utf_16).expect_code(2).expect_stderr(&["UTF-16", "iconv"]);
+    }
+}
+
+/// A server on this machine is reached directly: the proxy of the environment must not see the token.
+#[test]
+fn client_of_a_local_server_ignores_the_proxy_of_the_environment() {
+    let served = TestServer::new(OFFLINE);
+    let token = served.token();
+    // A proxy that refuses everything; it is enough that nobody connects to it.
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
+    for host in ["127.0.0.1", "localhost"] {
+        let url = served.url.replace("127.0.0.1", host);
+        for args in [&["sessions", "list"][..], &["run", "Which project is this?"]] {
+            let mut command = served.world.command(&[&["--url", &url], args].concat());
+            command.env("SOONG_TOKEN", &token);
+            for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+                command.env(variable, &proxy_url);
+            }
+            KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(0);
+            let connection = proxy.accept();
+            let nobody = connection.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            assert!(nobody, "{host} {args:?}: {connection:?}");
+        }
     }
 }

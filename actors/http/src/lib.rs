@@ -1,9 +1,35 @@
 //! HTTP clients: all of them use the same TLS implementation, rustls with the cryptography of `ring`.
 
+use std::net::IpAddr;
+
 /// Returns a builder for an HTTP client.
 pub fn client_builder() -> reqwest::ClientBuilder {
     install_tls_provider();
     reqwest::Client::builder()
+}
+
+/// Returns a builder for a client of one server, named by the host of its URL. A server on this machine is connected to
+/// directly, whatever proxy the environment names: a proxy cannot reach it, and must not see what is sent to it.
+pub fn client_builder_for(host: &str) -> reqwest::ClientBuilder {
+    let builder = client_builder();
+    if is_loopback(host) { builder.no_proxy() } else { builder }
+}
+
+/// Returns whether the host of a URL is this machine: `localhost`, a name below it, or a loopback or unspecified address.
+/// An IPv6 address may be in brackets.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    if host == "localhost" || host.ends_with(".localhost") {
+        return true;
+    }
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => {
+            let address = address.to_canonical();
+            address.is_loopback() || address.is_unspecified()
+        }
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_unspecified(),
+        Err(_) => false,
+    }
 }
 
 /// Sets the cryptography for TLS connections of this process, unless the program has set another one. Clients that are
@@ -16,6 +42,20 @@ pub fn install_tls_provider() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_hosts_are_recognized() {
+        for host in
+            ["localhost", "LocalHost.", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "::1", "0.0.0.0", "[::]"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        assert!(is_loopback("[::ffff:127.0.0.1]"));
+        for host in ["", "localhost.example.org", "notlocalhost", "10.0.0.1", "[2001:db8::1]", "127.0.0.1.example.org"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
 
     #[test]
     fn clients_with_and_without_certificates_can_be_built() {

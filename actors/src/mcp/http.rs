@@ -10,7 +10,7 @@
 //!
 //! Elsewhere: timeouts of requests, which the callers set.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use reqwest::{
@@ -49,7 +49,7 @@ pub(super) fn transport(
     given_up: CancellationToken,
     task_tools: &TaskTools,
 ) -> Result<StreamableHttpClientTransport<CancellableHttpClient>, ErrorInfo> {
-    let mut builder = soong_http::client_builder()
+    let builder = soong_http::client_builder_for(url.host_str().unwrap_or_default())
         .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT.min(timeout))
         .tcp_nodelay(true)
@@ -58,9 +58,6 @@ pub(super) fn transport(
         .tcp_keepalive_interval(KEEPALIVE)
         .tcp_keepalive_retries(2)
         .redirect(Policy::none());
-    if is_loopback(url) {
-        builder = builder.no_proxy(); // a proxy cannot reach this machine's loopback address
-    }
     let client = builder
         .build()
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {error}")))?;
@@ -249,9 +246,4 @@ fn is_response_to(event: &Sse, id: &RequestId) -> bool {
 fn error_response(id: &RequestId, message: &str) -> Sse {
     let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
     Sse::default().data(answer.to_string())
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

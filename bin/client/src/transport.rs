@@ -126,7 +126,8 @@ impl Remote {
             .map_err(|_| "the token contains invalid characters".to_owned())?;
         token.set_sensitive(true);
         // Redirects are not followed, so that the token is sent to no other server.
-        let mut http = soong_http::client_builder().redirect(reqwest::redirect::Policy::none());
+        let mut http = soong_http::client_builder_for(parsed.host().unwrap_or_default())
+            .redirect(reqwest::redirect::Policy::none());
         if parsed.scheme() == Some(&Scheme::HTTP) {
             // Loading the certificates of the system takes time.
             http = http.tls_certs_only([]);

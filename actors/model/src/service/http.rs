@@ -2,7 +2,7 @@
 //!
 //! Elsewhere: the meaning of a response (`answer.rs`, `failure.rs`).
 
-use std::{net::IpAddr, sync::OnceLock, time::Duration};
+use std::{sync::OnceLock, time::Duration};
 
 use reqwest::{
     Method, Request, Response, Url,
@@ -98,8 +98,7 @@ impl BaseUrl {
 
     /// Returns whether the service is on this machine.
     pub(crate) fn is_loopback(&self) -> bool {
-        let host = self.url.host_str().unwrap_or("").trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        soong_http::is_loopback(self.url.host_str().unwrap_or_default())
     }
 
     /// Returns the URL of an endpoint: the address, `path`, and the query.
@@ -127,7 +126,7 @@ pub(crate) struct HttpClient {
 impl HttpClient {
     /// Creates the client of a service.
     pub(crate) fn new(base_url: &BaseUrl, mut headers: HeaderMap, timeout: Duration) -> Result<Self, ModelError> {
-        let mut builder = soong_http::client_builder()
+        let mut builder = soong_http::client_builder_for(base_url.url.host_str().unwrap_or_default())
             .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
             .read_timeout(timeout)
@@ -136,11 +135,8 @@ impl HttpClient {
             .no_gzip()
             // A redirected POST would become a GET and carry the key along, so redirects are reported as errors.
             .redirect(redirect::Policy::none());
-        if base_url.is_loopback() {
-            builder = builder.no_proxy(); // this machine is not reachable from a proxy
-            if base_url.url.scheme() == "http" {
-                builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms
-            }
+        if base_url.is_loopback() && base_url.url.scheme() == "http" {
+            builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms
         }
         let client = builder
             .build()
