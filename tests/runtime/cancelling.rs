@@ -17,6 +17,7 @@ use soong::{
     model::{Failure, ModelError, ModelRequest},
     protocol::{RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
+    testing::{fail, respond_async},
 };
 use tokio::{runtime::Handle, task::JoinHandle};
 
@@ -24,7 +25,10 @@ use crate::support::{
     history::check_session,
     model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, quick_non_durable_config, run_until_false, wait_until, with_timeout},
+    world::{
+        TestRuntime, quick_non_durable_config, read_until, run_until_false, wait_for_questions, wait_until,
+        with_timeout,
+    },
 };
 
 /// Model of the job: an orchestrator that starts two children with one tool call each, one after the other if there
@@ -385,4 +389,41 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         drop(run);
         world.finish().await;
     }
+}
+
+/// A run that has failed waits for its children (R7). A cancel still reaches them (SUB-10).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_reaches_children_of_a_run_that_has_failed() {
+    let fail_now = Arc::new(tokio::sync::Notify::new());
+    let wait_for_failure = Arc::clone(&fail_now);
+    let model = Arc::new(respond_async(move |request| {
+        let is_root = task_of(request) == "job";
+        let wait_for_failure = Arc::clone(&wait_for_failure);
+        let question = Turn::call("ask_human", json!({"question": "which colour?"})).step(request);
+        async move {
+            if !is_root {
+                return question;
+            }
+            wait_for_failure.notified().await;
+            fail(Failure::Rejected, "the service rejects the request")
+        }
+    }));
+    let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
+    let runtime = world.runtime();
+    let run = runtime.start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    wait_until("the run calls its model", || model.in_flight() == 1).await;
+    let child = run.spawn(ChildSpec::new("ask")).await.unwrap();
+    with_timeout(wait_for_questions(runtime, 1)).await;
+    let mut events = run.events().unwrap();
+    fail_now.notify_one();
+    read_until(&mut events, "model_failed").await;
+
+    with_timeout(run.request_cancel()).await.unwrap();
+    let child_outcome = with_timeout(child.wait()).await.unwrap();
+    assert_eq!(child_outcome.status, RunStatus::Cancelled);
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Failed, "the reason that came first stays");
+    check_session(runtime, run.session_id()).await;
+    drop((events, child, run));
+    world.finish().await;
 }

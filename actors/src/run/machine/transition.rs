@@ -356,15 +356,13 @@ impl Transition<'_, '_> {
         }
     }
 
+    /// Records the first request to cancel the run, and aborts its work. A run that already has another ending may still
+    /// wait for children, so each request aborts what is left (SUB-10).
     fn cancel(&mut self) {
-        if self.state.end.is_cancel_requested {
-            return;
+        if !self.state.end.is_cancel_requested {
+            self.emit(RunEvent::CancelRequested {});
         }
-        let is_first_reason = self.state.end.ending.is_none();
-        self.emit(RunEvent::CancelRequested {});
-        if is_first_reason {
-            self.abort();
-        }
+        self.abort();
     }
 
     /// Sets the ending, unless one is set already.
