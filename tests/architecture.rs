@@ -106,8 +106,6 @@ mod modules;
 mod public_api;
 #[path = "architecture/rules.rs"]
 mod rules;
-#[path = "architecture/sizes.rs"]
-mod sizes;
 #[path = "architecture/words.rs"]
 mod words;
 
