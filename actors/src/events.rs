@@ -265,11 +265,17 @@ impl EventBus {
     }
 }
 
-/// Returns the error for a cursor after the end of the store; `last` is the number of the last event.
+/// Returns whether a reader may continue after the event with this number. `first` and `last` are the numbers of the first
+/// and the last event; the reader of a subject without events has the number before the first.
+pub(crate) fn is_cursor_in_range(cursor: u64, first: u64, last: u64) -> bool {
+    cursor.saturating_add(1) >= first && cursor <= last
+}
+
+/// Returns the error for a cursor that no event of the subject has; `last` is the number of its last event.
 pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
-        "event {cursor} does not exist in this store, whose last event is {last}: a backup was restored, or this is \
-         another home. Read again from the beginning"
+        "there is no event {cursor}; the last one is {last}: a backup was restored, this is another home, or the session \
+         was deleted and its id used again. Read again from the beginning"
     );
     let details = json!({ "start_again": 0, "last": last, "store_id": format_store_id(store) });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }

@@ -119,6 +119,8 @@ mod tests {
             kind: SessionKind::Conversation,
             uid: "local".to_owned(),
             project_dir: "/p".to_owned(),
+            incarnation: 1,
+            first_session_seq: 1,
             last_session_seq: 1,
             live_runs: 0,
             created_at: Timestamp::from_millis(1),

@@ -152,24 +152,34 @@ impl RunId {
 }
 
 impl QuestionId {
-    /// Returns the id of the question that a tool call asks. `place` is the index of the call in its message, from 0.
-    pub fn for_call(trace: &TraceId, sequence: u64, call_index: usize) -> Self {
-        Self::new(match call_index {
-            0 => format!("{trace}.q{sequence}"),
-            _ => format!("{trace}.q{sequence}.{call_index}"),
-        })
+    /// Returns the id of the question that a tool call asks, in this incarnation of the session. `call_index` is the
+    /// index of the call in its message, from 0.
+    pub fn for_call(trace: &TraceId, incarnation: u64, sequence: u64, call_index: usize) -> Self {
+        Self::new(request_id(trace, incarnation, 'q', sequence, call_index))
     }
 }
 
 impl PermissionId {
-    /// Returns the id of the permission request for a tool call. `place` is the index of the call in its message,
-    /// from 0.
-    pub fn asked_in(trace: &TraceId, sequence: u64, call_index: usize) -> Self {
-        Self::new(match call_index {
-            0 => format!("{trace}.p{sequence}"),
-            _ => format!("{trace}.p{sequence}.{call_index}"),
-        })
+    /// Returns the id of the permission request for a tool call, in this incarnation of the session. `call_index` is the
+    /// index of the call in its message, from 0.
+    pub fn asked_in(trace: &TraceId, incarnation: u64, sequence: u64, call_index: usize) -> Self {
+        Self::new(request_id(trace, incarnation, 'p', sequence, call_index))
     }
+}
+
+/// Returns the id of a request that a tool call makes: `s.p3`, for a later call of its message `s.p3.1`. From the second
+/// incarnation of the session on, the id contains it (`s+2.p3`), so that an answer to a request of a deleted session fits
+/// no other one. No session id contains a `+`.
+fn request_id(trace: &TraceId, incarnation: u64, kind: char, sequence: u64, call_index: usize) -> String {
+    let mut id = trace.to_string();
+    if incarnation > 1 {
+        id.push_str(&format!("+{incarnation}"));
+    }
+    id.push_str(&format!(".{kind}{sequence}"));
+    if call_index > 0 {
+        id.push_str(&format!(".{call_index}"));
+    }
+    id
 }
 
 impl ArtifactId {
@@ -204,6 +214,16 @@ mod tests {
         ] {
             assert_eq!(SessionId::parse(text).is_ok(), valid, "{text:?}");
         }
+    }
+
+    #[test]
+    fn ids_of_requests_contain_later_incarnations() {
+        let root = TraceId::new("s");
+        assert_eq!(PermissionId::asked_in(&root, 1, 3, 0).as_str(), "s.p3");
+        assert_eq!(PermissionId::asked_in(&root, 1, 3, 1).as_str(), "s.p3.1");
+        assert_eq!(PermissionId::asked_in(&root, 2, 3, 0).as_str(), "s+2.p3");
+        let child = TraceId::new("s@delegate-20251121044001-012");
+        assert_eq!(QuestionId::for_call(&child, 2, 3, 1).as_str(), "s@delegate-20251121044001-012+2.q3.1");
     }
 
     #[test]

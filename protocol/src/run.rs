@@ -247,6 +247,9 @@ pub struct Run {
     pub trace_id: TraceId,
     /// Session of the run.
     pub session_id: SessionId,
+    /// Incarnation of the session: how often its id has been used. Absent for 1.
+    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    pub incarnation: u64,
     /// Parent run. Absent for a user's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
@@ -292,7 +295,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Creates a queued user run with a new id and no usage.
+    /// Creates a queued user run with a new id and no usage, in the first incarnation of its session.
     pub fn queued(
         session_id: SessionId,
         trace_id: TraceId,
@@ -305,6 +308,7 @@ impl Run {
             run_id: RunId::generate(),
             trace_id,
             session_id,
+            incarnation: 1,
             parent_run_id: None,
             parent_goal_id: None,
             depth: 0,

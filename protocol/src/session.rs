@@ -23,12 +23,24 @@ impl SessionKind {
     }
 }
 
+/// Returns the number of the first incarnation of an id, and of the first event.
+pub(crate) fn first() -> u64 {
+    1
+}
+
+pub(crate) fn is_first(number: &u64) -> bool {
+    *number == first()
+}
+
 /// A session as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Session {
     /// Unique id, which is also the id of the root trace.
     pub session_id: SessionId,
+    /// How often the id has been used: ids of deleted sessions may be used again. Absent for 1.
+    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    pub incarnation: u64,
     /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, if
     /// the name has no letters, before the first run, and in sessions of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +55,11 @@ pub struct Session {
     pub uid: String,
     /// Project directory in which the runs of the session work.
     pub project_dir: String,
-    /// Highest assigned `session_seq`.
+    /// Number of the first event, which the session may not have yet. Absent for 1. A session whose id was used before
+    /// counts its events on behind those of the deleted one.
+    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    pub first_session_seq: u64,
+    /// Highest assigned `session_seq`. Without events, the number before the first.
     pub last_session_seq: u64,
     /// Number of runs that have not ended, including child runs.
     pub live_runs: u64,

@@ -180,6 +180,14 @@ pub enum SessionWrite {
         /// Maximum number of rows to delete, not counting the row of the session.
         limit: u64,
     },
+    /// Writes nothing. Rejects the append with `SessionDeleting` unless the session exists in this incarnation: the
+    /// append was prepared for it, and its id may have been used again since.
+    Require {
+        /// The session.
+        session_id: SessionId,
+        /// Its incarnation.
+        incarnation: u64,
+    },
 }
 
 /// Creation or change of a trace.

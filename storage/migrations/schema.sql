@@ -13,7 +13,7 @@ CREATE TABLE session (
     last_lsn INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
-, removal TEXT CHECK (removal IN ('files', 'rows')), slug TEXT) STRICT;
+, removal TEXT CHECK (removal IN ('files', 'rows')), slug TEXT, incarnation INTEGER NOT NULL DEFAULT 1, event_base INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE TABLE trace (
     trace_key INTEGER PRIMARY KEY,
     trace_id TEXT NOT NULL UNIQUE,
@@ -304,3 +304,10 @@ CREATE TABLE prompt (
     UNIQUE (session_key, hash)
 ) STRICT;
 CREATE INDEX session_of_slug ON session (slug) WHERE slug IS NOT NULL;
+CREATE TABLE deleted_session (
+    -- The first 16 bytes of the SHA-256 of the id: the id itself is deleted.
+    hash BLOB PRIMARY KEY,
+    incarnation INTEGER NOT NULL,
+    -- The last number of an event of the session.
+    last_session_seq INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -85,6 +85,8 @@ const CHECKS: &[fn(TestStore)] = &[
     removal::session_with_live_run_is_not_deleted,
     removal::cancelled_deletion_restores_session,
     removal::rows_are_deleted_in_pieces,
+    removal::session_with_a_used_id_counts_on,
+    removal::append_for_a_deleted_session_is_rejected,
     questions::question_is_answered_once_or_withdrawn_with_its_run,
     permissions::permission_is_decided_once_or_withdrawn_with_its_run,
     task_journals::journal_starts_with_its_run_and_is_listed_until_completed,

@@ -40,8 +40,9 @@ pub enum StoreError {
     /// A run of the session is queued or running, so the session cannot be deleted or its head switched.
     #[error("session {0} has an unfinished run: wait for it, or stop it")]
     SessionActive(SessionId),
-    /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8).
-    #[error("session {0} is being deleted: retry later")]
+    /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8). Or it was deleted
+    /// after the append was prepared.
+    #[error("session {0} is being deleted, or was deleted in the meantime: retry")]
     SessionDeleting(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
@@ -319,6 +320,8 @@ pub trait Reader: Send + Sync {
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
     /// Reads the number that identifies this store; 0 if it has none yet. A restored backup gets a new number.
     fn store_id(&self) -> Result<u32, StoreError>;
+    /// Returns the incarnation that the next session with this id gets. The id must not be that of a session.
+    fn next_incarnation(&self, id: &SessionId) -> Result<u64, StoreError>;
     /// Reads the owners of these sessions; sessions that do not exist are omitted.
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;
     /// Lists sessions, newest first.

@@ -3,14 +3,15 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use serde_json::json;
 use soong::{
     ErrorCode, MessagePath, RunRequest, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport, SessionSpec,
     TraceFilter,
     artifact::{ArtifactOwner, Save},
     protocol::{
-        Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, SessionWrite, Timestamp, TraceId,
-        Write,
+        Decision, Durability, EventDraft, PermissionStatus, RunEvent, RunMode, RunStatus, Session, SessionId,
+        SessionWrite, Timestamp, TraceId, Write,
     },
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
@@ -22,7 +23,8 @@ use soong::{
 use crate::support::{
     history::check_session,
     model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
-    world::{TestRuntime, read_to_end, wait_until, with_timeout},
+    stamp::StampTool,
+    world::{TestRuntime, read_to_end, read_until, wait_for_permissions, wait_until, with_timeout},
 };
 
 fn id(text: &str) -> SessionId {
@@ -478,5 +480,87 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
     assert_eq!(left(runtime, &home, "gone").await, [""; 0]);
     assert_eq!(text(runtime, "kept", "report").await, "text");
     with_timeout(busy.cancel()).await.unwrap();
+    world.finish().await;
+}
+
+/// Ids and cursors of a deleted session do not fit the next one with its id (PERM-1, EVT-3).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_and_cursors_of_a_deleted_session_are_unknown_in_the_next_one() {
+    let stamping = || {
+        scripted_model(|request| match assistant_count(request) {
+            0 => Turn::call("stamp", json!({"word": "one", "place": "a"})),
+            _ => Turn::say("done"),
+        })
+    };
+    let tool = StampTool::new();
+    let build = |builder: RuntimeBuilder| builder.tool(Arc::clone(&tool)).permissions_by_users();
+    let mut world = TestRuntime::with(stamping(), build).await;
+    let runtime = world.runtime();
+    let root = TraceId::new("s");
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
+    let old_permission = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
+    assert!(old_permission.permission_id.as_str().starts_with("s.p"), "{}", old_permission.permission_id);
+    runtime.permissions().decide(&old_permission.permission_id, Decision::Deny, None).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    let last_event = runtime.traces().get(&root).await.unwrap().last_event_id;
+    let last_of_session = runtime.sessions().get(&id("s")).await.unwrap().last_session_seq;
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
+
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
+    let permission = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
+    let late = runtime.permissions().decide(&old_permission.permission_id, Decision::AllowOnce, None).await;
+    assert_eq!(late.unwrap_err().code, ErrorCode::PermissionNotFound);
+    let pending = runtime.permissions().get(&permission.permission_id).await.unwrap();
+    assert_eq!(pending.status, PermissionStatus::Pending);
+    assert_eq!(tool.done(), [""; 0]);
+    for since in [1, last_event - 1, last_event] {
+        let error = runtime.traces().events(&root, since).next().await.unwrap().unwrap_err();
+        assert_eq!(error.code, ErrorCode::CursorUnknown, "event {since} of {last_event}");
+    }
+    for since in [1, last_of_session - 1, last_of_session] {
+        let error = runtime.sessions().events(&id("s"), since).next().await.unwrap().unwrap_err();
+        assert_eq!(error.code, ErrorCode::CursorUnknown, "event {since} of {last_of_session}");
+    }
+    let first = runtime.traces().replay(&root, 0, 1).await.unwrap().remove(0);
+    assert_eq!(first.event_id, runtime.traces().get(&root).await.unwrap().first_event_id);
+    assert!(first.event_id > last_event);
+    runtime.permissions().decide(&permission.permission_id, Decision::AllowOnce, None).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert_eq!(tool.done(), ["one"]);
+    check_session(runtime, &id("s")).await;
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
+    drop(run);
+
+    world.reopen_with(stamping(), build).await;
+    let runtime = world.runtime();
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
+    let permission = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
+    assert!(permission.permission_id.as_str().starts_with("s+3.p"), "{}", permission.permission_id);
+    with_timeout(run.cancel()).await.unwrap();
+    drop(run);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_session_with_a_used_id_can_be_followed() {
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
+    let runtime = world.runtime();
+    let run = runtime.start(RunRequest::new("x").session("s")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
+    let spec = SessionSpec { session_id: Some("s".into()), ..SessionSpec::default() };
+    let session = runtime.sessions().create(spec).await.unwrap();
+    assert!(session.last_session_seq > 0 && session.first_session_seq == session.last_session_seq + 1);
+    let mut of_session = runtime.sessions().events(&id("s"), session.last_session_seq);
+    let mut of_trace = runtime.traces().follow(&TraceId::new("s"), 0);
+    // Both wait for the first event.
+    assert!(of_session.next().now_or_never().is_none() && of_trace.next().now_or_never().is_none());
+    let run = runtime.start(RunRequest::new("y").session("s")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    for stream in [&mut of_session, &mut of_trace] {
+        let first = read_until(stream, "loop_started").await.remove(0);
+        assert_eq!(first.session_seq, session.first_session_seq);
+    }
+    drop((of_session, of_trace, run));
     world.finish().await;
 }

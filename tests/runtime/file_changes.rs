@@ -3,7 +3,7 @@
 use serde_json::json;
 use soong::{
     RunHandle,
-    protocol::{ArtifactScope, Event, FileChange, ToolEvent},
+    protocol::{ArtifactScope, Event, FileChange, SessionId, ToolEvent},
 };
 
 use crate::support::{
@@ -89,5 +89,8 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
     assert_eq!(kept(&world, "other", &["nine byte"]).await, [true]);
     world.reopen_with(prompt_driven_model(), build).await;
     assert_eq!(kept(&world, "s", &["nine byte"]).await, [false]);
+    // A session with the id of a deleted one has the whole quota.
+    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
+    assert_eq!(kept(&world, "s", &["nine byte"]).await, [true]);
     world.finish().await;
 }

@@ -242,3 +242,22 @@ async fn child_question_survives_a_process_restart() {
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
+
+/// An answer to a question of a deleted session does not answer that of the next session with its id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_to_a_question_of_a_deleted_session_is_rejected() {
+    let world = TestRuntime::open(asking()).await;
+    let runtime = world.runtime();
+    let run = runtime.start(RunRequest::new("paint it").session("s")).await.unwrap();
+    let old = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
+    runtime.questions().answer(&old.question_id, "blue").await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    with_timeout(runtime.sessions().delete(run.session_id())).await.unwrap();
+    let run = runtime.start(RunRequest::new("paint it").session("s")).await.unwrap();
+    let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0);
+    let late = runtime.questions().answer(&old.question_id, "red").await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::QuestionNotFound);
+    runtime.questions().answer(&question.question_id, "green").await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard green");
+    world.finish().await;
+}

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    served::{Frames, OFFLINE, SocketMessage, TestServer, answer},
+    served::{Frames, OFFLINE, SocketMessage, TestServer, answer, code},
     service::ManualModelService,
 };
 
@@ -328,4 +328,51 @@ fn actor<'a>(tree: &'a Value, id: &str) -> Option<&'a Value> {
         return Some(tree);
     }
     tree["children"].as_array()?.iter().find_map(|child| actor(child, id))
+}
+
+#[tokio::test]
+async fn cursor_of_a_deleted_session_is_rejected() {
+    let served = TestServer::new(OFFLINE);
+    let token = served.token();
+    served.run_to_end(&token, "s", "first").await;
+    let trace = served.get("/api/traces/s").await["trace"].clone();
+    let last = trace["last_event_id"].as_u64().unwrap();
+    assert!(trace.get("first_event_id").is_none(), "as before: {trace}");
+    let last_of_session = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
+    assert_eq!(answer(served.request(Method::DELETE, "/api/sessions/s")).await.0, 204);
+    served.run_to_end(&token, "s", "second").await;
+
+    let cursors = [
+        "since_event_id=1".to_owned(),
+        format!("since_event_id={last}"),
+        format!("tree=true&since_session_seq={last_of_session}"),
+    ];
+    for cursor in cursors {
+        let path = format!("/api/traces/s/events?{cursor}");
+        for accept in ["application/json", "text/event-stream"] {
+            let (status, body) = answer(served.request(Method::GET, &path).header("accept", accept)).await;
+            assert_eq!((status.as_u16(), code(&body)), (410, "cursor_unknown"), "{path} {accept}: {body}");
+            assert_eq!(body["error"]["details"]["start_again"], 0, "{path} {accept}: {body}");
+        }
+        let mut socket = served.watch(&token, &format!("/api/traces/s/watch?{cursor}")).await;
+        assert_eq!(socket.event().await["event"], "error", "{cursor}");
+        assert_eq!(socket.close_code().await, 4410, "{cursor}");
+    }
+    let stream = served.request(Method::GET, "/api/traces/s/events").header("accept", "text/event-stream");
+    let (status, _) = answer(stream.header("last-event-id", last.to_string())).await;
+    assert_eq!(status, 410);
+
+    let trace = served.get("/api/traces/s").await["trace"].clone();
+    let (first, end) = (trace["first_event_id"].as_u64().unwrap(), trace["last_event_id"].as_u64().unwrap());
+    assert!(first > last + 1, "{trace}");
+    let page = served.get("/api/traces/s/events?limit=1000").await;
+    let ids: Vec<u64> = page["events"].as_array().unwrap().iter().filter_map(|event| number(event, false)).collect();
+    assert_eq!(ids, (first..=end).collect::<Vec<_>>());
+    let page = served.get(&format!("/api/traces/s/events?since_event_id={end}")).await;
+    assert_eq!(page["events"], json!([]));
+    // The terminal checks the same range, without an owner process too.
+    let mut served = served;
+    served.kill();
+    let shown = served.world.run(&["traces", "events", "s", "--since", "1"]).expect_code(3);
+    shown.expect_stderr(&[&format!("has no event 1: its events are {first} to {end}")]);
 }

@@ -10,7 +10,9 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventRecord};
 use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
-use super::{BufferedItem, EventBus, LagState, Scope, StreamItem, UnrecordedRun, unknown_cursor_error};
+use super::{
+    BufferedItem, EventBus, LagState, Scope, StreamItem, UnrecordedRun, is_cursor_in_range, unknown_cursor_error,
+};
 use crate::store_reader::StoreReader;
 
 /// Maximum number of stored events read at once.
@@ -86,7 +88,7 @@ impl EventStream {
     ///
     /// # Errors
     /// With `trace_not_found` (unknown trace), `runtime_failed` (this process does not continue the streamed runs)
-    /// and `cursor_unknown` (the initial cursor is after the end of the store) the stream has ended. Any other error
+    /// and `cursor_unknown` (the initial cursor is after the end of the store, or belongs to a deleted session) the stream has ended. Any other error
     /// means that the store could not be read; the next call retries.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
@@ -171,7 +173,8 @@ impl EventStream {
             let message = format!("there is no trace {:?}", trace.as_str());
             return Err(ErrorInfo::new(ErrorCode::TraceNotFound, message));
         };
-        if found.last_event_id > self.cursor {
+        // Without events, the last id is that before the first.
+        if found.last_event_id > self.cursor.max(found.first_event_id - 1) {
             // Events that arrived meanwhile are passed first.
             (self.needs_read, self.check_end) = (true, true);
             return Ok(false);
@@ -184,6 +187,7 @@ impl EventStream {
 
     async fn read_page(&mut self) -> Result<(), ErrorInfo> {
         let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.cursor_checked);
+        let tree = matches!(scope, Scope::Session(_));
         let (lsn, page, unknown) = self
             .store
             .read(move |reader| {
@@ -194,9 +198,13 @@ impl EventStream {
                         (Some(since), reader.session_events(session, since, PAGE_EVENTS)?)
                     }
                 };
-                // A cursor after the end of the store would receive nothing until its number is assigned.
-                let last = if is_first && cursor > 0 && page.is_empty() { last_number(reader, &scope)? } else { None };
-                let unknown = last.filter(|last| *last < cursor).map(|last| (last, reader.store_id()));
+                // A cursor after the end of the store would receive nothing until its number is assigned. One of a
+                // deleted session whose id was used again would silently skip to the first event of the new session.
+                let next = page.first().map(|record| if tree { record.session_seq } else { record.event_id });
+                let is_doubtful = is_first && cursor > 0 && next != Some(cursor + 1);
+                let range = if is_doubtful { event_range(reader, &scope)? } else { None };
+                let unknown = range.filter(|range| !is_cursor_in_range(cursor, range.first, range.last));
+                let unknown = unknown.map(|range| (range.last, reader.store_id()));
                 Ok((lsn, page, unknown))
             })
             .await?;
@@ -278,11 +286,21 @@ impl Drop for EventStream {
     }
 }
 
-/// Reads the number of the last event of a scope; `None` if the scope does not exist.
-fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreError> {
+/// Numbers of the first and the last event of a scope.
+struct EventRange {
+    first: u64,
+    last: u64,
+}
+
+/// Reads the numbers of the events of a scope; `None` if the scope does not exist.
+fn event_range(reader: &dyn Reader, scope: &Scope) -> Result<Option<EventRange>, StoreError> {
     Ok(match scope {
-        Scope::Trace(trace) | Scope::Run { trace, .. } => reader.trace(trace)?.map(|trace| trace.last_event_id),
-        Scope::Session(session) => reader.session(session)?.map(|session| session.last_session_seq),
+        Scope::Trace(trace) | Scope::Run { trace, .. } => {
+            reader.trace(trace)?.map(|trace| EventRange { first: trace.first_event_id, last: trace.last_event_id })
+        }
+        Scope::Session(session) => reader
+            .session(session)?
+            .map(|session| EventRange { first: session.first_session_seq, last: session.last_session_seq }),
     })
 }
 

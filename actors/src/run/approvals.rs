@@ -96,6 +96,13 @@ impl Approvals {
         let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
             self.permissions.grant_for_session(decided);
+            // If the session was deleted meanwhile, its grants were revoked before this one was added.
+            if let Err(error) = self.read(&decided.permission_id).await {
+                if error.code == ErrorCode::PermissionNotFound {
+                    self.permissions.revoke_session_grants(&decided.session_id);
+                }
+                return Err(error);
+            }
             self.grant_others(decided).await?;
         }
         Ok(())

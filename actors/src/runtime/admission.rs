@@ -36,6 +36,15 @@ use crate::{
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).
 const MAX_NAME_CHARS: usize = 60;
 
+/// The session of a request.
+struct FoundSession {
+    session_id: SessionId,
+    /// The incarnation that the run is prepared for: the stored one, or the one that a new session gets.
+    incarnation: u64,
+    /// `None` if there is no such session yet.
+    stored: Option<ExistingSession>,
+}
+
 /// A run prepared for its session, and the channel on which the session replies.
 pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
 
@@ -165,7 +174,7 @@ impl Runtime {
             return Err(invalid("the message is empty"));
         }
         let resumes = start.message.is_none();
-        let (session_id, stored) = self.find_session(&start, resumes).await?;
+        let FoundSession { session_id, incarnation, stored } = self.find_session(&start, resumes).await?;
         let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&session_id));
         let after_sequence = match (start.after_sequence, &stored) {
             (None, _) => None,
@@ -199,7 +208,7 @@ impl Runtime {
         }
         let project_dir = self.project_of(stored.as_ref(), &start)?;
         let queued = Run::queued(session_id.clone(), trace_id, message.clone(), settings, uid, now());
-        let mut run = Run { mode, depth, ..queued };
+        let mut run = Run { mode, depth, incarnation, ..queued };
         services.resolver.redactor.redact_run(&mut run);
         run.settings.provisional_name = self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
         services.resolver.projects.refresh(&project_dir).await;
@@ -244,18 +253,24 @@ impl Runtime {
         Ok(())
     }
 
-    /// Returns the id of the requested session, and what is stored of it.
-    async fn find_session(
-        &self,
-        start: &RunRequest,
-        resumes: bool,
-    ) -> Result<(SessionId, Option<ExistingSession>), ErrorInfo> {
-        let Some(text) = &start.session.session_id else { return Ok((SessionId::generate(), None)) };
+    /// Finds the session that a request names, or chooses the id of a new one.
+    async fn find_session(&self, start: &RunRequest, resumes: bool) -> Result<FoundSession, ErrorInfo> {
+        let Some(text) = &start.session.session_id else {
+            return Ok(FoundSession { session_id: SessionId::generate(), incarnation: 1, stored: None });
+        };
         let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
         let (wanted, after) = (id.clone(), start.after_sequence);
         let trace = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
-        let read = move |reader: &dyn Reader| read_session(reader, &wanted, trace, resumes, after);
-        Ok((id, self.inner.services.reader.read(read).await?))
+        let read = move |reader: &dyn Reader| {
+            let stored = read_session(reader, &wanted, trace, resumes, after)?;
+            let incarnation = match &stored {
+                Some(known) => known.session.incarnation,
+                None => reader.next_incarnation(&wanted)?,
+            };
+            Ok((incarnation, stored))
+        };
+        let (incarnation, stored) = self.inner.services.reader.read(read).await?;
+        Ok(FoundSession { session_id: id, incarnation, stored })
     }
 
     /// Fails if a session has runs that nothing executes. Without this check, they would be resumed although the

@@ -2,7 +2,9 @@
 //!
 //! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId, Write};
+use soong_protocol::{
+    ErrorCode, ErrorInfo, EventDraft, MessageEvent, Session, SessionId, SessionWrite, TraceId, Write,
+};
 use soong_storage::store::{Append, ResumePoint, StoreError};
 
 use super::Sessions;
@@ -33,10 +35,10 @@ impl Sessions<'_> {
     /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
     /// attempt; `storage_error`.
     pub async fn switch_head(self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
-        self.get(id).await?;
+        let session = self.get(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..MAX_ATTEMPTS {
-            match self.try_switch(id, &trace, sequence).await? {
+            match self.try_switch(&session, &trace, sequence).await? {
                 Some(switched) => return Ok(switched),
                 None => continue, // a document was changed concurrently
             }
@@ -49,7 +51,7 @@ impl Sessions<'_> {
 
     async fn try_switch(
         self,
-        id: &SessionId,
+        session: &Session,
         trace: &TraceId,
         sequence: u64,
     ) -> Result<Option<HeadSwitched>, ErrorInfo> {
@@ -91,14 +93,17 @@ impl Sessions<'_> {
             left: moved.unchanged.clone(),
             collaborators,
         };
-        let mut writes = vec![Write::Event(EventDraft::new(trace.clone(), None, now(), event))];
+        let require =
+            SessionWrite::Require { session_id: session.session_id.clone(), incarnation: session.incarnation };
+        let event = EventDraft::new(trace.clone(), None, now(), event);
+        let mut writes = vec![Write::Session(require), Write::Event(event)];
         writes.extend(moved.writes);
         match services.journal.append_and_wait(Append { fence: None, writes }).await {
             Ok(_) => {}
             Err(StoreError::AlreadyExists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        services.artifacts.evict_restored(id, &moved.restored);
+        services.artifacts.evict_restored(&session.session_id, &moved.restored);
         Ok(Some(HeadSwitched {
             sequence,
             from_sequence: head,

@@ -128,6 +128,9 @@ async fn copy(
     let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
     let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
     let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
+    // The bytes may take long: the source may have been deleted, and its id used again.
+    let require =
+        Write::Session(SessionWrite::Require { session_id: source.session_id, incarnation: source.incarnation });
     let session = NewSession {
         session_id: session_id.clone(),
         name: name.or(source.name),
@@ -144,7 +147,7 @@ async fn copy(
         last_message: at,
     })));
     // The copies are written before the event, so that they are no newer than any copied message.
-    let writes = [fork].into_iter().chain(made);
+    let writes = [require, fork].into_iter().chain(made);
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events).collect();
     let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
         Ok(_) => {

@@ -8,7 +8,7 @@ use soong_protocol::{ErrorInfo, Write};
 use soong_storage::store::Append;
 
 use super::RuntimeInfo;
-use crate::events::{format_store_id, unknown_cursor_error};
+use crate::events::{format_store_id, is_cursor_in_range, unknown_cursor_error};
 
 /// Maximum time to write a page; a slower disk counts as rejecting writes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,17 +22,25 @@ impl RuntimeInfo<'_> {
         self.runtime.inner.services.reader.read(|reader| reader.store_id()).await.map(format_store_id)
     }
 
-    /// Rejects a cursor of another store, or one beyond `last`, the number of the last event.
+    /// Rejects a cursor of another store, one beyond `last`, the number of the last event, and one of a deleted session
+    /// whose id was used again: it is before `first`, the number of the first event, and not the number just before it.
     ///
     /// # Errors
     /// `cursor_unknown`, with the number to restart from in its details; `storage_error`.
-    pub async fn check_cursor(self, cursor: u64, last: u64, store_id: Option<&str>) -> Result<(), ErrorInfo> {
-        if cursor == 0 || (cursor <= last && store_id.is_none()) {
+    pub async fn check_cursor(
+        self,
+        cursor: u64,
+        first: u64,
+        last: u64,
+        store_id: Option<&str>,
+    ) -> Result<(), ErrorInfo> {
+        let is_in_range = is_cursor_in_range(cursor, first, last);
+        if cursor == 0 || (is_in_range && store_id.is_none()) {
             return Ok(());
         }
         let store = self.runtime.inner.services.reader.read(|reader| reader.store_id()).await?;
         let is_other = store_id.is_some_and(|id| id != format_store_id(store));
-        if is_other || cursor > last { Err(unknown_cursor_error(cursor, last, store)) } else { Ok(()) }
+        if is_other || !is_in_range { Err(unknown_cursor_error(cursor, last, store)) } else { Ok(()) }
     }
 
     /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs

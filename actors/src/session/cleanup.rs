@@ -65,6 +65,8 @@ mod tests {
             name: None,
             uid: "local".into(),
             project_dir: "p".into(),
+            incarnation: 1,
+            first_session_seq: 1,
             last_session_seq: 1,
             live_runs,
             created_at: Timestamp::default(),

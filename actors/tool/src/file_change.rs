@@ -39,8 +39,11 @@ pub(super) struct PreviousContents {
     /// Maximum size of all contents of a session, in bytes.
     max_session_bytes: u64,
     /// Size of the contents that each session keeps, in bytes.
-    kept_bytes: Mutex<HashMap<SessionId, u64>>,
+    kept_bytes: Mutex<KeptBytes>,
 }
+
+/// Bytes by session and its incarnation.
+type KeptBytes = HashMap<(SessionId, u64), u64>;
 
 /// Content of a file that a call is about to replace.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl PreviousContents {
         Self { max_session_bytes, kept_bytes: Mutex::default() }
     }
 
-    fn kept_bytes(&self) -> MutexGuard<'_, HashMap<SessionId, u64>> {
+    fn kept_bytes(&self) -> MutexGuard<'_, KeptBytes> {
         self.kept_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +101,8 @@ impl PreviousContents {
         };
         let named = context.named_artifacts()?;
         let size = bytes.len() as u64;
-        let kept = self.size_of(service.as_ref(), &named.owner).await?;
+        let session = (context.session_id.clone(), context.session_incarnation);
+        let kept = self.size_of(service.as_ref(), &named.owner, &session).await?;
         if kept + size > self.max_session_bytes {
             return Ok(None);
         }
@@ -114,15 +118,20 @@ impl PreviousContents {
             ..Save::new("", content_type, bytes)
         };
         let artifact = service.save(&named.owner, save).await?;
-        if let Some(kept) = self.kept_bytes().get_mut(&context.session_id) {
+        if let Some(kept) = self.kept_bytes().get_mut(&session) {
             *kept += size;
         }
         Ok(Some(artifact))
     }
 
     /// Returns the size of the contents that a session keeps, in bytes.
-    async fn size_of(&self, service: &dyn ArtifactService, owner: &ArtifactOwner) -> Result<u64, ErrorInfo> {
-        if let Some(kept) = self.kept_bytes().get(&owner.session_id) {
+    async fn size_of(
+        &self,
+        service: &dyn ArtifactService,
+        owner: &ArtifactOwner,
+        session: &(SessionId, u64),
+    ) -> Result<u64, ErrorInfo> {
+        if let Some(kept) = self.kept_bytes().get(session) {
             return Ok(*kept);
         }
         let artifacts = service.list(owner).await?;
@@ -132,7 +141,7 @@ impl PreviousContents {
         if known.len() >= MAX_SESSIONS {
             known.clear();
         }
-        Ok(*known.entry(owner.session_id.clone()).or_insert(kept))
+        Ok(*known.entry(session.clone()).or_insert(kept))
     }
 }
 

@@ -114,6 +114,8 @@ pub struct OutputLimit {
 pub struct ToolContext {
     /// The session.
     pub session_id: SessionId,
+    /// How often the id of the session has been used: ids of deleted sessions may be used again.
+    pub session_incarnation: u64,
     /// The trace.
     pub trace_id: TraceId,
     /// The run.

@@ -47,6 +47,7 @@ impl TestProject {
     /// Returns the context of a call in this project.
     pub fn context(&self) -> ToolContext {
         ToolContext {
+            session_incarnation: 1,
             session_id: SessionId::new("s"),
             trace_id: TraceId::new("s"),
             run_id: RunId::new("r"),

@@ -240,8 +240,10 @@ async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<Re
 /// Reads the newest events of a trace, or the events after `want.since` if they are not too many.
 async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<ReadContent, ErrorInfo> {
     let newest = async || {
-        let trace = client.trace(want.trace.as_str()).await?;
-        Ok::<u64, ErrorInfo>(trace.trace.last_event_id.saturating_sub(NEWEST_EVENTS))
+        let trace = client.trace(want.trace.as_str()).await?.trace;
+        let newest = trace.last_event_id.saturating_sub(NEWEST_EVENTS);
+        // The events of a session whose id was used before do not begin with 1.
+        Ok::<u64, ErrorInfo>(if newest < trace.first_event_id { 0 } else { newest })
     };
     let mut since = match want.since {
         Some(since) => since,

@@ -235,6 +235,7 @@ pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
     // Events with different times, each in its own row.
     world.write((0..40).map(|second| event("a", None, second, queued())).collect());
     let last_lsn = world.events("a").last().unwrap().lsn;
+    let last_seq = world.reader.session(&session_id("a")).unwrap().unwrap().last_session_seq;
     world.write(vec![begin_deletion("a")]);
     let mut pieces = 0;
     while !removals(&world).is_empty() {
@@ -256,17 +257,81 @@ pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
     assert_eq!(other_records(world.reader.as_ref()), kept);
 
     // The id is free again, and the new session has no records of the old one.
-    world.start_run("a");
+    let base = last_seq + 1;
+    world.start_again("a", 2);
     let session = world.reader.session(&session_id("a")).unwrap().unwrap();
-    assert_eq!((session.last_session_seq, session.live_runs), (0, 1));
+    assert_eq!((session.last_session_seq, session.live_runs), (base, 1));
     assert!(world.reader.artifacts(&in_session("a")).unwrap().is_empty() && world.events("a").is_empty());
     let ack = world.write(vec![event("a", Some("a"), 9, queued())]);
     assert!(ack.events[0].lsn > last_lsn, "an lsn is given out once: {} after {last_lsn}", ack.events[0].lsn);
-    assert_eq!((ack.events[0].event_id, ack.events[0].run_seq), (1, 1));
+    assert_eq!((ack.events[0].event_id, ack.events[0].run_seq), (base + 1, 1));
     assert!(
         matches!(world.write_rejected(vec![delete_rows("a", 7)]), StoreError::NotFound(_)),
         "a late piece of the old one"
     );
+}
+
+/// Deletes a session with all its rows.
+fn delete(world: &mut TestStore, id: &str) {
+    world.write(vec![begin_deletion(id)]);
+    while !removals(world).is_empty() {
+        world.write(vec![delete_rows(id, 1_000)]);
+    }
+}
+
+/// A session whose id was used before counts its events on, in all its traces, and knows its incarnation.
+pub(super) fn session_with_a_used_id_counts_on(mut world: TestStore) {
+    assert_eq!(world.reader.next_incarnation(&session_id("a")).unwrap(), 1);
+    world.start_run("a");
+    world.write((0..5).map(|second| event("a", None, second, queued())).collect());
+    world.write(vec![event("a", Some("a"), 8, completed("done"))]);
+    let last = world.reader.session(&session_id("a")).unwrap().unwrap().last_session_seq;
+    delete(&mut world, "a");
+    assert_eq!(world.reader.next_incarnation(&session_id("a")).unwrap(), 2);
+
+    world.start_again("a", 2);
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None)]);
+    let base = last + 1;
+    let session = world.reader.session(&session_id("a")).unwrap().unwrap();
+    assert_eq!((session.incarnation, session.first_session_seq, session.last_session_seq), (2, base + 1, base));
+    for trace in ["a", "a@1"] {
+        let trace = world.trace(trace);
+        assert_eq!((trace.first_event_id, trace.last_event_id), (base + 1, base), "{}", trace.trace_id);
+    }
+    assert_eq!(world.run("a").incarnation, 2);
+    // Events of another session between those of this one.
+    world.start_run("b");
+    for second in 0..6 {
+        world.write(vec![event("b", None, second, queued())]);
+        world.write(vec![event(if second % 2 == 0 { "a" } else { "a@1" }, None, second, queued())]);
+    }
+    let end = base + 6;
+    for seen in 0..=end + 1 {
+        let lsn = world.reader.session_lsn(&session_id("a"), seen).unwrap();
+        let next = world.reader.session_events(&session_id("a"), lsn, 1).unwrap();
+        let wanted = (seen < end).then_some(seen.max(base) + 1);
+        assert_eq!(next.first().map(|record| record.session_seq), wanted, "after {seen} of {base} to {end}");
+    }
+    world.write(vec![event("a", Some("a"), 8, completed("done"))]);
+    delete(&mut world, "a");
+    assert_eq!(world.reader.next_incarnation(&session_id("a")).unwrap(), 3);
+    world.write(vec![new_session("a")]);
+    assert_eq!(world.reader.session(&session_id("a")).unwrap().unwrap().incarnation, 3);
+}
+
+/// An append that was prepared for a deleted session is not written to the next one with its id.
+pub(super) fn append_for_a_deleted_session_is_rejected(mut world: TestStore) {
+    world.start_run("a");
+    world.write(vec![event("a", Some("a"), 8, completed("done"))]);
+    delete(&mut world, "a");
+    world.start_again("a", 2);
+    let deleted = StoreError::SessionDeleting(session_id("a"));
+    assert_eq!(world.write_rejected(vec![new_run("late", "a", "a")]), deleted);
+    let require = |incarnation| Write::Session(SessionWrite::Require { session_id: session_id("a"), incarnation });
+    assert_eq!(world.write_rejected(vec![require(1), event("a", None, 9, queued())]), deleted);
+    assert!(world.events("a").is_empty());
+    world.write(vec![require(2), event("a", None, 9, queued())]);
+    assert_eq!(world.events("a").len(), 1);
 }
 
 /// Fills a store and deletes session `a` from it, so that a test can inspect the tables.

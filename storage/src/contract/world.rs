@@ -193,6 +193,13 @@ impl TestStore {
         assert_eq!(ack.epoch, Some(1));
     }
 
+    /// Creates a session with the id of a deleted one, a trace and a run with the same name.
+    pub(super) fn start_again(&mut self, name: &str, incarnation: u64) {
+        let run = Run { incarnation, ..new_run_record(name, name, name, None) };
+        let run = Write::Run(RunWrite::Create(Box::new(run)));
+        self.write(vec![new_session(name), new_trace(name, name), run, open_run(name)]);
+    }
+
     pub(super) fn trace(&self, id: &str) -> Trace {
         self.reader.trace(&trace_id(id)).unwrap().unwrap()
     }

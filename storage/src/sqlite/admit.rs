@@ -13,7 +13,7 @@ use super::{
     WriteError,
     artifacts::{self, RevisionNumbers},
     cache::Cache,
-    deletion, main_path, permissions, questions, runs,
+    deletion, main_path, permissions, questions, runs, sessions,
 };
 use crate::store::{Append, DeletionStage, Fence, StoreError};
 
@@ -110,6 +110,12 @@ impl<'a> AdmissionCheck<'a, '_> {
             SessionWrite::EndRemoval(id) => self.require_deletion(id, &[DeletionStage::Files]),
             SessionWrite::RemoveRows { session_id, .. } => {
                 self.require_deletion(session_id, &[DeletionStage::Files, DeletionStage::Rows])
+            }
+            SessionWrite::Require { session_id, incarnation } => {
+                match self.cache.sessions.get(self.conn, session_id)? {
+                    Some(session) if session.incarnation == *incarnation => Ok(()),
+                    _ => Err(StoreError::SessionDeleting(session_id.clone()).into()),
+                }
             }
         }
     }
@@ -296,6 +302,15 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
         if self.has_run(&run.run_id)? {
             return Err(already_exists("run", &run.run_id));
+        }
+        // The session may have been deleted, and its id used again, since the run was prepared.
+        let incarnation = match self.cache.sessions.get(self.conn, &run.session_id)? {
+            Some(session) => session.incarnation,
+            // This append creates it.
+            None => sessions::next_incarnation(self.conn, &run.session_id)?.number,
+        };
+        if incarnation != run.incarnation {
+            return Err(StoreError::SessionDeleting(run.session_id.clone()).into());
         }
         self.appended.runs.insert(&run.run_id);
         Ok(())

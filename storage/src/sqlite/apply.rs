@@ -119,6 +119,7 @@ impl<'c> Batch<'c> {
             SessionWrite::BeginRemoval(id) => self.begin_removal(id),
             SessionWrite::EndRemoval(id) => self.end_removal(id),
             SessionWrite::RemoveRows { session_id, limit } => Ok(deletion::remove_rows(self.conn, session_id, *limit)?),
+            SessionWrite::Require { .. } => Ok(()),
         }
     }
 
@@ -135,13 +136,14 @@ impl<'c> Batch<'c> {
     }
 
     fn trace(&mut self, new: &NewTrace) -> Result<(), WriteError> {
-        let session = self.cache.sessions.get(self.conn, &new.session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", &new.session_id))?.key;
         let parent_key = match &new.parent_trace_id {
             Some(id) => Some(self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?.key),
             None => None,
         };
-        let row = traces::insert(self.conn, new, session_key, parent_key)?;
+        let session = self.cache.sessions.get(self.conn, &new.session_id)?;
+        let session = session.ok_or_else(|| not_found("session", &new.session_id))?;
+        let session_key = session.key;
+        let row = traces::insert(self.conn, new, session, parent_key)?;
         self.cache.traces.add(new.trace_id.clone(), row);
         if parent_key.is_none() {
             slug::set_if_missing(self.conn, session_key, &new.session_id, &new.name)?;
@@ -173,7 +175,7 @@ impl<'c> Batch<'c> {
             model: described.model,
             created_at: new.session.created_at,
         };
-        let mut row = traces::insert(self.conn, &trace, session.key, None)?;
+        let mut row = traces::insert(self.conn, &trace, &session, None)?;
         slug::set_if_missing(self.conn, session.key, &trace.session_id, &trace.name)?;
         fork::copy(self.conn, &source, new.last_message, &mut row, self.cache.next_lsn.unwrap_or(1))?;
         prompts::copy_to(self.conn, session.key, row.key)?;

@@ -11,7 +11,10 @@
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::SessionId;
 
-use super::columns::{Columns, clamp_to_i64, collect_rows};
+use super::{
+    columns::{Columns, clamp_to_i64, collect_rows},
+    sessions,
+};
 use crate::store::{DeletionStage, SessionDeletion};
 
 /// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
@@ -97,6 +100,7 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
             return Ok(());
         }
     }
+    sessions::remember_deleted(conn, id, key)?;
     conn.prepare_cached("DELETE FROM session WHERE session_key = ?1")?.execute([key])?;
     Ok(())
 }

@@ -199,20 +199,22 @@ pub(super) fn of_session(
 /// searched; otherwise the rows of other sessions in the range are scanned, without their data.
 pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
     let mut query = conn.prepare_cached(
-        "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session
+        "SELECT session_key, first_lsn, last_lsn, event_base, last_session_seq FROM session
          WHERE session_id = ?1 AND removal IS NULL",
     )?;
     let found = query.query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
-        Ok((columns.next::<i64>()?, columns.count()?, columns.count()?, columns.count()?))
+        Ok((columns.next::<i64>()?, columns.count()?, columns.count()?, columns.count()?, columns.count()?))
     });
-    let Some((key, first, last, last_seq)) = found.optional()? else { return Ok(0) };
+    let Some((key, first, last, event_base, last_seq)) = found.optional()? else { return Ok(0) };
+    // The numbers begin after the base.
+    let seen = seen.max(event_base);
     if seen >= last_seq {
         return Ok(last);
     }
     let wanted = seen + 1;
     // The wanted lsn is between these two, inclusive.
-    let (mut low, mut high) = (first + seen, last.saturating_sub(last_seq - wanted));
+    let (mut low, mut high) = (first + (seen - event_base), last.saturating_sub(last_seq - wanted));
     // The row with the wanted event begins here or later, so no row is scanned twice.
     let mut from = first;
     let mut last_row_to = conn.prepare_cached(

@@ -192,6 +192,10 @@ impl Reader for SqliteReader {
         self.read(migrate::store_id)
     }
 
+    fn next_incarnation(&self, id: &SessionId) -> Result<u64, StoreError> {
+        self.read(|conn| Ok(sessions::next_incarnation(conn, id)?.number))
+    }
+
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError> {
         self.read(|conn| sessions::owners(conn, ids))
     }

@@ -249,7 +249,7 @@ pub(super) fn insert(
 macro_rules! select {
     ($tail:literal) => {
         concat!(
-            "SELECT run.run_id, trace.trace_id, session.session_id, parent.run_id, run.parent_goal_id, run.depth,
+            "SELECT run.run_id, trace.trace_id, session.session_id, session.incarnation, parent.run_id, run.parent_goal_id, run.depth,
                     run.mode, run.task, run.settings, run.uid, state.status, state.cancel_requested, state.end_reason,
                     state.turn, ",
             stats_columns!(),
@@ -270,6 +270,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         run_id: columns.id(RunId::new)?,
         trace_id: columns.id(TraceId::new)?,
         session_id: columns.id(SessionId::new)?,
+        incarnation: columns.count()?,
         parent_run_id: columns.maybe_id(RunId::new)?,
         parent_goal_id: columns.maybe_id(GoalId::new)?,
         depth: columns.next()?,

@@ -1,6 +1,10 @@
 //! Rows of sessions.
+//!
+//! The id of a deleted session may be used again. Cursors and ids that were issued for the deleted session must not fit
+//! the next one: each session knows its incarnation, and counts its events on after those of the deleted one.
 
 use rusqlite::{Connection, OptionalExtension, Row};
+use sha2::{Digest, Sha256};
 use soong_protocol::{NewSession, Session, SessionId, SessionKind, Timestamp};
 
 use super::{
@@ -12,6 +16,9 @@ use crate::store::SessionFilter;
 /// Columns of a session that change with its events.
 pub(super) struct SessionRow {
     pub(super) key: i64,
+    pub(super) incarnation: u64,
+    /// The events of the session, and those of each of its traces, are counted from the number after this one.
+    pub(super) event_base: u64,
     pub(super) last_seq: u64,
     /// 0 if the session has no events.
     pub(super) first_lsn: u64,
@@ -24,13 +31,15 @@ impl HotRow for SessionRow {
 
     fn load(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Self>> {
         conn.prepare_cached(
-            "SELECT session_key, last_session_seq, first_lsn, last_lsn, updated_at FROM session
+            "SELECT session_key, incarnation, event_base, last_session_seq, first_lsn, last_lsn, updated_at FROM session
              WHERE session_id = ?1 AND removal IS NULL",
         )?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
             Ok(Self {
                 key: columns.next()?,
+                incarnation: columns.count()?,
+                event_base: columns.count()?,
                 last_seq: columns.count()?,
                 first_lsn: columns.count()?,
                 last_lsn: columns.count()?,
@@ -63,20 +72,77 @@ impl HotRow for SessionRow {
 
 /// Inserts a session.
 pub(super) fn insert(conn: &Connection, new: &NewSession) -> rusqlite::Result<SessionRow> {
+    let NextIncarnation { number, event_base } = next_incarnation(conn, &new.session_id)?;
     conn.prepare_cached(
         "INSERT INTO session (session_id, name, uid, project_dir, last_session_seq, first_lsn, last_lsn, created_at,
-                              updated_at)
-         VALUES (?1, ?2, ?3, ?4, 0, 0, 0, ?5, ?5)",
+                              updated_at, incarnation, event_base)
+         VALUES (?1, ?2, ?3, ?4, ?7, 0, 0, ?5, ?5, ?6, ?7)",
     )?
-    .execute((new.session_id.as_str(), &new.name, &new.uid, &new.project_dir, new.created_at.as_millis()))?;
-    let key = conn.last_insert_rowid();
-    Ok(SessionRow { key, last_seq: 0, first_lsn: 0, last_lsn: 0, updated_at: new.created_at })
+    .execute((
+        new.session_id.as_str(),
+        &new.name,
+        &new.uid,
+        &new.project_dir,
+        new.created_at.as_millis(),
+        clamp_to_i64(number),
+        clamp_to_i64(event_base),
+    ))?;
+    Ok(SessionRow {
+        key: conn.last_insert_rowid(),
+        incarnation: number,
+        event_base,
+        last_seq: event_base,
+        first_lsn: 0,
+        last_lsn: 0,
+        updated_at: new.created_at,
+    })
+}
+
+/// Numbers with which the next session with an id starts.
+pub(super) struct NextIncarnation {
+    /// Number of the incarnation, from 1.
+    pub(super) number: u64,
+    /// The number after which its events are counted.
+    pub(super) event_base: u64,
+}
+
+/// Reads the numbers with which the next session with this id starts.
+pub(super) fn next_incarnation(conn: &Connection, id: &SessionId) -> rusqlite::Result<NextIncarnation> {
+    let mut query = conn.prepare_cached("SELECT incarnation, last_session_seq FROM deleted_session WHERE hash = ?1")?;
+    let deleted = query.query_row([&id_hash(id)[..]], |row| {
+        let mut columns = Columns::of(row);
+        let incarnation: u64 = columns.count()?;
+        let last_number: u64 = columns.count()?;
+        // One number is left out, so that a reader at the end of the deleted session does not look like one at the
+        // beginning of the next.
+        Ok(NextIncarnation { number: incarnation + 1, event_base: last_number + 1 })
+    });
+    Ok(deleted.optional()?.unwrap_or(NextIncarnation { number: 1, event_base: 0 }))
+}
+
+/// Keeps the incarnation and the last event number of a session whose row is about to be deleted.
+pub(super) fn remember_deleted(conn: &Connection, id: &SessionId, key: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO deleted_session (hash, incarnation, last_session_seq)
+         SELECT ?2, incarnation, last_session_seq FROM session WHERE session_key = ?1",
+    )?
+    .execute((key, &id_hash(id)[..]))?;
+    Ok(())
+}
+
+/// Returns the key by which a deleted session is found without its id.
+fn id_hash(id: &SessionId) -> [u8; 16] {
+    let digest = Sha256::digest(id.as_str());
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&digest[..16]);
+    hash
 }
 
 macro_rules! select {
     ($tail:literal) => {
         concat!(
-            "SELECT session_key, session_id, slug, name, uid, project_dir, last_session_seq, created_at, updated_at,
+            "SELECT session_key, session_id, incarnation, slug, name, uid, project_dir, event_base, last_session_seq,
+                    created_at, updated_at,
                     (SELECT created_at FROM run
                      WHERE trace_key = (SELECT trace_key FROM trace WHERE trace_id = session_id)
                      ORDER BY run_key DESC LIMIT 1),
@@ -95,10 +161,12 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
     let key = columns.next()?;
     let session = Session {
         session_id: columns.id(SessionId::new)?,
+        incarnation: columns.count()?,
         slug: columns.next()?,
         name: columns.next()?,
         uid: columns.next()?,
         project_dir: columns.next()?,
+        first_session_seq: columns.count()? + 1,
         last_session_seq: columns.count()?,
         created_at: columns.time()?,
         updated_at: columns.time()?,

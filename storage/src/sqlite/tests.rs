@@ -215,6 +215,7 @@ fn deleted_session_leaves_no_row_in_any_table() {
         "artifact 2",
         "artifact_version 2",
         "deleted_lsn 1",
+        "deleted_session 1",
         "event 1",
         "message 1",
         "path_range 1",

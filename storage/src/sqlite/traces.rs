@@ -13,6 +13,7 @@ use super::{
     columns::{Columns, clamp_to_i64, collect_rows, stats_columns, word},
     goals,
     hot_row::HotRow,
+    sessions::SessionRow,
 };
 use crate::store::TraceFilter;
 
@@ -157,7 +158,7 @@ pub(super) fn set_first_task(conn: &Connection, key: i64, new: &NewTrace) -> rus
 pub(super) fn insert(
     conn: &Connection,
     new: &NewTrace,
-    session_key: i64,
+    session: &SessionRow,
     parent_key: Option<i64>,
 ) -> rusqlite::Result<TraceRow> {
     conn.prepare_cached(
@@ -167,7 +168,7 @@ pub(super) fn insert(
     )?
     .execute(rusqlite::params![
         new.trace_id.as_str(),
-        session_key,
+        session.key,
         parent_key,
         new.parent_goal_id.as_ref().map(GoalId::as_str),
         new.run_mode.as_str(),
@@ -183,9 +184,9 @@ pub(super) fn insert(
         "INSERT INTO trace_state (trace_key, status, live_runs, last_sequence, head_sequence, last_event_id, messages,
                                   prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated,
                                   cost_nanos, duration_ms)
-         VALUES (?1, 'running', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+         VALUES (?1, 'running', 0, 0, 0, ?2, 0, 0, 0, 0, 0, 0, 0, 0)",
     )?
-    .execute([key])?;
+    .execute((key, clamp_to_i64(session.event_base)))?;
     Ok(TraceRow {
         key,
         session_id: new.session_id.clone(),
@@ -194,7 +195,7 @@ pub(super) fn insert(
         live_runs: 0,
         last_sequence: 0,
         head_sequence: 0,
-        last_event_id: 0,
+        last_event_id: session.event_base,
         stats: Stats::zero(),
         completed_at: None,
         result_summary: None,
@@ -211,7 +212,7 @@ macro_rules! select {
             "SELECT trace.trace_key, trace.trace_id, session.session_id, trace.run_mode, trace.task, trace.name,
                     trace.agent_type, parent.trace_id, trace.parent_goal_id, state.status, state.end_reason, ",
             stats_columns!(),
-            ", state.last_sequence, state.head_sequence, state.last_event_id, trace.uid, trace.model,
+            ", state.last_sequence, state.head_sequence, session.event_base, state.last_event_id, trace.uid, trace.model,
                     goal_tree.current_id, state.result_summary, state.error_message, trace.created_at,
                     state.completed_at,
                     (SELECT json_object('tools', json_extract(settings, '$.tools'),
@@ -261,6 +262,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
         total_duration_ms: stats.duration_ms,
         last_sequence: columns.count()?,
         head_sequence: columns.count()?,
+        first_event_id: columns.count()? + 1,
         last_event_id: columns.count()?,
         uid: columns.next()?,
         model: columns.next()?,

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use soong_model::{catalog::CacheRule, tokens::TokenCounter};
 use soong_protocol::{
-    ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, Run, RunId, RunMode, RunSettings,
-    SessionId, ToolSpec, TraceId, Usage, Usd,
+    ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, QuestionId, Run, RunId, RunMode,
+    RunSettings, SessionId, ToolSpec, TraceId, Usage, Usd,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -51,6 +51,8 @@ pub(crate) struct RunIdentity {
     pub(crate) run_id: RunId,
     pub(crate) trace_id: TraceId,
     pub(crate) session_id: SessionId,
+    /// How often the id of the session has been used.
+    pub(crate) incarnation: u64,
     /// User that owns the run.
     pub(crate) uid: Arc<str>,
     pub(crate) mode: RunMode,
@@ -67,12 +69,18 @@ impl RunIdentity {
             run_id: run.run_id.clone(),
             trace_id: run.trace_id.clone(),
             session_id: run.session_id.clone(),
+            incarnation: run.incarnation,
             uid: run.uid.as_str().into(),
             mode: run.mode,
             depth: run.depth,
             parent: ParentLink::of(run),
             driven: run.settings.driven,
         }
+    }
+
+    /// Returns the id of the first question of a tool call: the one at this index of the message.
+    pub(in crate::run) fn question_id(&self, message_sequence: Option<u64>, call_index: usize) -> QuestionId {
+        QuestionId::for_call(&self.trace_id, self.incarnation, message_sequence.unwrap_or_default(), call_index)
     }
 
     /// Returns the id of the run's parent.

@@ -37,7 +37,10 @@ impl Redactor {
         match write {
             SessionWrite::Create(new) => self.new_session(new),
             SessionWrite::Fork(new) => self.new_session(&mut new.session),
-            SessionWrite::BeginRemoval(_) | SessionWrite::EndRemoval(_) | SessionWrite::RemoveRows { .. } => {}
+            SessionWrite::BeginRemoval(_)
+            | SessionWrite::EndRemoval(_)
+            | SessionWrite::RemoveRows { .. }
+            | SessionWrite::Require { .. } => {}
         }
     }
 

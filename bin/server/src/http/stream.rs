@@ -68,11 +68,13 @@ impl EventQuery {
     pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
         let given = if self.tree { self.since_session_seq } else { self.since_event_id };
         let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };
-        let last = match self.tree {
-            true => access.session(&trace.session_id).await?.last_session_seq,
-            false => trace.last_event_id,
+        let (first, last) = if self.tree {
+            let session = access.session(&trace.session_id).await?;
+            (session.first_session_seq, session.last_session_seq)
+        } else {
+            (trace.first_event_id, trace.last_event_id)
         };
-        access.runtime().info().check_cursor(cursor, last, self.store_id.as_deref()).await
+        access.runtime().info().check_cursor(cursor, first, last, self.store_id.as_deref()).await
     }
 }
 
@@ -120,6 +122,9 @@ pub(super) async fn events(
         true => access.runtime().sessions().events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
         false => access.runtime().traces().follow(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
+    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is deleted
+    // later, the stream ends.
+    access.trace(&id).await?;
     let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }

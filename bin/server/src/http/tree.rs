@@ -95,7 +95,7 @@ impl TreeFilter {
                 let gone: Vec<String> = gone.iter().filter(|id| self.sent_actors.remove(*id)).cloned().collect();
                 for id in &gone {
                     // A session with that id may belong to another user next time.
-                    if let Some(session) = id.strip_prefix("session:") {
+                    if let Some(("session" | "working_set", session)) = id.split_once(':') {
                         self.own_sessions.remove(&SessionId::new(session));
                     }
                 }

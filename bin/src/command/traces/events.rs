@@ -25,8 +25,9 @@ pub(super) async fn events(
     follow: bool,
 ) -> Result<Exit, Failure> {
     let trace = source.trace(id).await?.trace;
-    if since > trace.last_event_id {
-        let message = format!("trace {id} has no event {since}: its last event is {}", trace.last_event_id);
+    if since > 0 && !(trace.first_event_id - 1..=trace.last_event_id).contains(&since) {
+        let (first, last) = (trace.first_event_id, trace.last_event_id);
+        let message = format!("trace {id} has no event {since}: its events are {first} to {last}");
         return Err(ErrorInfo::new(ErrorCode::CursorUnknown, message).into());
     }
     let mut printer = EventPrinter { context, sentences: EventSentences::default() };

@@ -162,6 +162,8 @@ fn session() -> Session {
         kind: SessionKind::Conversation,
         uid: "user".to_owned(),
         project_dir: "/home/user/project".to_owned(),
+        incarnation: 1,
+        first_session_seq: 1,
         last_session_seq: 57,
         live_runs: 4,
         created_at: at(-600),

@@ -7,6 +7,8 @@
 //!
 //! Elsewhere: how an answer reaches the run (`runtime/questions.rs`).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
@@ -95,10 +97,9 @@ impl Transition<'_, '_> {
         if request.question.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
         }
-        let trace = self.state.spec.identity.trace_id.clone();
+        let spec = Arc::clone(&self.state.spec);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
-        let question_id =
-            QuestionId::for_call(&trace, calls.message_sequence.unwrap_or_default(), calls.index_of(&call.id));
+        let question_id = spec.identity.question_id(calls.message_sequence, calls.index_of(&call.id));
         let collaborator = user_collaborator(request.to.as_deref(), CollaboratorStatus::Waiting, &request.question);
         let (question, to, tool_call_id) = (request.question, request.to, call.id.clone());
         self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });
@@ -155,13 +156,13 @@ impl Transition<'_, '_> {
         if question.trim().is_empty() {
             return reject("the question is empty");
         }
-        let trace = self.state.spec.identity.trace_id.clone();
+        let spec = Arc::clone(&self.state.spec);
         let calls = self.state.calls_mut().filter(|calls| calls.started(&call).is_some()).ok_or_else(run_has_ended)?;
-        let (sequence, index) = (calls.message_sequence.unwrap_or_default(), calls.index_of(&call));
+        let first_id = spec.identity.question_id(calls.message_sequence, calls.index_of(&call));
         let open = calls.get_mut(&call).ok_or_else(run_has_ended)?;
-        let question_id = match (QuestionId::for_call(&trace, sequence, index), open.asked_questions) {
-            (first, 0) => first,
-            (first, number) => QuestionId::new(format!("{first}-{}", number + 1)),
+        let question_id = match open.asked_questions {
+            0 => first_id,
+            earlier => QuestionId::new(format!("{first_id}-{}", earlier + 1)),
         };
         let pending = open.question.as_ref().map(|(id, _)| id.clone());
         if pending.as_ref().is_some_and(|pending| *pending != question_id) {
