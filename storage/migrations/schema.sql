@@ -311,3 +311,12 @@ CREATE TABLE deleted_session (
     -- The last number of an event of the session.
     last_session_seq INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE copied_run (
+    trace_key INTEGER NOT NULL,
+    -- The first copied message of the run.
+    first INTEGER NOT NULL,
+    mode TEXT NOT NULL,
+    task TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    PRIMARY KEY (trace_key, first)
+) STRICT, WITHOUT ROWID;

@@ -12,8 +12,8 @@ pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, U
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session,
-    SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
+    ErrorInfo, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, RunMode,
+    RunSettings, Session, SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
 };
 
 /// Reason why the store rejected a request or failed. A rejected append changed nothing.
@@ -265,6 +265,23 @@ pub struct ResumePoint {
     pub head: u64,
 }
 
+/// Mode, task and settings of the run that wrote a message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageAuthor {
+    /// Mode of the run.
+    pub mode: RunMode,
+    /// Task of the run.
+    pub task: String,
+    /// Settings of the run.
+    pub settings: RunSettings,
+}
+
+impl From<Run> for MessageAuthor {
+    fn from(run: Run) -> Self {
+        Self { mode: run.mode, task: run.task, settings: run.settings }
+    }
+}
+
 /// A document that has changed, with its state at an earlier time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedDocument {
@@ -346,6 +363,11 @@ pub trait Reader: Send + Sync {
     /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see
     /// [`ResumePoint`]).
     fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
+    /// Reads the run that wrote a message; for a copied message, as the run was when the message was copied. `None` if it
+    /// is unknown: the message does not exist, or was copied by an earlier version.
+    fn message_author(&self, id: &TraceId, sequence: u64) -> Result<Option<MessageAuthor>, StoreError>;
+    /// Returns whether the head of a trace was switched since the last run of the trace that has started.
+    fn is_head_switched(&self, id: &TraceId) -> Result<bool, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
     /// Reads the collaborators of a trace as they were at an lsn, in the order of their first appearance; empty if

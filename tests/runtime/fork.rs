@@ -8,8 +8,8 @@ use soong::{
     artifact::{ArtifactOwner, Save},
     model::Model,
     protocol::{
-        Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
-        SessionWrite, Trace, TraceId, Write,
+        Artifact, ArtifactScope, Event, EventRecord, GivenMessage, GoalTree, Message, Role, RunEvent, RunMode,
+        RunStatus, SessionId, SessionWrite, Trace, TraceId, Write,
     },
     storage::{
         sqlite::SqliteStore,
@@ -391,5 +391,73 @@ async fn invalid_fork_leaves_nothing() {
     };
     assert_eq!((left("g"), left("f")), (0, 1), "no bytes without rows");
     let _: ArtifactOwner = world.runtime().artifacts().owner(&id("f")).await.unwrap();
+    world.finish().await;
+}
+
+/// A run without a message continues a copy as it was when it was made, whatever its source does later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_continues_as_recorded_and_not_as_its_source_is_now() {
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
+    let runtime = world.runtime();
+    let tools = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+    let run_to_end = async |request: RunRequest| {
+        let run = runtime.start(request).await.unwrap();
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        run.record().await.unwrap()
+    };
+    let first = RunRequest::new("one").session("s").system_prompt("First.").tools(["read"]);
+    // Messages: 1 system, 2 user, 3 answer.
+    run_to_end(first).await;
+    fork(&world, "s", at(2, "f")).await;
+    fork(&world, "s", at(2, "g")).await;
+    let second = RunRequest::new("two").session("s").system_prompt("Second.").tools(["read", "write"]);
+    run_to_end(second).await;
+    fork(&world, "s", at(2, "h")).await;
+    fork(&world, "s", Fork { session_id: Some("all".into()), ..Fork::default() }).await;
+    for copy in ["f", "h"] {
+        let record = run_to_end(RunRequest::resume(copy)).await;
+        assert_eq!(record.settings.system_prompt.as_deref(), Some("First."), "{copy}");
+        assert_eq!(record.settings.options.tools, Some(tools(&["read"])), "{copy}");
+        assert_eq!(record.task, "one", "{copy}");
+    }
+    // The id of the source is used by another user.
+    with_timeout(runtime.sessions().delete(&id("s"))).await.unwrap();
+    run_to_end(RunRequest::new("mine").session("s").uid("eve").system_prompt("The secret of Eve.")).await;
+    let record = run_to_end(RunRequest::resume("g")).await;
+    assert_eq!(record.settings.system_prompt.as_deref(), Some("First."));
+    assert!(!serde_json::to_string(&record).unwrap().contains("Eve"), "{record:?}");
+    // A copied message of an earlier run than the last copied one, and a copy of a copy.
+    runtime.sessions().switch_head(&id("all"), 2).await.unwrap();
+    fork(&world, "all", at(2, "again")).await;
+    for copy in ["all", "again"] {
+        let record = run_to_end(RunRequest::resume(copy)).await;
+        assert_eq!(record.settings.system_prompt.as_deref(), Some("First."), "{copy}");
+        assert_eq!(record.settings.options.tools, Some(tools(&["read"])), "{copy}");
+    }
+    world.finish().await;
+}
+
+/// Calls that a run returned to its caller are not executed by a copy, whatever its source allows later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_keeps_task_and_execution_of_its_returned_calls() {
+    let model = scripted_model(|request| match request.messages.last() {
+        Some(message) if message.role == Role::Tool => Turn::say(format!("heard {}", last_of(request))),
+        _ => Turn::call("read", json!({"path": "a"})),
+    });
+    let world = TestRuntime::open(model).await;
+    let runtime = world.runtime();
+    let returned = RunRequest::new("one").session("s").auto_execute_tools(false);
+    // Messages: 1 system, 2 user, 3 the returned call.
+    with_timeout(runtime.start(returned).await.unwrap().wait()).await.unwrap();
+    fork(&world, "s", at(3, "f")).await;
+    let executed = RunRequest::new("two").session("s").auto_execute_tools(true);
+    with_timeout(runtime.start(executed).await.unwrap().wait()).await.unwrap();
+    let result =
+        GivenMessage { role: Role::Tool, content: "the text".into(), tool_call_id: Some("call_0_0".to_owned()) };
+    let run = runtime.start(RunRequest::resume("f").messages([result])).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "heard the text");
+    let record = run.record().await.unwrap();
+    assert_eq!((record.settings.auto_execute_tools, record.task.as_str()), (Some(false), "one"));
+    drop(run);
     world.finish().await;
 }

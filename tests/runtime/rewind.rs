@@ -385,3 +385,33 @@ async fn sub_agent_continues_where_it_stopped() {
     assert_eq!(trace.total_tokens, own, "what it used adds up");
     world.finish().await;
 }
+
+/// A run without a message has the settings of the run that wrote the message which it continues after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_without_a_message_has_the_settings_of_the_author_of_the_head() {
+    let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
+    let runtime = world.runtime();
+    let session = SessionId::new("s");
+    let run_to_end = async |request: RunRequest| {
+        let run = runtime.start(request).await.unwrap();
+        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        run.record().await.unwrap().settings
+    };
+    run_to_end(RunRequest::new("one").session("s").system_prompt("First.").tools(["read"])).await;
+    let second = RunRequest::new("two").session("s").system_prompt("Second.").tools(["read", "write"]).deny("bash");
+    run_to_end(second).await;
+    let messages = runtime.traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
+    let sequence_of = |text: &str| messages.iter().find(|message| message.content == text).unwrap().sequence;
+    for (text, prompt, tools) in [("one", "First.", 1), ("two", "Second.", 2)] {
+        runtime.sessions().switch_head(&session, sequence_of(text)).await.unwrap();
+        let settings = run_to_end(RunRequest::resume("s")).await;
+        assert_eq!(settings.system_prompt.as_deref(), Some(prompt), "{text}");
+        assert_eq!(settings.options.tools.as_ref().map(Vec::len), Some(tools), "{text}");
+        assert_eq!(settings.permissions.deny, ["bash"], "{text}: deny rules are those of the session");
+    }
+    // With a message, a run has the settings of the last run, wherever the head is.
+    runtime.sessions().switch_head(&session, sequence_of("one")).await.unwrap();
+    let settings = run_to_end(RunRequest::new("more").session("s")).await;
+    assert_eq!(settings.system_prompt.as_deref(), Some("Second."));
+    world.finish().await;
+}

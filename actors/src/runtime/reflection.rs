@@ -7,7 +7,10 @@ use std::{path::Path, sync::Arc};
 use soong_protocol::{ErrorCode, ErrorInfo, Run, RunOptions, RunPermissions, RunSettings, SessionId, TraceId};
 use tokio::sync::oneshot;
 
-use super::{RunRequest, Runtime, admission::PreparedStart};
+use super::{
+    RunRequest, Runtime,
+    admission::{PreparedStart, inherited_settings},
+};
 use crate::{
     clock::now,
     memory::{reflection_prompt, reflection_question},
@@ -32,9 +35,11 @@ impl Runtime {
         let (wanted, trace) = (id.clone(), trace_id.clone());
         let read = move |reader: &dyn soong_storage::store::Reader| {
             let head = reader.trace(&trace)?.map_or(0, |trace| trace.head_sequence);
-            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_started_run(&trace)?))
+            let inherited = inherited_settings(reader, &trace)?;
+            let live = reader.live_runs(Some(&wanted))?;
+            Ok((reader.session(&wanted)?, head, live, reader.last_started_run(&trace)?, inherited))
         };
-        let (session, head, live, last) = services.reader.read(read).await?;
+        let (session, head, live, last, inherited) = services.reader.read(read).await?;
         let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
         let session = session.filter(|session| session.uid == uid).ok_or_else(missing)?;
         if !live.is_empty() {
@@ -44,7 +49,7 @@ impl Runtime {
         if head == 0 {
             return refuse("the session has no conversation to reflect on");
         }
-        let of_last = last.as_ref().map(|last| last.settings.model.clone());
+        let of_last = inherited.map(|before| before.settings.model);
         let model = start.agent.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
         let focus = start.reflection.as_ref().and_then(|reflects| reflects.focus.as_deref());
         let settings = RunSettings {

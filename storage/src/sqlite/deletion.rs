@@ -54,6 +54,8 @@ const DELETE_STATEMENTS: &[&str] = &[
      USING (trace_key) WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM linked_trace WHERE (trace_key, linked_key) IN (SELECT linked_trace.trace_key, linked_key FROM trace
      CROSS JOIN linked_trace ON linked_key = trace.trace_key WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM copied_run WHERE (trace_key, first) IN (SELECT trace_key, first FROM trace JOIN copied_run USING (trace_key)
+     WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace_state WHERE trace_key IN (SELECT trace_key FROM trace JOIN trace_state USING (trace_key)
      WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1 LIMIT ?2)",

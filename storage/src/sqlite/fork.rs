@@ -2,7 +2,9 @@
 //!
 //! The copy has the messages of a lineage with the same sequences, and the summaries on it, so everything that refers
 //! to sequences stays valid. The messages have the lsn of the copying, so the copied documents exist from the copy's
-//! first message on. The usage remains with the source. Sub-traces remain there too, and the copy links to them.
+//! first message on. The usage remains with the source. Sub-traces remain there too, and the copy links to them. The runs
+//! remain as well, but the copy keeps mode, task and settings of those that wrote its messages: a run that continues the
+//! copy inherits them, whatever happens to the source later.
 //!
 //! Not in this module: goals, which follow from the event, and the bytes of artifacts.
 
@@ -36,6 +38,7 @@ pub(super) fn copy(
     let mut copied = CopyCounters::default();
     for range in &ranges {
         copied.add(conn, source.key, trace.key, *range, lsn)?;
+        keep_runs(conn, source.key, trace.key, *range)?;
     }
     main_path::insert_ranges(conn, trace.key, at, &ranges)?;
     for (summary, covers) in main_path::boundaries(conn, source.key, &ranges)? {
@@ -81,6 +84,27 @@ impl CopyCounters {
         self.last = self.last.max(last);
         Ok(())
     }
+}
+
+/// Keeps the runs that wrote a range of messages of the source, for a run that continues the copy.
+fn keep_runs(conn: &Connection, source: i64, target: i64, (first, last): Range) -> rusqlite::Result<()> {
+    let range = (target, source, clamp_to_i64(first), clamp_to_i64(last));
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO copied_run (trace_key, first, mode, task, settings)
+         SELECT ?1, min(message.sequence), run.mode, run.task, run.settings
+         FROM message JOIN event ON event.lsn = (SELECT max(lsn) FROM event WHERE lsn <= message.lsn)
+         JOIN run ON run.run_key = event.run_key
+         WHERE message.trace_key = ?2 AND message.sequence BETWEEN ?3 AND ?4 AND event.trace_key = message.trace_key
+         GROUP BY run.run_key",
+    )?
+    .execute(range)?;
+    // The source may be a copy itself.
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO copied_run (trace_key, first, mode, task, settings)
+         SELECT ?1, first, mode, task, settings FROM copied_run WHERE trace_key = ?2 AND first BETWEEN ?3 AND ?4",
+    )?
+    .execute(range)?;
+    Ok(())
 }
 
 /// Links the sub-traces of the source that had started before the message, and all traces that the source itself

@@ -21,8 +21,8 @@ use super::{
     permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{
-    ChangedDocument, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader, RecentArtifacts,
-    ResumePoint, SessionDeletion, SessionFilter, StoreError, StoredBlob, TraceFilter, UsageFilter,
+    ChangedDocument, MessageAuthor, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader,
+    RecentArtifacts, ResumePoint, SessionDeletion, SessionFilter, StoreError, StoredBlob, TraceFilter, UsageFilter,
 };
 
 /// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections that are closed
@@ -250,6 +250,20 @@ impl Reader for SqliteReader {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => resume_points::of_message(conn, key, sequence),
             None => Ok(None),
+        })
+    }
+
+    fn message_author(&self, id: &TraceId, sequence: u64) -> Result<Option<MessageAuthor>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => resume_points::author_of_message(conn, key, sequence),
+            None => Ok(None),
+        })
+    }
+
+    fn is_head_switched(&self, id: &TraceId) -> Result<bool, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => resume_points::is_head_switched(conn, key),
+            None => Ok(false),
         })
     }
 

@@ -23,7 +23,12 @@ use crate::{
 /// Reads the settings of the last run of a sub-trace.
 pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
     let trace_id = trace.clone();
-    let last = reader.read(move |reader| reader.last_run(&trace_id)).await?;
+    // Not those of a run that was cancelled in the queue, unless there is no other.
+    let read = move |reader: &dyn Reader| match reader.last_started_run(&trace_id)? {
+        Some(run) => Ok(Some(run)),
+        None => reader.last_run(&trace_id),
+    };
+    let last = reader.read(read).await?;
     last.map(|run| Box::new(run.settings))
         .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
 }
@@ -177,7 +182,16 @@ fn missing_child_results(
     let calls = messages[last].tool_calls.iter().filter(|call| is_spawning_tool(&call.name) && is_open(&call.id));
     let open: HashSet<&str> = calls.map(|call| call.id.as_str()).collect();
     let mut found: HashMap<String, Vec<ChildResult>> = HashMap::new();
-    let Some(run) = reader.last_started_run(trace)?.filter(|_| !open.is_empty()) else { return Ok(found) };
+    if open.is_empty() {
+        return Ok(found);
+    }
+    // The run that made the calls need not be the last one.
+    let author = reader.resume_point(trace, messages[last].sequence)?.and_then(|point| point.run_id);
+    let run = match author {
+        Some(id) => reader.run(&id)?,
+        None => reader.last_started_run(trace)?,
+    };
+    let Some(run) = run else { return Ok(found) };
     let mut results: HashMap<RunId, ChildResult> =
         reader.child_results(&run.run_id)?.into_iter().map(|result| (result.run_id.clone(), result)).collect();
     for (_, event) in run_events(reader, &run.run_id)? {

@@ -3,12 +3,9 @@
 use soong_protocol::{
     ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, Session, SessionId, TraceId,
 };
-use soong_storage::store::{Reader, ResumePoint, StoreError};
+use soong_storage::store::{MessageAuthor, Reader, ResumePoint, StoreError};
 
 use crate::runtime::settings::InheritedSettings;
-
-/// Maximum number of copies of copies that are followed to find the last run.
-const MAX_COPY_DEPTH: usize = 32;
 
 /// State of an existing session, as far as a new run needs it.
 pub(super) struct ExistingSession {
@@ -20,7 +17,7 @@ pub(super) struct ExistingSession {
     /// The mode of the source conversation, if the session is a copy that has had no run.
     pub(super) copied_mode: Option<RunMode>,
     /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
-    /// runs, those of the last run of its source.
+    /// runs, those that its source had when it was copied.
     pub(super) inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
     pub(super) live: Vec<RunId>,
@@ -32,10 +29,10 @@ pub(super) struct ExistingSession {
 
 /// The end of a conversation.
 pub(super) struct ConversationEnd {
-    /// The run whose settings and task a run without a message takes: the one that wrote the message to continue
-    /// after, else the last one that started (not one that was cancelled in the queue). `None` if the source of a copy
-    /// was deleted.
-    run: Option<Run>,
+    /// The run whose settings and task a run without a message takes: the last one that started (not one that was
+    /// cancelled in the queue). If the conversation is rewound, was switched to another message, or is a copy without
+    /// runs: the one that wrote the message to continue after. `None` in a copy of an earlier version.
+    run: Option<MessageAuthor>,
     /// The first task of the trace.
     task: String,
     /// The last message; if the conversation is rewound first, the last message that is kept.
@@ -77,53 +74,36 @@ fn read_conversation_end(
     place: Option<&ResumePoint>,
 ) -> Result<Option<ConversationEnd>, StoreError> {
     let Some(trace) = reader.trace(root)? else { return Ok(None) };
-    // A run that continues after an earlier message uses the settings of the run that wrote that message.
-    let said_by = match place.and_then(|place| place.run_id.as_ref()) {
-        Some(id) => reader.run(id)?,
-        None => None,
-    };
-    let run = if said_by.is_some() { said_by } else { last_begun_run(reader, root)? };
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
+    let last = reader.last_started_run(root)?;
+    // The last run may have written no message. Its settings count unless the conversation continues elsewhere.
+    let continues_elsewhere = place.is_some() || last.is_none() || reader.is_head_switched(root)?;
+    let author = if continues_elsewhere { reader.message_author(root, head)? } else { None };
+    let run = author.or_else(|| last.map(MessageAuthor::from));
     let head = reader.messages_at(root, &[head])?.pop();
     Ok(head.map(|head| ConversationEnd { run, task: trace.task, head }))
 }
 
-/// Reads the settings that a new run of a conversation inherits. For a copy without runs, reads those of its source.
+/// Reads the settings that a new run of a conversation inherits: those of its last run that has started, else those that
+/// were recorded when it was copied. Nothing is read through the id of its source later, which may have had other runs,
+/// or have been deleted and its id used again.
 pub(in crate::runtime) fn inherited_settings(
     reader: &dyn Reader,
     root: &TraceId,
 ) -> Result<Option<InheritedSettings>, StoreError> {
-    let mut trace = root.clone();
-    for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_started_run(&trace)? {
-            return Ok(Some(InheritedSettings::of(&run)));
-        }
-        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
-            Some(Event::Run(RunEvent::SessionForked { settings: Some(settings), .. })) => {
-                let mode = reader.trace(&trace)?.map(|trace| trace.run_mode).unwrap_or_default();
-                return Ok(Some(InheritedSettings { mode, settings: *settings }));
-            }
-            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
-            _ => break,
-        }
+    if let Some(run) = reader.last_started_run(root)? {
+        return Ok(Some(InheritedSettings::of(&run)));
     }
-    Ok(None)
-}
-
-/// Reads the last run of a conversation that has started. For a copy without runs, reads that of its source.
-fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
-    let mut trace = root.clone();
-    // The number of steps is limited: since ids can be reused, the chain of copies can form a cycle.
-    for _ in 0..MAX_COPY_DEPTH {
-        if let Some(run) = reader.last_started_run(&trace)? {
-            return Ok(Some(run));
-        }
-        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
-            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
-            _ => break,
-        }
+    let Some(fork) = reader.events(root, 0, 1)?.pop() else { return Ok(None) };
+    let Event::Run(RunEvent::SessionForked { source, at, settings, .. }) = fork.event else { return Ok(None) };
+    if let Some(settings) = settings {
+        let mode = reader.trace(root)?.map(|trace| trace.run_mode).unwrap_or_default();
+        return Ok(Some(InheritedSettings { mode, settings: *settings }));
     }
-    Ok(None)
+    // Version 0.1 recorded no settings. The source is still the same session if it has an event from before the copy.
+    let is_same = reader.events(&source, 0, 1)?.first().is_some_and(|first| first.lsn < fork.lsn);
+    let author = if is_same { reader.message_author(&source, at)? } else { None };
+    Ok(author.map(|run| InheritedSettings { mode: run.mode, settings: run.settings }))
 }
 
 impl ExistingSession {
@@ -134,8 +114,8 @@ impl ExistingSession {
 
     /// Returns the settings that a new run inherits.
     pub(super) fn inherited(&self) -> Option<InheritedSettings> {
-        let run = self.conversation_end.as_ref().and_then(|end| end.run.as_ref());
-        run.map(InheritedSettings::of).or_else(|| self.inherited.clone())
+        let run = self.conversation_end.as_ref().and_then(|end| end.run.clone());
+        run.map(|run| InheritedSettings { mode: run.mode, settings: run.settings }).or_else(|| self.inherited.clone())
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.
