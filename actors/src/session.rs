@@ -17,7 +17,7 @@ pub(crate) use deletion::SessionDeleter;
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
 pub(crate) use services::SessionServices;
-use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
+use soong_protocol::{ConversationPoint, ErrorInfo, Run, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
@@ -33,9 +33,10 @@ pub(crate) struct StartRequest {
     pub(crate) project_dir: Arc<Path>,
     /// Whether the run is rejected instead of queued if another run of the session is running or waiting.
     pub(crate) reject_if_busy: bool,
-    /// The session's last run as known to the caller, if the run continues the session without a message. The request
-    /// is rejected if another run has been started since.
-    pub(crate) expected_last_run: Option<RunId>,
+    /// The end of the conversation as the request was prepared for it, if the run has no message or continues after an
+    /// earlier one. The request is rejected if the conversation has another run, or gets a message or head until the run
+    /// is recorded.
+    pub(crate) continues_from: Option<ConversationPoint>,
     /// Receives the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
 }

@@ -138,6 +138,11 @@ impl TraceId {
         self.0.rsplit_once('@').map(|(parent, _)| Self::new(parent))
     }
 
+    /// Returns whether this is `other` or a trace below it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.strip_prefix(other.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+    }
+
     /// Returns the last segment, which distinguishes siblings.
     pub fn last_segment(&self) -> &str {
         self.0.rsplit('@').next().unwrap_or(&self.0)
@@ -235,5 +240,8 @@ mod tests {
         assert_eq!(root.child(ChildMode::Evaluate, 1, at, 3).last_segment(), "evaluate-20251121044001-003");
         assert_eq!(root.child(ChildMode::Delegate, 1, at, 3).child_mode(), Some(ChildMode::Delegate));
         assert_eq!(root.child_mode(), None);
+        let child = root.child(ChildMode::Delegate, 1, at, 3);
+        assert!(root.is_within(&root) && child.is_within(&root) && !root.is_within(&child));
+        assert!(!TraceId::new("s2").is_within(&root));
     }
 }

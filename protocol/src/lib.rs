@@ -84,8 +84,8 @@ pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{LongPrices, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
 pub use write::{
-    ArtifactWrite, BlobWrite, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion,
-    PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
+    ArtifactWrite, BlobWrite, ConversationPoint, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession,
+    NewTrace, NewVersion, PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
 };
 
 /// Returns whether serde should skip a counter.

@@ -198,6 +198,20 @@ pub enum TraceWrite {
     /// Sets the task of a root trace that was created without a run. If the session has no name, it gets the name of
     /// the trace. Rejected with `AlreadyExists` if the trace has a run.
     FirstTask(NewTrace),
+    /// Writes nothing. Rejects the append with `HeadMoved` unless the trace ends at this point: the append continues the
+    /// conversation from there.
+    Require(ConversationPoint),
+}
+
+/// The end of a conversation, as a caller has read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationPoint {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// Its head.
+    pub head_sequence: u64,
+    /// Its last run that does not only reflect; `None` if it has none.
+    pub last_run: Option<RunId>,
 }
 
 /// Creation of a run, or a record that belongs to it.

@@ -12,8 +12,8 @@ mod sub_trace;
 
 use std::{path::Path, sync::Arc};
 
-pub(super) use existing_session::inherited_settings;
 use existing_session::{ExistingSession, read_session};
+pub(super) use existing_session::{inherited_settings, session_deny_rules};
 use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
@@ -122,8 +122,8 @@ impl Runtime {
         error
     }
 
-    /// Resumes the interrupted run of a session if the request asks for no more than that: it has no message and
-    /// names no earlier message, or it is a reflection and a reflection was interrupted.
+    /// Resumes the interrupted runs of a session if the request asks for no more than that: it has no message and names no
+    /// earlier message, or it is a reflection and a reflection of its trace was interrupted.
     async fn resume_interrupted(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflection.is_some();
         let Some(Ok(id)) = start.session.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
@@ -136,11 +136,23 @@ impl Runtime {
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        // An interrupted reflection is resumed instead of starting a second one.
-        if reflects && !self.interrupted_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
+        let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
+        let is_meant = |run: &Run| {
+            let is_reflection = run.settings.reflects.is_some();
+            run.trace_id == trace_id && run.parent_run_id.is_none() && (!reflects || is_reflection)
+        };
+        let is_own_interrupted = self.interrupted_in(&id).await?.iter().any(is_meant);
+        // An interrupted reflection is resumed instead of starting a second one. A request for the trace of a sub-agent
+        // does not ask for the runs of other traces.
+        if !is_own_interrupted && (reflects || start.sub_trace.is_some()) {
             return Ok(None);
         }
-        self.sessions().resume(&id).await
+        let resumed = self.sessions().resume(&id).await?;
+        if !is_own_interrupted {
+            return Ok(resumed);
+        }
+        let own = self.active_run_among(|run| run.identity.trace_id == trace_id && run.identity.parent.is_none());
+        Ok(own.or(resumed))
     }
 
     /// Finds out whether a run was accepted, if its session crashed before it replied.
@@ -182,8 +194,9 @@ impl Runtime {
             (Some(_), None) => return Err(invalid("after_sequence: there is no conversation to rewind")),
         };
         let known = stored.as_ref();
-        if let Some(known) = known.filter(|_| after_sequence.is_some() || start.reject_if_busy) {
-            self.reject_interrupted(&session_id, known)?;
+        let is_tied = resumes || after_sequence.is_some();
+        if let Some(known) = known.filter(|_| is_tied || start.reject_if_busy) {
+            self.reject_interrupted(&session_id, known, &trace_id, start.reject_if_busy)?;
         }
         let content = match (start.message.take(), known) {
             (Some(message), _) => message,
@@ -197,8 +210,8 @@ impl Runtime {
         let task_content = if content.parts().is_empty() { MessageContent::default() } else { content };
         let settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
         let settings = RunSettings { after_sequence, task_content, ..settings };
-        let is_tied = (resumes || after_sequence.is_some()) && start.sub_trace.is_none();
-        let follows = known.filter(|_| is_tied).and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
+        // The head may have moved by the time such a run is recorded.
+        let continues_from = known.filter(|_| is_tied).map(ExistingSession::conversation_point);
         let last = known.and_then(|known| known.last.as_ref());
         let (history, depth) = (self.history(known), last.map_or(0, |last| last.depth));
         let stored = stored.map(|known| known.session);
@@ -218,12 +231,8 @@ impl Runtime {
         run.settings.agent_type.clone_from(&spec.preset.name);
         let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();
-        // Such a run is not queued, since the head may have moved by the time its turn comes.
-        let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || resumes;
-        Ok((
-            StartRequest { run, rows, history, project_dir, reject_if_busy, expected_last_run: follows, reply },
-            answer,
-        ))
+        let reject_if_busy = start.reject_if_busy;
+        Ok((StartRequest { run, rows, history, project_dir, reject_if_busy, continues_from, reply }, answer))
     }
 
     /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.
@@ -273,11 +282,19 @@ impl Runtime {
         Ok(FoundSession { session_id: id, incarnation, stored })
     }
 
-    /// Fails if a session has runs that nothing executes. Without this check, they would be resumed although the
-    /// request is rejected.
-    fn reject_interrupted(&self, id: &SessionId, known: &ExistingSession) -> Result<(), ErrorInfo> {
+    /// Fails if a session has runs that nothing executes, and that would make a start on this trace wait: with
+    /// `includes_all` any run, else those of the trace and of traces above it. Without this check, they would be resumed
+    /// although the request is rejected.
+    fn reject_interrupted(
+        &self,
+        id: &SessionId,
+        known: &ExistingSession,
+        trace_id: &TraceId,
+        includes_all: bool,
+    ) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
-        if known.live.iter().all(|run| services.runs.contains(run)) || services.sessions.contains(id) {
+        let mut live = known.live.iter().filter(|run| includes_all || trace_id.is_within(&run.trace_id));
+        if services.sessions.contains(id) || live.all(|run| services.runs.contains(&run.run_id)) {
             return Ok(());
         }
         let message = format!("session {id} has an interrupted run: resume it or stop it first");
@@ -287,7 +304,7 @@ impl Runtime {
     /// Returns how the session of a new run is to be started.
     fn history(&self, known: Option<&ExistingSession>) -> SessionHistory {
         match known {
-            Some(known) if known.live.iter().any(|run| !self.inner.services.runs.contains(run)) => {
+            Some(known) if known.live.iter().any(|run| !self.inner.services.runs.contains(&run.run_id)) => {
                 SessionHistory::Interrupted
             }
             Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
@@ -335,8 +352,7 @@ impl Runtime {
         let mode = start.permissions.mode.unwrap_or(self.inner.services.config.permissions.mode);
         settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
         // Deny rules stay in force for the session and for copies of it.
-        let denied = known.and_then(|known| known.inherited.as_ref()).into_iter();
-        let denied = denied.flat_map(|before| &before.settings.permissions.deny);
+        let denied = known.into_iter().flat_map(|known| &known.deny_rules);
         settings.permissions.deny.extend(denied.filter(|text| !start.permissions.deny.contains(text)).cloned());
         let resolver = &self.inner.services.resolver;
         let tools: Vec<String> = resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();

@@ -14,7 +14,13 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
-use super::{Sessions, admission::inherited_settings, not_found, services::Services, sessions::session_exists};
+use super::{
+    Sessions,
+    admission::{inherited_settings, session_deny_rules},
+    not_found,
+    services::Services,
+    sessions::session_exists,
+};
 use crate::{actor_base::closing, artifact::registration_writes, clock::now, run::cannot_be_head};
 
 /// Options of a fork. Every option has a default.
@@ -113,7 +119,10 @@ fn read_source_rows(
             goals
         }
     };
-    let settings = inherited_settings(reader, &trace)?.map(|before| Box::new(before.settings));
+    let mut settings = inherited_settings(reader, &trace)?.map(|before| Box::new(before.settings));
+    if let Some(settings) = &mut settings {
+        settings.permissions.deny = session_deny_rules(reader, id, &trace)?;
+    }
     Ok(Some(Ok(ForkSource { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
 }
 

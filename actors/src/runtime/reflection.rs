@@ -80,7 +80,7 @@ impl Runtime {
             history: SessionHistory::Stored,
             project_dir,
             reject_if_busy: true,
-            expected_last_run: None,
+            continues_from: None,
             reply,
         };
         Ok((request, answer))

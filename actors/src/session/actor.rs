@@ -9,7 +9,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId, Write,
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId, TraceWrite,
+    Write,
 };
 use soong_storage::{
     store::{Append, StoreError},
@@ -76,8 +77,6 @@ pub(crate) struct SessionState {
     idle_queries: Vec<oneshot::Sender<bool>>,
     active: Option<RunId>,
     queue: VecDeque<QueuedRun>,
-    /// The run that was recorded last; `None` if only the store knows it.
-    last_run: Option<RunId>,
     starts: u64,
     generation: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
@@ -142,7 +141,6 @@ impl Actor for SessionActor {
             idle_queries: Vec::new(),
             active: None,
             queue: VecDeque::new(),
-            last_run: None,
             starts: 0,
             generation: 0,
             idle_timer: None,
@@ -164,7 +162,6 @@ impl Actor for SessionActor {
             SessionMsg::Created(is_stored) => {
                 state.is_holding = false;
                 state.start_mode = if is_stored { StartMode::Stored } else { StartMode::New };
-                state.last_run = state.last_run.take().filter(|_| is_stored);
                 self.start_held(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
@@ -240,7 +237,7 @@ impl SessionActor {
             self.start_first(myself, state, request);
             return;
         }
-        let StartRequest { run, reply, .. } = request;
+        let StartRequest { run, reply, continues_from, .. } = request;
         if state.queue.len() >= MAX_QUEUED_RUNS {
             let message = format!("the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended");
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
@@ -248,7 +245,9 @@ impl SessionActor {
         }
         let entry = self.services.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
-        let mut writes = vec![Write::Run(RunWrite::Create(Box::new(run.clone())))];
+        let mut writes: Vec<Write> =
+            continues_from.into_iter().map(|point| Write::Trace(TraceWrite::Require(point))).collect();
+        writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             entry.status.set_state("queued", format!("position {position}"));
@@ -266,22 +265,24 @@ impl SessionActor {
         self.services.journal.append(Append { fence: None, writes }, done);
     }
 
-    /// Rejects a run that must not wait while the session is busy, or that continues a run that is no longer the
-    /// session's last one.
+    /// Rejects a run that must not wait while the session is busy, and one that continues a conversation from a certain
+    /// point while a run that may move its end has not ended: a run of the same trace, or of one above it.
     fn check_start(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
-        let id = &self.key.session_id;
-        let message = if self.is_busy(state) && (request.reject_if_busy || request.expected_last_run.is_some()) {
-            match self.services.runs.sessions_awaiting_input().contains(id) {
-                true => format!("session {id} is waiting for input: answer or decide its request, or stop its run"),
-                false => format!("session {id} has an active run: wait for it, or stop it"),
-            }
-        } else if request.expected_last_run.is_some()
-            && state.last_run.is_some()
-            && request.expected_last_run != state.last_run
-        {
-            format!("session {id} has had another run in the meantime: read its current state")
-        } else {
+        let active = state.active.as_ref().and_then(|run| self.services.runs.get(run));
+        let active = active.filter(|entry| !entry.is_ending()).map(|entry| entry.identity.trace_id.clone());
+        let queued = state.queue.iter().map(|queued| queued.run.trace_id.clone());
+        let mut is_in_conflict = false;
+        for trace_id in active.into_iter().chain(queued) {
+            let moves_end = request.continues_from.is_some() && request.run.trace_id.is_within(&trace_id);
+            is_in_conflict |= request.reject_if_busy || moves_end;
+        }
+        if !is_in_conflict {
             return Ok(());
+        }
+        let id = &self.key.session_id;
+        let message = match self.services.runs.sessions_awaiting_input().contains(id) {
+            true => format!("session {id} is waiting for input: answer or decide its request, or stop its run"),
+            false => format!("session {id} has an active run: wait for it, or stop it"),
         };
         Err(ErrorInfo::retryable(ErrorCode::SessionActive, message))
     }
@@ -297,7 +298,6 @@ impl SessionActor {
         let entry = self.services.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
-        state.last_run = Some(run.run_id.clone());
         rows.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
@@ -319,11 +319,6 @@ impl SessionActor {
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
-        let reflects = |queued: &QueuedRun| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
-        // A reflecting run cannot be continued, so it does not become the last run.
-        if !state.queue.iter().any(reflects) {
-            state.last_run = outcome.is_ok().then(|| run_id.clone());
-        }
         let outcome = outcome.map_err(|error| match error {
             // The session was deleted after the start request had been prepared. The next start creates it again.
             StoreError::NotFound(_) => {

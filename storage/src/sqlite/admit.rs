@@ -4,9 +4,10 @@
 use foldhash::{HashMap, HashSet};
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, Event, EventDraft, Message, MessageEvent, NewDocumentVersion,
-    NewEdit, NewFork, NewSession, NewTrace, NewVersion, Permission, PermissionId, PermissionStatus, PermissionWrite,
-    QuestionId, QuestionStatus, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, ConversationPoint, Event, EventDraft, Message, MessageEvent,
+    NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Permission, PermissionId, PermissionStatus,
+    PermissionWrite, QuestionId, QuestionStatus, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite,
+    Write,
 };
 
 use super::{
@@ -85,6 +86,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             Write::Session(write) => self.check_session_write(write),
             Write::Trace(TraceWrite::Create(new)) => self.trace(new),
             Write::Trace(TraceWrite::FirstTask(new)) => self.first_task(&new.trace_id),
+            Write::Trace(TraceWrite::Require(point)) => self.require_point(point),
             Write::Run(write) => self.check_run_write(write),
             Write::Message(message) => self.message(message),
             Write::Event(draft) => {
@@ -245,11 +247,11 @@ impl<'a> AdmissionCheck<'a, '_> {
             }
             _ => return Ok(()),
         };
+        if draft.run_id.is_none() {
+            self.reject_active_session(&draft.trace_id)?;
+        }
         let trace = self.cache.traces.get(self.conn, &draft.trace_id)?;
         let trace = trace.ok_or_else(|| not_found("trace", &draft.trace_id))?;
-        if draft.run_id.is_none() && trace.live_runs > 0 {
-            return Err(StoreError::SessionActive(trace.session_id.clone()).into());
-        }
         if trace.head_sequence != from {
             return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
@@ -258,6 +260,29 @@ impl<'a> AdmissionCheck<'a, '_> {
             false => main_path::turn_end(self.conn, trace.key, to)?.is_some(),
         };
         if is_resumable { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
+    }
+
+    /// Rejects a change of a trace while a run of its session has not ended, on this trace or on another (SES-1).
+    fn reject_active_session(&mut self, id: &TraceId) -> Result<(), WriteError> {
+        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
+        let session_id = trace.session_id.clone();
+        let session = self.cache.sessions.get(self.conn, &session_id)?;
+        let key = session.ok_or_else(|| not_found("session", &session_id))?.key;
+        // Runs that were created or ended earlier in the batch must be in their rows.
+        self.cache.save_runs(self.conn)?;
+        if deletion::has_live_runs(self.conn, key)? {
+            return Err(StoreError::SessionActive(session_id).into());
+        }
+        Ok(())
+    }
+
+    /// Requires that no message and no run was added to a conversation, and its head not moved, since the caller read it.
+    fn require_point(&mut self, point: &ConversationPoint) -> Result<(), WriteError> {
+        let id = &point.trace_id;
+        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
+        let is_same =
+            trace.head_sequence == point.head_sequence && runs::last_id_of(self.conn, trace.key)? == point.last_run;
+        if is_same { Ok(()) } else { Err(StoreError::HeadMoved(id.clone()).into()) }
     }
 
     fn check_begin_deletion(&mut self, id: &SessionId) -> Result<(), WriteError> {

@@ -73,6 +73,7 @@ impl<'c> Batch<'c> {
                 }
                 Write::Trace(TraceWrite::Create(new)) => self.trace(new)?,
                 Write::Trace(TraceWrite::FirstTask(new)) => self.first_task(new)?,
+                Write::Trace(TraceWrite::Require(_)) => {}
                 Write::Run(RunWrite::Create(run)) => self.run(run)?,
                 Write::Run(RunWrite::NewEpoch(run_id)) => ack.epoch = Some(self.open_run(run_id)?),
                 Write::Run(RunWrite::ChildResult(result)) => {

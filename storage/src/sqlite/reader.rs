@@ -309,6 +309,13 @@ impl Reader for SqliteReader {
         self.read(|conn| runs::last_started_of(conn, id))
     }
 
+    fn deny_rules(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
+        self.read(|conn| match sessions::key(conn, id)? {
+            Some(key) => runs::deny_rules(conn, key),
+            None => Ok(Vec::new()),
+        })
+    }
+
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError> {
         self.read(|conn| runs::list_live(conn, session))
     }

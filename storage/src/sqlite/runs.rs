@@ -308,6 +308,29 @@ pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Optio
     query.query_row([id.as_str()], read).optional()
 }
 
+/// Returns the id of the last run of the trace with that key, except runs that only reflect.
+pub(super) fn last_id_of(conn: &Connection, trace_key: i64) -> rusqlite::Result<Option<RunId>> {
+    let mut query = conn.prepare_cached(
+        "SELECT run_id FROM run WHERE trace_key = ?1 AND json_extract(settings, '$.reflects') IS NULL
+         ORDER BY run_key DESC LIMIT 1",
+    )?;
+    query.query_row([trace_key], |row| Columns::of(row).id(RunId::new)).optional()
+}
+
+/// Reads the permission rules that deny, of the last user run of a session that has started or not ended, except runs
+/// that only reflect. The run may be one of a sub-agent's trace.
+pub(super) fn deny_rules(conn: &Connection, session_key: i64) -> rusqlite::Result<Vec<String>> {
+    let mut query = conn.prepare_cached(
+        "SELECT coalesce(json_extract(run.settings, '$.deny'), '[]')
+         FROM trace JOIN run USING (trace_key) JOIN run_state AS state USING (run_key)
+         WHERE trace.session_key = ?1 AND run.parent_run_key IS NULL
+         AND json_extract(run.settings, '$.reflects') IS NULL
+         AND (state.started_at IS NOT NULL OR state.status IN ('queued', 'running', 'waiting'))
+         ORDER BY run.run_key DESC LIMIT 1",
+    )?;
+    Ok(query.query_row([session_key], |row| Columns::of(row).json()).optional()?.unwrap_or_default())
+}
+
 /// Reads the last run of a trace that has started, except runs that only reflect.
 pub(super) fn last_started_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
     let mut query = conn.prepare_cached(select!(

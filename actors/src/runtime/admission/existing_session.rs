@@ -1,7 +1,8 @@
 //! State of an existing session that the admission of a run reads: its last runs, and the end of its conversation.
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, Session, SessionId, TraceId,
+    ConversationPoint, ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, Session, SessionId,
+    TraceId,
 };
 use soong_storage::store::{MessageAuthor, Reader, ResumePoint, StoreError};
 
@@ -20,11 +21,21 @@ pub(super) struct ExistingSession {
     /// runs, those that its source had when it was copied.
     pub(super) inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
-    pub(super) live: Vec<RunId>,
+    pub(super) live: Vec<LiveRun>,
+    /// The head of the trace.
+    head_sequence: u64,
+    /// The permission rules that deny, which stay in force for the session and for copies of it.
+    pub(super) deny_rules: Vec<String>,
     /// The end of the conversation, after a rewind if there is one. Read only if the new run has no message.
     pub(super) conversation_end: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
     resume_point: Option<ResumePoint>,
+}
+
+/// A run that has not ended.
+pub(super) struct LiveRun {
+    pub(super) run_id: RunId,
+    pub(super) trace_id: TraceId,
 }
 
 /// The end of a conversation.
@@ -48,6 +59,8 @@ pub(super) fn read_session(
 ) -> Result<Option<ExistingSession>, StoreError> {
     let root = &trace_id;
     let Some(session) = reader.session(id)? else { return Ok(None) };
+    // Read first: if the head moves afterwards, the writer rejects the run.
+    let head_sequence = reader.trace(root)?.map_or(0, |trace| trace.head_sequence);
     let last = reader.last_run(root)?;
     let copied = match &last {
         None => reader.trace(root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
@@ -63,9 +76,41 @@ pub(super) fn read_session(
         None => None,
     };
     let conversation_end = if resumes { read_conversation_end(reader, root, resume_point.as_ref())? } else { None };
-    let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
+    let live = reader.live_runs(Some(id))?;
+    let live = live.into_iter().map(|run| LiveRun { run_id: run.run_id, trace_id: run.trace_id }).collect();
+    let deny_rules = session_deny_rules(reader, id, root)?;
     let copied_mode = copied;
-    Ok(Some(ExistingSession { session, trace_id, last, copied_mode, inherited, live, conversation_end, resume_point }))
+    Ok(Some(ExistingSession {
+        session,
+        trace_id,
+        last,
+        copied_mode,
+        inherited,
+        live,
+        head_sequence,
+        deny_rules,
+        conversation_end,
+        resume_point,
+    }))
+}
+
+/// Reads the rules of a session that deny. Each run passes on those of the run before it, on whichever trace that was.
+/// Earlier versions passed them on only within a trace, so those of the given trace and of the root are included.
+pub(in crate::runtime) fn session_deny_rules(
+    reader: &dyn Reader,
+    id: &SessionId,
+    trace_id: &TraceId,
+) -> Result<Vec<String>, StoreError> {
+    let mut rules = reader.deny_rules(id)?;
+    for trace_id in [trace_id, &TraceId::root(id)] {
+        let inherited = inherited_settings(reader, trace_id)?.into_iter();
+        for rule in inherited.flat_map(|before| before.settings.permissions.deny) {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+    }
+    Ok(rules)
 }
 
 fn read_conversation_end(
@@ -116,6 +161,15 @@ impl ExistingSession {
     pub(super) fn inherited(&self) -> Option<InheritedSettings> {
         let run = self.conversation_end.as_ref().and_then(|end| end.run.clone());
         run.map(|run| InheritedSettings { mode: run.mode, settings: run.settings }).or_else(|| self.inherited.clone())
+    }
+
+    /// Returns the end of the conversation on which the new run works.
+    pub(super) fn conversation_point(&self) -> ConversationPoint {
+        ConversationPoint {
+            trace_id: self.trace_id.clone(),
+            head_sequence: self.head_sequence,
+            last_run: self.last.as_ref().map(|last| last.run_id.clone()),
+        }
     }
 
     /// Returns the message to rewind to. `None` if the conversation ends there already.

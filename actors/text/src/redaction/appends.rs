@@ -22,6 +22,7 @@ impl Redactor {
         match write {
             Write::Session(write) => self.session_write(write),
             Write::Trace(TraceWrite::Create(new) | TraceWrite::FirstTask(new)) => self.new_trace(new),
+            Write::Trace(TraceWrite::Require(_)) => {}
             Write::Run(write) => self.run_write(write),
             Write::Message(message) => self.shared_message(message),
             Write::Event(draft) => self.redact_draft(draft),
