@@ -17,7 +17,7 @@ use soong::{
 };
 
 use crate::support::{
-    model::{Turn, assistant_count, last_of, scripted_model},
+    model::{Turn, assistant_count, last_of, scripted_model, task_of},
     world::{TestRuntime, kinds, read_to_end, wait_until, with_timeout},
 };
 
@@ -280,5 +280,36 @@ async fn tools_use_the_question_mark_and_handlers_read_arguments() {
     assert!(results[1].contains("internal_error") && results[1].contains("No such file"), "{results:?}");
     assert!(results[2].contains("permission_denied"), "{results:?}");
     assert!(runtime.info().tools().iter().all(|spec| spec.name != "bash"), "built-in tools are left out");
+    world.finish().await;
+}
+
+/// A schema that makes the check of an answer explode fails its run; the other runs of the runtime continue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_too_costly_to_check_fail_only_their_runs() {
+    let nested = format!("{}{}", "[".repeat(60), "]".repeat(60));
+    let model = scripted_model(move |request| match task_of(request) {
+        "free" => Turn::say("done"),
+        _ => Turn::say(nested.clone()),
+    });
+    let world = TestRuntime::open(model).await;
+    let runtime = world.runtime();
+    let doubles_per_level = json!({
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"items": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}},
+    });
+    let mut poisoned = Vec::new();
+    for session in ["p", "q"] {
+        let request = RunRequest::new("deep").session(session).expect(doubles_per_level.clone());
+        poisoned.push(runtime.start(request).await.unwrap());
+    }
+    let free = runtime.start(RunRequest::new("free").session("f")).await.unwrap();
+    assert_eq!(with_timeout(free.wait()).await.unwrap().output, "done");
+    for run in &poisoned {
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        let error = outcome.error.as_ref().unwrap();
+        assert_eq!((outcome.status, error.code), (RunStatus::Failed, ErrorCode::ResultSchemaValidationFailed));
+        assert!(error.message.contains("#/$defs/a"), "{error}");
+    }
+    drop((poisoned, free));
     world.finish().await;
 }

@@ -15,6 +15,8 @@ use super::tool_list::sanitize;
 
 /// Maximum size of the output, in bytes. What the run shows of it is limited separately.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum size of JSON that is indented, in bytes.
+const MAX_INDENTED_BYTES: usize = 64 * 1024;
 /// Maximum size of an error, in bytes, because models read errors in full.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
 /// Maximum length of a name or URI that is repeated, in characters.
@@ -56,7 +58,11 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     }
     parts.retain(|part| !part.is_empty());
     if let Some(value) = result.structured_content.filter(|_| !has_text) {
-        let json = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
+        let mut json = value.to_string();
+        // Deeply nested data would become many times larger by its indentation.
+        if json.len() <= MAX_INDENTED_BYTES {
+            json = format!("{value:#}");
+        }
         parts.insert(0, json);
     }
     let text = parts.join("\n");

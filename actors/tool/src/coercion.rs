@@ -6,6 +6,9 @@
 use serde_json::{Map, Value};
 use soong_protocol::ToolSpec;
 
+/// Maximum size of JSON that is indented, in bytes.
+const MAX_INDENTED_BYTES: usize = 64 * 1024;
+
 /// Converted arguments.
 #[derive(Debug, PartialEq)]
 pub(super) struct CoercedArguments {
@@ -58,7 +61,11 @@ fn convert_to_text(value: &mut Value, inner: &str, takes_list: bool, is_indented
             object.get_mut(inner).is_some_and(|value| convert_to_text(value, "", false, is_indented))
         }
         Value::Object(_) | Value::Array(_) => {
-            let text = if is_indented { format!("{value:#}\n") } else { value.to_string() };
+            let mut text = value.to_string();
+            // Deeply nested data would become many times larger by its indentation.
+            if is_indented && text.len() <= MAX_INDENTED_BYTES {
+                text = format!("{value:#}\n");
+            }
             *value = Value::String(text);
             true
         }

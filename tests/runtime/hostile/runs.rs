@@ -62,6 +62,17 @@ pub fn approvals() -> Vec<Case> {
     cases
 }
 
+/// Returns a schema whose references double per level.
+fn doubling_schema(levels: usize) -> Value {
+    let mut definitions = serde_json::Map::new();
+    definitions.insert("a0".to_owned(), json!({"type": "string"}));
+    for level in 1..=levels {
+        let reference = json!({"$ref": format!("#/$defs/a{}", level - 1)});
+        definitions.insert(format!("a{level}"), json!({"allOf": [reference, reference]}));
+    }
+    json!({"$ref": format!("#/$defs/a{levels}"), "$defs": definitions})
+}
+
 /// More children, deeper children, and children with more rights than the run has.
 pub fn agents() -> Vec<Case> {
     let child = |arguments: Value| vec![call("agent", arguments)];
@@ -136,6 +147,7 @@ pub fn agents() -> Vec<Case> {
         ),
         ("has a schema that is none", json!({"type": "nonsense"}), "validation_error"),
         ("has a schema that holds itself", json!({"$ref": "#"}), "ok"),
+        ("has a schema whose references double", doubling_schema(26), "validation_error"),
     ] {
         cases.push(always(name, child(json!({"task": "a", "expected_output_schema": schema})), code));
     }

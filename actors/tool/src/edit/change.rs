@@ -7,6 +7,11 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use super::{MAX_FILE_BYTES, Replacement};
 
+/// Maximum number of bytes that the edits of a call search: the length of the file for each edit.
+const MAX_SEARCHED_BYTES: usize = 2 * 1024 * 1024 * 1024;
+/// Maximum number of lines that are compared to find a hunk that is not at its stated position.
+const MAX_COMPARED_LINES: usize = 1_000_000_000;
+
 /// A change of a text.
 pub(super) enum TextChange<'a> {
     Replacements(&'a [Replacement]),
@@ -18,6 +23,11 @@ impl TextChange<'_> {
     pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         match self {
             Self::Replacements(edits) => {
+                if text.len().saturating_mul(edits.len()) > MAX_SEARCHED_BYTES {
+                    let message =
+                        format!("`{name}` is too large for {} edits in one call: make fewer at once", edits.len());
+                    return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
+                }
                 let mut numbered = edits.iter().enumerate();
                 numbered.try_fold(text.to_owned(), |text, (at, edit)| replace(&text, edit, at + 1, name))
             }
@@ -159,6 +169,10 @@ fn find_hunk(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Resu
         return Ok(at);
     }
     if hunk.old.is_empty() {
+        return Err(HunkMismatch::NotFound);
+    }
+    // Lines that repeat would be compared for each position.
+    if lines.len().saturating_mul(hunk.old.len()) > MAX_COMPARED_LINES {
         return Err(HunkMismatch::NotFound);
     }
     let mut places = (from..lines.len()).filter(|at| matches_at(*at));
