@@ -2,14 +2,14 @@
 
 use serde_json::json;
 use soong::{
-    RunHandle,
+    ErrorCode, RunHandle, RunRequest,
     protocol::{ArtifactScope, Event, FileChange, SessionId, ToolEvent},
 };
 
 use crate::support::{
-    artifacts::{local_owner, prompt_driven_model, run, text},
+    artifacts::{local_owner, prompt_driven_model, run, text, turns},
     history::stored,
-    world::{TestRuntime, quick_config},
+    world::{TestRuntime, quick_config, quick_non_durable_config, with_timeout},
 };
 
 /// Returns the changes that the calls of a run recorded.
@@ -92,5 +92,55 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
     // A session with the id of a deleted one has the whole quota.
     world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
     assert_eq!(kept(&world, "s", &["nine byte"]).await, [true]);
+    world.finish().await;
+}
+
+/// Edits of one file by several runs: each edit that reports success is in the file (TOOL-4).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_edits_of_one_file_lose_none() {
+    const RUNS: usize = 8;
+    const EDITS: usize = 40;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
+    let lines: String = (0..RUNS).map(|run| format!("run {run}\n")).collect();
+    std::fs::write(world.project().join("list.txt"), lines).unwrap();
+    let mut runs = Vec::new();
+    for number in 0..RUNS {
+        let head = format!("run {number}\n");
+        let mut steps = Vec::new();
+        for edit in 0..EDITS {
+            let change = json!({"old": head, "new": format!("{head}{number}-{edit}\n")});
+            steps.push(json!(["edit", {"path": "list.txt", "edits": [change]}]));
+        }
+        let request = RunRequest::new(turns(&steps)).session(format!("s{number}"));
+        runs.push(world.runtime().start(request).await.unwrap());
+    }
+    let mut expected = Vec::new();
+    let mut refused = 0;
+    for (number, run) in runs.iter().enumerate() {
+        with_timeout(run.wait()).await.unwrap();
+        let mut edit = 0;
+        for record in stored(world.runtime(), run.trace_id()).await {
+            match &record.event {
+                Event::Tool(ToolEvent::Completed { .. }) => {
+                    expected.push(format!("{number}-{edit}"));
+                    edit += 1;
+                }
+                Event::Tool(ToolEvent::Failed { error, .. }) => {
+                    assert_eq!(error.code, ErrorCode::PathConflict, "{error}");
+                    refused += 1;
+                    edit += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(edit, EDITS, "run {number}");
+    }
+    let text = std::fs::read_to_string(world.project().join("list.txt")).unwrap();
+    let mut found: Vec<String> = text.lines().filter(|line| !line.starts_with("run ")).map(str::to_owned).collect();
+    assert!(expected.len() >= RUNS, "only {} edits were made", expected.len());
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected, "{refused} edits were refused");
+    drop(runs);
     world.finish().await;
 }

@@ -17,10 +17,10 @@ use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     diff::{preview, unified_diff},
-    file_change::{PreviousContents, file_change, is_unchanged, shortened},
+    file_change::{PreviousContents, file_change, shortened},
     path_policy::{PathPolicy, path_changed_error},
     project_path::{ResolvedPath, blocking, io_error},
-    safe_fs::{WriteMode, open_file, write_file},
+    safe_fs::{WriteMode, has_content, open_file, write_file},
     schema::schema_of,
 };
 
@@ -98,7 +98,7 @@ impl Tool for Edit {
         if self.roots.read_access(&resolved).is_some() {
             return None;
         }
-        let (text, _) = read_editable_text(&resolved).ok()?;
+        let text = read_editable_text(&resolved).ok()?;
         let new = arguments.change().ok()?.apply(&text, &resolved.display_name()).ok()?;
         preview(&text, &new)
     }
@@ -112,22 +112,22 @@ impl Tool for Edit {
                 return Err(path_changed_error(&resolved));
             }
             let place = resolved.clone();
-            let (text, new, before) = blocking(context.clone(), move |_, _| {
-                let (text, before) = read_editable_text(&place)?;
+            let (text, new) = blocking(context.clone(), move |_, _| {
+                let text = read_editable_text(&place)?;
                 let new = wanted.change()?.apply(&text, &place.display_name())?;
                 if new == text {
                     let message = format!("`{}` would stay as it is: the edits change nothing", place.display_name());
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
-                Ok((text, new, before))
+                Ok((text, new))
             })
             .await?;
             // Only now: an edit that fails must not use up what the session may keep.
             let replaced = previous.keep(&context, &resolved, &roots).await;
             blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: true, create_dirs: false };
-                write_file(&resolved, new.as_bytes(), mode, cancel, |now| is_unchanged(&before, now))?;
-                let replaced = replaced.filter(|replaced| replaced.is_unchanged(&before));
+                write_file(&resolved, new.as_bytes(), mode, cancel, |file| has_content(file, text.as_bytes()))?;
+                let replaced = replaced.filter(|replaced| replaced.is_content(text.as_bytes()));
                 // The output contains the diff.
                 let file_change = file_change(&resolved, &new, false, replaced, false);
                 Ok(ToolOutput { file_change, ..edit_output(&resolved, &text, &new) })
@@ -151,7 +151,7 @@ impl Arguments {
     }
 }
 
-pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<(String, std::fs::Metadata), ErrorInfo> {
+pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<String, ErrorInfo> {
     let (file, metadata) = open_file(place)?;
     let name = place.display_name();
     if metadata.len() > MAX_FILE_BYTES {
@@ -160,10 +160,9 @@ pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<(String, std::f
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io_error(&name, &error))?;
-    let text = String::from_utf8(bytes).map_err(|_| {
+    String::from_utf8(bytes).map_err(|_| {
         ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is not UTF-8 text: only text can be edited"))
-    })?;
-    Ok((text, metadata))
+    })
 }
 
 fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {

@@ -8,7 +8,7 @@
 
 use std::{
     collections::HashMap,
-    fs::Metadata,
+    fs::File,
     io::Read as _,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -22,7 +22,7 @@ use super::{
     artifact::{ArtifactOwner, ArtifactService, Save},
     diff::unified_diff,
     path_policy::PathPolicy,
-    project_path::{ResolvedPath, same_file},
+    project_path::ResolvedPath,
     safe_fs::open_file,
 };
 
@@ -48,7 +48,8 @@ type KeptBytes = HashMap<(SessionId, u64), u64>;
 /// Content of a file that a call is about to replace.
 #[derive(Debug)]
 pub(super) struct ReplacedFile {
-    metadata: Metadata,
+    bytes: usize,
+    sha256: String,
     /// Present if it is text that may be shown.
     text: Option<String>,
     stored: Option<PreviousContent>,
@@ -75,17 +76,21 @@ impl PreviousContents {
         }
         let (place, max_bytes) = (resolved.clone(), self.max_session_bytes);
         let read = tokio::task::spawn_blocking(move || read_file(&place, max_bytes)).await;
-        let (bytes, metadata) = read.ok().flatten()?;
+        let bytes = read.ok().flatten()?;
+        let size = bytes.len();
         let sha256 = sha256(&bytes);
         let text = String::from_utf8(bytes.clone()).ok();
         let stored = match self.store(context, resolved, bytes, text.is_some()).await {
-            Ok(artifact) => artifact.map(|artifact| PreviousContent { artifact_id: artifact.artifact_id, sha256 }),
+            Ok(artifact) => {
+                let sha256 = sha256.clone();
+                artifact.map(|artifact| PreviousContent { artifact_id: artifact.artifact_id, sha256 })
+            }
             Err(error) => {
                 tracing::warn!(file = resolved.display_name(), %error, "failed to keep the content of a file");
                 None
             }
         };
-        Some(ReplacedFile { metadata, text, stored })
+        Some(ReplacedFile { bytes: size, sha256, text, stored })
     }
 
     /// Stores a content, unless the session would keep too much.
@@ -146,15 +151,16 @@ impl PreviousContents {
 }
 
 impl ReplacedFile {
-    /// Returns whether the file is unchanged since its content was read.
-    pub(super) fn is_unchanged(&self, now: &Metadata) -> bool {
-        is_unchanged(&self.metadata, now)
+    /// Returns whether this is the content.
+    pub(super) fn is_content(&self, content: &[u8]) -> bool {
+        content.len() == self.bytes && sha256(content) == self.sha256
     }
-}
 
-/// Returns whether a file was not changed between two readings of its metadata.
-pub(super) fn is_unchanged(before: &Metadata, now: &Metadata) -> bool {
-    same_file(before, now) && now.len() == before.len() && now.modified().ok() == before.modified().ok()
+    /// Returns whether an open file has the content.
+    pub(super) fn is_content_of(&self, file: &mut File) -> bool {
+        let mut found = Vec::new();
+        file.take(self.bytes as u64 + 1).read_to_end(&mut found).is_ok() && self.is_content(&found)
+    }
 }
 
 /// Returns the change of a file that a call has written. `replaced`: the content that it replaced, if that is known.
@@ -181,14 +187,14 @@ pub(super) fn shortened(diff: &str) -> String {
 }
 
 /// Reads a file of at most this size.
-fn read_file(resolved: &ResolvedPath, max_bytes: u64) -> Option<(Vec<u8>, Metadata)> {
+fn read_file(resolved: &ResolvedPath, max_bytes: u64) -> Option<Vec<u8>> {
     let (file, metadata) = open_file(resolved).ok()?;
     if metadata.len() > max_bytes {
         return None;
     }
     let mut bytes = Vec::new();
     file.take(max_bytes + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= max_bytes).then_some((bytes, metadata))
+    (bytes.len() as u64 <= max_bytes).then_some(bytes)
 }
 
 /// Returns the SHA-256 of a content in hexadecimal, as in [`FileChange`].

@@ -81,18 +81,6 @@ pub(super) fn io_error(name: &str, error: &io::Error) -> ErrorInfo {
     }
 }
 
-/// Returns whether both are the same file, regardless of its name.
-#[cfg(unix)]
-pub(super) fn same_file(before: &Metadata, after: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (before.dev(), before.ino()) == (after.dev(), after.ino())
-}
-
-#[cfg(not(unix))]
-pub(super) fn same_file(_: &Metadata, _: &Metadata) -> bool {
-    true
-}
-
 /// Formats a path. Characters that could forge a line, hide, or break out of Markdown are escaped.
 pub(super) fn escape_path(path: &Path) -> String {
     let mut text = String::new();

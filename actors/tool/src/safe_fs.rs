@@ -5,6 +5,10 @@
 //! regular files are opened, and opening never waits for a pipe or device. A file is written under a temporary name in
 //! its folder and moved into place when it is complete.
 //!
+//! Writes of one file never overwrite each other unseen (TOOL-4). In this process, a lock covers the check of the file that
+//! is replaced and its replacement. Other programs know no lock: the new file is exchanged with the old one, which is
+//! checked again, and exchanged back if it was changed meanwhile. A program that has the old file open still writes to it.
+//!
 //! Elsewhere: which paths may be opened (`path_policy.rs`), and which require permission (the tools).
 
 use std::{
@@ -93,14 +97,14 @@ pub fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<S
 /// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns whether the file is
 /// new.
 ///
-/// `may_replace` decides by the metadata of the existing file whether it may be replaced. It is called directly before the
-/// file is replaced.
+/// `is_expected` decides by the content of the existing file whether it may be replaced. It is called before the file is
+/// replaced, and again after that with the file that was replaced; if it rejects that one, the replacement is undone.
 pub(super) fn write_file(
     resolved: &ResolvedPath,
     content: &[u8],
     mode: WriteMode,
     cancel: &CancellationToken,
-    may_replace: impl FnOnce(&Metadata) -> bool,
+    mut is_expected: impl FnMut(&mut File) -> bool,
 ) -> Result<bool, ErrorInfo> {
     let Some(file_name) = resolved.path.file_name() else {
         return Err(ErrorInfo::new(ErrorCode::ValidationError, "the path names no file"));
@@ -123,15 +127,25 @@ pub(super) fn write_file(
     }
     let mut draft = unix::TempFile::create(&folder, before.as_ref()).map_err(fail)?;
     draft.file.write_all(content).and_then(|()| draft.file.sync_all()).map_err(fail)?;
+    let lock = unix::lock_entry(&folder, file_name).map_err(fail)?;
     check_cancelled(cancel)?;
-    if before.is_some() && !may_replace(&open_file(resolved)?.1) {
+    let is_in_place = match &before {
+        Some(before) => draft.replace(file_name, before, &mut is_expected),
+        None => draft.persist_new(file_name),
+    };
+    drop(lock);
+    if !is_in_place.map_err(fail)? {
         return Err(path_changed_error(resolved));
     }
-    draft.persist(file_name, before.is_some()).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => path_changed_error(resolved),
-        _ => fail(error),
-    })?;
+    unix::sync_folder(&folder).map_err(fail)?;
     Ok(before.is_none())
+}
+
+/// Returns whether an open file has this content.
+pub(super) fn has_content(file: &mut File, content: &[u8]) -> bool {
+    let is_same_length = file.metadata().is_ok_and(|metadata| metadata.len() == content.len() as u64);
+    let mut found = Vec::new();
+    is_same_length && file.take(content.len() as u64 + 1).read_to_end(&mut found).is_ok() && found == content
 }
 
 fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
@@ -150,12 +164,20 @@ fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
 
 /// Operating system calls.
 mod unix {
-    use std::{ffi::OsStr, fs::File, io, os::fd::OwnedFd, path::Path};
+    use std::{
+        ffi::OsStr,
+        fs::File,
+        hash::{DefaultHasher, Hash, Hasher},
+        io,
+        os::fd::OwnedFd,
+        path::Path,
+        sync::{Mutex, MutexGuard, PoisonError},
+    };
 
     #[cfg(target_os = "linux")]
     use rustix::fs::{ResolveFlags, openat2};
     use rustix::{
-        fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, linkat, mkdirat, openat, renameat, statat, unlinkat},
+        fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, linkat, mkdirat, openat, renameat, statat, unlinkat},
         io::Errno,
     };
 
@@ -236,45 +258,160 @@ mod unix {
         }
     }
 
+    /// Locks of entries of folders. An entry has the lock that its hash selects.
+    static LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+
+    /// Waits until no other write of this process checks and replaces the entry of the folder.
+    pub(super) fn lock_entry(folder: &OwnedFd, name: &OsStr) -> io::Result<MutexGuard<'static, ()>> {
+        let stat = fstat(folder)?;
+        let mut hasher = DefaultHasher::new();
+        (stat.st_dev, stat.st_ino, name).hash(&mut hasher);
+        let index = hasher.finish() as usize % LOCKS.len();
+        Ok(LOCKS[index].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the names of a folder durable, like the contents of its files.
+    pub(super) fn sync_folder(folder: &OwnedFd) -> io::Result<()> {
+        match rustix::fs::fsync(folder) {
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Exchanges two entries of a folder in one step.
+    fn exchange(folder: &OwnedFd, one: &OsStr, other: &OsStr) -> Result<(), Errno> {
+        #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+        return rustix::fs::renameat_with(folder, one, folder, other, rustix::fs::RenameFlags::EXCHANGE);
+        #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+        return Err(Errno::NOSYS);
+    }
+
+    /// Renames an entry of a folder, unless the new name exists.
+    fn rename_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
+        #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+        return rustix::fs::renameat_with(folder, from, folder, to, rustix::fs::RenameFlags::NOREPLACE);
+        #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+        return Err(Errno::NOSYS);
+    }
+
     /// A temporary file that is removed unless it is moved into place.
     pub(super) struct TempFile<'a> {
         folder: &'a OwnedFd,
         name: String,
         pub(super) file: File,
+        /// Whether the temporary name may be that of a file of another program, which is not removed.
+        keeps_entry: bool,
     }
 
     impl<'a> TempFile<'a> {
-        /// Creates the file with the permissions of `like`, the file that it will replace.
+        /// Creates the file with owner and permissions of `like`, the file that it will replace. The owner stays if it cannot
+        /// be set.
         pub(super) fn create(folder: &'a OwnedFd, like: Option<&Stat>) -> io::Result<Self> {
             let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
-            let draft = Self { folder, name, file };
+            let draft = Self { folder, name, file, keeps_entry: false };
             if let Some(stat) = like {
+                let own = fstat(&draft.file)?;
+                if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
+                    let owner = rustix::fs::Uid::from_raw(stat.st_uid);
+                    let group = rustix::fs::Gid::from_raw(stat.st_gid);
+                    if rustix::fs::fchown(&draft.file, Some(owner), Some(group)).is_err() {
+                        // A member of the group may set the group alone.
+                        let _ = rustix::fs::fchown(&draft.file, None, Some(group));
+                    }
+                }
                 rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
             }
             Ok(draft)
         }
 
-        /// Moves the file into place. If `over` is set, replaces the existing file; otherwise fails if a file exists.
-        pub(super) fn persist(self, name: &OsStr, over: bool) -> io::Result<()> {
-            if over {
-                renameat(self.folder, self.name.as_str(), self.folder, name)?;
-            } else {
-                // Creating a second link fails if the name exists. Dropping the draft removes the temporary name.
-                linkat(self.folder, self.name.as_str(), self.folder, name, AtFlags::empty())?;
-            }
-            // Makes the name durable, like the content.
-            match rustix::fs::fsync(self.folder) {
-                Ok(()) | Err(Errno::INVAL) => Ok(()),
+        /// Moves the file into place. Returns `false` if an entry with the name exists.
+        pub(super) fn persist_new(&self, name: &OsStr) -> io::Result<bool> {
+            let own_name: &OsStr = self.name.as_ref();
+            let renamed = match rename_new(self.folder, own_name, name) {
+                Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
+                    // Not supported. A second link fails as well if the name exists; dropping the draft removes the first.
+                    linkat(self.folder, own_name, self.folder, name, AtFlags::empty())
+                }
+                renamed => renamed,
+            };
+            match renamed {
+                Ok(()) => Ok(true),
+                Err(Errno::EXIST) => Ok(false),
                 Err(error) => Err(error.into()),
             }
         }
+
+        /// Replaces the entry with the name, which had the metadata `before`. Returns `false`, and changes nothing, if it is
+        /// no longer as expected.
+        pub(super) fn replace(
+            &mut self,
+            name: &OsStr,
+            before: &Stat,
+            is_expected: &mut dyn FnMut(&mut File) -> bool,
+        ) -> io::Result<bool> {
+            let own_name = self.name.clone();
+            let own_name: &OsStr = own_name.as_ref();
+            if !is_as_expected(self.folder, name, before, is_expected)? {
+                return Ok(false);
+            }
+            match exchange(self.folder, own_name, name) {
+                Ok(()) => {}
+                // Removed since the check.
+                Err(Errno::NOENT) => return Ok(false),
+                // The kernel, the container or the file system does not support it. Other errors fail this as well.
+                Err(_) => {
+                    renameat(self.folder, own_name, self.folder, name)?;
+                    return Ok(true);
+                }
+            }
+            if is_as_expected(self.folder, own_name, before, is_expected).unwrap_or(false) {
+                // The replaced file has the temporary name now, and is removed with it.
+                return Ok(true);
+            }
+            // Another program has replaced or changed the file since the check: it gets its file back.
+            self.keeps_entry = true;
+            match exchange(self.folder, own_name, name) {
+                Ok(()) => {}
+                // The other program has removed the name.
+                Err(Errno::NOENT) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+            let own = fstat(&self.file)?;
+            let moved = statat(self.folder, own_name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if (own.st_dev, own.st_ino) != (moved.st_dev, moved.st_ino) {
+                // It has written once more in between: its newest file stays. The older one keeps the temporary name, in
+                // case that it has written yet again.
+                exchange(self.folder, own_name, name)?;
+                return Ok(false);
+            }
+            self.keeps_entry = false;
+            Ok(false)
+        }
+    }
+
+    /// Returns whether an entry is a regular file with unchanged owner and permissions, and the expected content.
+    fn is_as_expected(
+        folder: &OwnedFd,
+        name: &OsStr,
+        before: &Stat,
+        is_expected: &mut dyn FnMut(&mut File) -> bool,
+    ) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut file = File::from(openat(folder, name, flags, Mode::empty())?);
+        let now = fstat(&file)?;
+        let is_regular = FileType::from_raw_mode(now.st_mode) == FileType::RegularFile;
+        let is_same_owner = (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid);
+        Ok(is_regular && is_same_owner && is_expected(&mut file))
     }
 
     impl Drop for TempFile<'_> {
         fn drop(&mut self) {
-            // A renamed file no longer has this name, and no other file ever has it.
+            if self.keeps_entry {
+                return;
+            }
+            // A renamed file no longer has this name. After an exchange, the replaced file has it.
             let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
         }
     }

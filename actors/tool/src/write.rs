@@ -3,7 +3,7 @@
 //! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written
 //! (`path_policy.rs`), atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
 
-use std::{cell::Cell, fs::Metadata, path::PathBuf, sync::Arc};
+use std::{cell::Cell, fs::File, path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use schemars::JsonSchema;
@@ -89,7 +89,7 @@ impl Tool for Write {
             return None;
         }
         // `resolve` sets the note only if the file exists.
-        let old = if demand.note.is_some() { edit::read_editable_text(&resolved).ok()?.0 } else { String::new() };
+        let old = if demand.note.is_some() { edit::read_editable_text(&resolved).ok()? } else { String::new() };
         preview(&old, &arguments.content)
     }
 
@@ -108,11 +108,11 @@ impl Tool for Write {
             blocking(context, move |_, cancel| {
                 let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
                 let is_same_file = Cell::new(true);
-                let may_replace = |now: &Metadata| {
-                    is_same_file.set(replaced.as_ref().is_some_and(|replaced| replaced.is_unchanged(now)));
+                let is_expected = |file: &mut File| {
+                    is_same_file.set(replaced.as_ref().is_some_and(|replaced| replaced.is_content_of(file)));
                     true
                 };
-                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, may_replace)?;
+                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, is_expected)?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
                 let title = format!("`{}` {what}", resolved.display_name());

@@ -57,7 +57,7 @@ fn cancelled_write_changes_nothing() {
     cancel.cancel();
     assert!(check_cancelled(&cancel).is_err());
     assert!(write_file(&resolved, b"new", modes(true), &cancel, |_| true).is_err());
-    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| false).is_err());
+    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_: &mut File| false).is_err());
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "old");
     assert_eq!(fs::read_dir(project.path()).unwrap().count(), 1);
 }
@@ -186,4 +186,84 @@ fn folder_is_opened_safely_without_openat2() {
     }
     assert!(project.path().join("new/deep").is_dir());
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "nothing was put there");
+}
+
+/// Names in the folder of a project, in order.
+fn names(project: &TestProject) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(project.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Another program changes the file between the check and the replacement: it keeps its file.
+#[test]
+fn file_that_is_replaced_after_the_check_is_kept() {
+    type Change = fn(&std::path::Path);
+    let changes: [(&str, Change, Option<&str>); 4] = [
+        (
+            "another file of the same length",
+            |path| fs::rename(path.with_file_name("other"), path).unwrap(),
+            Some("two"),
+        ),
+        ("other content in the same file", |path| fs::write(path, "two").unwrap(), Some("two")),
+        ("no file", |path| fs::remove_file(path).unwrap(), None),
+        (
+            "a link",
+            |path| {
+                fs::remove_file(path).unwrap();
+                std::os::unix::fs::symlink("other", path).unwrap();
+            },
+            Some("two"),
+        ),
+    ];
+    for (what, change, kept) in changes {
+        let project = TestProject::new(&[("a", "one"), ("other", "two")]);
+        let path = project.path().join("a");
+        let resolved = PathPolicy::default().resolve_existing(&project.path(), "a").unwrap();
+        let mut checks = 0;
+        let outcome = write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |file| {
+            let is_expected = has_content(file, b"one");
+            checks += 1;
+            if checks == 1 {
+                change(&path);
+            }
+            is_expected
+        });
+        assert_eq!(outcome.unwrap_err().code, ErrorCode::PathConflict, "{what}");
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), kept, "{what}");
+        assert!(names(&project).iter().all(|name| !name.starts_with(".soong-")), "{what}: {:?}", names(&project));
+    }
+}
+
+/// Two writes of this process cannot both check the same content.
+#[test]
+fn second_write_waits_for_the_first() {
+    let project = TestProject::new(&[("a", "one")]);
+    let path = project.path();
+    let write_checked = move |content: &'static str, during_check: &dyn Fn()| {
+        let resolved = PathPolicy::default().resolve_existing(&path, "a").unwrap();
+        write_file(&resolved, content.as_bytes(), modes(true), &CancellationToken::new(), |file| {
+            let is_expected = has_content(file, b"one");
+            during_check();
+            is_expected
+        })
+    };
+    let other = write_checked.clone();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::sync::Mutex::new(None);
+    let first = write_checked("first", &|| {
+        let mut thread = thread.lock().unwrap();
+        if thread.is_none() {
+            let (other, sender) = (other.clone(), sender.clone());
+            *thread = Some(std::thread::spawn(move || sender.send(other("second", &|| {})).unwrap()));
+            let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
+            assert!(early.is_err(), "the second write has ended before the first");
+        }
+    });
+    assert!(first.is_ok());
+    thread.into_inner().unwrap().unwrap().join().unwrap();
+    let second = receiver.recv().unwrap();
+    assert_eq!(second.unwrap_err().code, ErrorCode::PathConflict);
+    assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "first");
 }
