@@ -35,9 +35,11 @@ use uuid::Uuid;
 
 use crate::store_reader::DATABASE;
 
-/// Files and folders that users put into a home; copied if they exist. The memory folders of other users are copied
+/// Files and folders that users put into a home, and task journals that are not in a project; copied if they exist. The
+/// memory folders of other users are copied
 /// too. Keys, locks, sockets and logs are not copied.
-const USER_FILES: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
+const USER_FILES: [&str; 8] =
+    ["config.toml", "hooks.json", "models.json", "skills", "agents", "commands", "memory", "tasks"];
 /// Number of versions read from the database at a time.
 const VERSIONS_PAGE: usize = 500;
 

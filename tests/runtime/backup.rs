@@ -146,7 +146,10 @@ async fn user_files_are_copied_and_owner_files_are_not() {
     let home = world.home();
     for (path, text) in [
         ("config.toml", "[runtime]\n"),
+        ("models.json", "{}"),
         ("skills/a/one.md", "one"),
+        ("commands/team/review.md", "review"),
+        ("tasks/s/run.jsonl", "{}"),
         ("memory/experiences.md", "many"),
         ("users/bob/memory/experiences.md", "few"),
         ("users/eve/other", "of nobody"),
@@ -171,9 +174,12 @@ async fn user_files_are_copied_and_owner_files_are_not() {
         assert_eq!((report.sessions, report.artifacts, report.files, report.bytes), (1, 1, 1, 4));
         assert_eq!(
             (report.also.join(" ").as_str(), &report.left_out),
-            ("config.toml skills memory users/bob/memory", &vec!["skills/up".to_owned()])
+            ("config.toml models.json skills commands memory tasks users/bob/memory", &vec!["skills/up".to_owned()])
         );
-        assert_eq!(names(&dir), ["config.toml", "memory", "sessions", "sessions.sqlite", "skills", "users"]);
+        let copied =
+            ["commands", "config.toml", "memory", "models.json", "sessions", "sessions.sqlite", "skills", "tasks"];
+        assert_eq!(names(&dir), [&copied[..], &["users"]].concat());
+        assert_eq!(fs::read_to_string(dir.join("commands/team/review.md")).unwrap(), "review");
         assert_eq!(names(&dir.join("users")), ["bob"]);
         assert_eq!(names(&dir.join("skills/a")), ["one.md", "two.md"]);
         assert_eq!(fs::read_to_string(dir.join("skills/a/two.md")).unwrap(), "one");

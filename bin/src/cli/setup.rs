@@ -8,8 +8,9 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The copy can be used as a home. It contains the database at one moment, the files of all artifact
-versions, config.toml, hooks.json, skills/, agents/ and memory/. Tokens, locks, sockets, logs,
-caches and artifacts in a bucket are not copied. DIR appears when the copy is complete.
+versions, config.toml, hooks.json, models.json, skills/, agents/, commands/, memory/ and tasks/.
+Tokens, locks, sockets, logs, caches and artifacts in a bucket are not copied. DIR appears when the
+copy is complete.
 
 If the file of an artifact is missing in the home, everything else is copied, and the command names
 the file (exit code 1). DIR must be empty or missing (otherwise exit code 4).
