@@ -2,7 +2,11 @@
 //!
 //! Without `NOTIFY_SOCKET` in the environment nothing is sent.
 
-use std::time::Duration;
+use std::{
+    io,
+    os::unix::net::{SocketAddr, UnixDatagram},
+    time::Duration,
+};
 
 use sd_notify::NotifyState;
 use soong::Runtime;
@@ -41,7 +45,27 @@ impl Drop for ServiceNotifier {
 }
 
 fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    let notified = match abstract_address() {
+        Some(address) => address.and_then(|address| send_to(&address, &state)),
+        None => sd_notify::notify(&[state]),
+    };
+    if let Err(error) = notified {
         tracing::warn!(%error, "failed to notify the service manager");
     }
+}
+
+/// Returns the address in `NOTIFY_SOCKET` if it is in the abstract namespace, which `sd_notify` takes for a path.
+fn abstract_address() -> Option<io::Result<SocketAddr>> {
+    let name = std::env::var_os("NOTIFY_SOCKET")?;
+    let name = name.as_encoded_bytes().strip_prefix(b"@")?;
+    #[cfg(target_os = "linux")]
+    return Some(<SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name));
+    #[cfg(not(target_os = "linux"))]
+    return Some(Err(io::Error::new(io::ErrorKind::Unsupported, format!("abstract socket of {} bytes", name.len()))));
+}
+
+fn send_to(address: &SocketAddr, state: &NotifyState<'_>) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(address)?;
+    socket.send(format!("{state}\n").as_bytes()).map(|_| ())
 }

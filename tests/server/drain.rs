@@ -117,6 +117,22 @@ async fn no_accepted_run_is_lost_when_the_server_is_killed() {
     }
 }
 
+/// An address that begins with `@` is in the abstract namespace of Linux.
+#[cfg(target_os = "linux")]
+#[test]
+fn service_manager_can_have_an_abstract_address() {
+    use std::os::linux::net::SocketAddrExt;
+    let name = format!("soong-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let served = TestServer::with(OFFLINE, &[("NOTIFY_SOCKET", &format!("@{name}"))]);
+    let mut bytes = [0; 256];
+    let length = socket.recv(&mut bytes).unwrap();
+    assert_eq!(std::str::from_utf8(&bytes[..length]).unwrap().trim(), "READY=1");
+    drop(served);
+}
+
 #[test]
 fn service_manager_gets_ready_watchdog_and_stopping() {
     let dir = tempfile::tempdir().unwrap();

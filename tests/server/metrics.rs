@@ -141,3 +141,25 @@ async fn values_match_the_routes_of_a_busy_server() {
     tokio::time::timeout(crate::process::TIMEOUT, back).await.expect("the restart is counted");
     drop(held);
 }
+
+/// OpenMetrics is sent to clients that prefer it, and not to those that refuse it.
+#[tokio::test]
+async fn format_follows_the_qualities_of_the_accept_header() {
+    let served = TestServer::new("");
+    for (accept, is_open_metrics) in [
+        ("application/openmetrics-text", true),
+        ("application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", true),
+        ("application/openmetrics-text;q=0.4, text/plain;q=0.5", false),
+        ("application/openmetrics-text;q=0", false),
+        ("text/plain", false),
+        ("*/*", false),
+    ] {
+        let response = served.request(Method::GET, "/metrics").header("accept", accept).send().await.unwrap();
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert_eq!(
+            content_type.starts_with("application/openmetrics-text"),
+            is_open_metrics,
+            "{accept}: {content_type}"
+        );
+    }
+}

@@ -284,7 +284,11 @@ async fn rejection_names_the_error_and_changes_nothing() {
             "validation_error",
         ),
         ("POST", "/api/sessions/s/permission-mode", Some(json!({ "permission_mode": "plan" })), 409, "nothing_running"),
-        ("POST", "/api/tree/journal:0/kill", None, 400, "validation_error"),
+        ("POST", "/api/traces", Some(json!({ "messages": [] })), 400, "validation_error"),
+        ("POST", "/api/tree/journal/kill", None, 400, "validation_error"),
+        ("POST", "/api/tree/journal:0/kill", None, 404, "actor_not_found"),
+        ("POST", "/api/tree/nonsense:1/kill", None, 404, "actor_not_found"),
+        ("POST", "/api/tree/mcp_server:none/kill", None, 404, "actor_not_found"),
         ("POST", "/api/tree/run:none/kill", None, 404, "actor_not_found"),
         ("DELETE", "/api/sessions/none", None, 404, "session_not_found"),
     ] {
@@ -295,6 +299,9 @@ async fn rejection_names_the_error_and_changes_nothing() {
         let (got, said) = answer(request).await;
         assert_eq!((got.as_u16(), code(&said)), (status, refusal), "{method} {path} {body:?}: {said}");
         let error = &said["error"];
+        if body.as_ref().is_some_and(|body| body.get("messages").is_some()) {
+            assert!(error["message"].as_str().unwrap().starts_with("prompt, messages: "), "{said}");
+        }
         assert!(error["message"].as_str().is_some_and(|message| message.len() > 10) && error["retryable"].is_boolean());
     }
     assert_eq!(served.get("/api/traces/s").await, before);

@@ -376,3 +376,21 @@ async fn cursor_of_a_deleted_session_is_rejected() {
     let shown = served.world.run(&["traces", "events", "s", "--since", "1"]).expect_code(3);
     shown.expect_stderr(&[&format!("has no event 1: its events are {first} to {end}")]);
 }
+
+/// An empty `Last-Event-ID` is none, and `text/event-stream;q=0` refuses a stream.
+#[tokio::test]
+async fn headers_of_streams_are_read_leniently() {
+    let served = TestServer::new(OFFLINE);
+    served.run_to_end(&served.token(), "s", "first").await;
+    let page = |id: &'static str| {
+        let request = served.request(Method::GET, "/api/traces/s/events?limit=1000").header("last-event-id", id);
+        answer(request.header("accept", "application/json, text/event-stream;q=0"))
+    };
+    let (status, all) = page("").await;
+    assert_eq!(status, 200, "{all}");
+    let (status, rest) = page("3").await;
+    assert_eq!(status, 200, "{rest}");
+    assert_eq!(number(&all["events"][0], false), Some(1));
+    assert_eq!(number(&rest["events"][0], false), Some(4), "a page continues after the header too");
+    assert_eq!(page("x").await.0, 400);
+}

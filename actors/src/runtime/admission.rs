@@ -201,7 +201,11 @@ impl Runtime {
         let content = match (start.message.take(), known) {
             (Some(message), _) => message,
             (None, Some(known)) => known.unanswered_task()?.into(),
-            (None, None) => return Err(invalid("there is no conversation to resume: a message is required")),
+            (None, None) => {
+                return Err(invalid(
+                    "prompt, messages: a message is required, because there is no conversation to resume",
+                ));
+            }
         };
         let before = known.and_then(ExistingSession::inherited);
         let copied = known.and_then(|known| known.copied_mode);

@@ -17,7 +17,7 @@ use prometheus_client::{
 };
 use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_SIZE_BUCKETS};
 
-use super::{Api, caller::Access, error::ApiError};
+use super::{Api, caller::Access, error::ApiError, request::quality};
 
 /// Content types of the Prometheus text format and of OpenMetrics.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -37,10 +37,13 @@ pub(super) async fn show(State(api): State<Api>, access: Access, headers: Header
     let mut written = String::new();
     let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
     text::encode(&mut written, &registry).map_err(failed)?;
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let (form, written) = match accepts.contains("application/openmetrics-text") {
-        true => (OPEN_METRICS, written),
-        false => (PROMETHEUS, as_prometheus(&written)),
+    // Only a client that names it gets OpenMetrics.
+    let open_metrics = quality(&headers, "application/openmetrics-text");
+    let plain = quality(&headers, "text/plain");
+    let (form, written) = if open_metrics > 0 && open_metrics >= plain {
+        (OPEN_METRICS, written)
+    } else {
+        (PROMETHEUS, as_prometheus(&written))
     };
     Ok(([(header::CONTENT_TYPE, form)], written).into_response())
 }

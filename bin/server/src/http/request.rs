@@ -13,6 +13,24 @@ use super::{
     error::{ApiError, validation_error},
 };
 
+/// Returns the quality that the `Accept` headers of a request give to a media type, in thousandths; 0 if they do not name
+/// it, or refuse it. Ranges such as `*/*` are not considered.
+pub(super) fn quality(headers: &HeaderMap, media_type: &str) -> u32 {
+    let mut best = 0;
+    for accept in headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok()) {
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            if !parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type)) {
+                continue;
+            }
+            let given = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            let quality: f64 = given.map_or(1.0, |given| given.parse().unwrap_or(0.0));
+            best = best.max((quality.clamp(0.0, 1.0) * 1_000.0) as u32);
+        }
+    }
+    best
+}
+
 /// Path parameters.
 pub(super) struct Path<T>(pub(super) T);
 

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderMap, HeaderValue},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -28,7 +28,7 @@ use super::{
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
     event_cache::EventCache,
-    request::{Path, Query},
+    request::{Path, Query, quality},
     session::limit,
 };
 
@@ -102,6 +102,8 @@ pub(super) async fn events(
     let trace = access.trace(&id).await?;
     let seen = match headers.get("last-event-id") {
         None => None,
+        // Clients that have seen no event may send an empty header.
+        Some(id) if id.is_empty() => None,
         Some(id) => {
             let number = id.to_str().ok().and_then(|id| id.parse().ok());
             Some(number.ok_or_else(|| validation_error("Last-Event-ID must be the number of an event"))?)
@@ -113,8 +115,11 @@ pub(super) async fn events(
         let limit = limit(query.limit, PAGE_EVENTS)?;
         let runtime = access.runtime();
         let events = match query.tree {
-            true => runtime.sessions().replay(&trace.session_id, query.since_session_seq.unwrap_or(0), limit).await?,
-            false => runtime.traces().replay(&id, query.since_event_id.unwrap_or(0), limit).await?,
+            true => {
+                let since = seen.or(query.since_session_seq).unwrap_or(0);
+                runtime.sessions().replay(&trace.session_id, since, limit).await?
+            }
+            false => runtime.traces().replay(&id, seen.or(query.since_event_id).unwrap_or(0), limit).await?,
         };
         return Ok(Json(EventPage { events, store_id }).into_response());
     }
@@ -129,10 +134,9 @@ pub(super) async fn events(
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
-/// Returns whether the `Accept` header of a request names `text/event-stream`.
+/// Returns whether the `Accept` header of a request names `text/event-stream`, and does not refuse it with `q=0`.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    accepts.is_some_and(|accepts| accepts.contains("text/event-stream"))
+    quality(headers, "text/event-stream") > 0
 }
 
 /// Responds with the stream of a session. Its first frame, named `accepted`, contains the accepted run.

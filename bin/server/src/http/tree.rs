@@ -50,6 +50,11 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
     } else if is(ActorKind::ModelGateway) {
         access.require_operator("crashing an actor that all users share")?;
     } else {
+        let mut tree = access.runtime().tree().snapshot().ok_or_else(gone)?;
+        TreeFilter::default().prune(&access, &mut tree).await?;
+        if !contains(&tree, &actor_id) {
+            return Err(gone().into());
+        }
         return Err(validation_error(format!(
             "{actor_id:?} cannot be made to crash here: only runs, sessions, working sets and model gateways"
         )));
@@ -141,6 +146,11 @@ impl TreeFilter {
             self.retain_own(access, child);
         }
     }
+}
+
+/// Returns whether a tree has an actor with this id.
+fn contains(tree: &ActorView, actor_id: &str) -> bool {
+    tree.actor_id == actor_id || tree.children.iter().any(|child| contains(child, actor_id))
 }
 
 fn sessions_of(tree: &ActorView) -> HashSet<SessionId> {
