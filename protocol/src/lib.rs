@@ -68,7 +68,7 @@ pub use goal::{
     SubTraceMetadata,
 };
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
-pub use message::{Covers, Message, Role, ToolCall};
+pub use message::{Covers, Message, MessageOrigin, Role, ToolCall};
 pub use permission::{
     AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode, PermissionStatus, Scope,
 };

@@ -34,6 +34,21 @@ impl Role {
     }
 }
 
+/// Author of a message with the role `user`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MessageOrigin {
+    /// The caller: a person, a program, or the parent of a sub-agent.
+    Request,
+    /// The runtime, with the result of a sub-agent.
+    ChildResult,
+    /// The runtime, with the reason of a hook.
+    Hook,
+    /// The runtime, which asks for another answer.
+    Correction,
+}
+
 /// A tool call that a model requests. The arguments are unvalidated text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
@@ -90,7 +105,7 @@ pub struct Covers {
     /// Covered system message. It remains in the prompt before the summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<u64>,
-    /// Last covered message of a user. It remains in the prompt after the summary if no later user message exists.
+    /// Last covered request of the caller. It remains in the prompt after the summary if no later request exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
 }
@@ -107,6 +122,9 @@ pub struct Message {
     pub parent_sequence: Option<u64>,
     /// Author of the message.
     pub role: Role,
+    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages of earlier versions.
+    #[serde(default)]
+    pub origin: Option<MessageOrigin>,
     /// Text, images and files. Empty if the message contains only tool calls.
     #[serde(default)]
     pub content: MessageContent,
@@ -188,6 +206,7 @@ impl Message {
             sequence,
             parent_sequence: parent,
             role,
+            origin: None,
             content,
             long_term_memory: None,
             include_output_only_once: false,
@@ -217,6 +236,13 @@ impl Message {
         self.provider_data.as_deref().filter(|data| data.described() == described)
     }
 
+    /// Returns whether the caller wrote the message. Earlier versions stored no origin: their messages with the role `user`
+    /// count as requests, except summaries.
+    pub fn is_request(&self) -> bool {
+        let is_from_caller = self.origin.is_none_or(|origin| origin == MessageOrigin::Request);
+        self.role == Role::User && self.covers.is_none() && is_from_caller
+    }
+
     /// Returns the id as clients see it: `{trace_id}-{sequence:04}`.
     pub fn message_id(&self) -> String {
         format!("{}-{:04}", self.trace_id, self.sequence)
@@ -225,7 +251,7 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Message", 23)?;
+        let mut form = serializer.serialize_struct("Message", 24)?;
         form.serialize_field("message_id", &self.message_id())?;
         form.serialize_field("trace_id", &self.trace_id)?;
         form.serialize_field("sequence", &self.sequence)?;
@@ -238,6 +264,7 @@ impl Serialize for Message {
         }
         when!(self.parent_sequence.is_some(), parent_sequence);
         form.serialize_field("role", &self.role)?;
+        when!(self.origin.is_some(), origin);
         form.serialize_field("content", &self.content)?;
         when!(self.long_term_memory.is_some(), long_term_memory);
         when!(self.include_output_only_once, include_output_only_once);

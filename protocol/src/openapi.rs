@@ -12,8 +12,8 @@ use utoipa::{
 };
 
 use crate::{
-    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, Role, RunId, SessionId,
-    Timestamp, ToolCall, TraceId, Usd,
+    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, MessageOrigin, Role, RunId,
+    SessionId, Timestamp, ToolCall, TraceId, Usd,
 };
 
 /// Implements the schema traits for a record by delegating to the type of its serialized form.
@@ -145,6 +145,8 @@ struct MessageForm {
     parent_sequence: Option<u64>,
     /// Author of the message.
     role: Role,
+    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages of earlier versions.
+    origin: Option<MessageOrigin>,
     /// Text, or a list of parts if there are images or files. Empty if the message contains only tool calls.
     content: MessageContent,
     /// Short text that replaces the output of a tool in later prompts.

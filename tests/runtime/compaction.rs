@@ -433,3 +433,59 @@ async fn short_conversation_is_summarized_if_that_is_requested() {
     check_session(world.runtime(), third.session_id()).await;
     world.finish().await;
 }
+
+/// The request of the caller, with its output schema, stays in the prompt, whichever messages with the role `user` the
+/// runtime has added after it (CTX-3).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_and_schema_stay_after_messages_of_the_runtime() {
+    for with_result in [false, true] {
+        let prompts_after_summary: Arc<Mutex<Vec<String>>> = Arc::default();
+        let recorded = Arc::clone(&prompts_after_summary);
+        let child_has_ended = Arc::new(tokio::sync::Notify::new());
+        let wait_for_child = Arc::clone(&child_has_ended);
+        let calls = AtomicUsize::new(0);
+        let model = scripted_model(move |request| {
+            if is_summary(request) {
+                return Turn::say(SUMMARY);
+            }
+            if request.messages.iter().any(|message| message.content == "side work") {
+                return Turn::say("the result of the side work");
+            }
+            check(request);
+            if request.messages.iter().any(|message| message.covers.is_some()) {
+                let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
+                recorded.lock().unwrap().push(all);
+                return Turn::say("{\"n\": 1}");
+            }
+            match calls.fetch_add(1, SeqCst) {
+                0 if with_result => Turn::When(Arc::clone(&wait_for_child), "{\"n\": 0}".to_owned()),
+                0 => Turn::say("no json"),
+                _ => Turn::call("read", json!({ "path": "long.txt" })),
+            }
+        });
+        let world = TestRuntime::with(model.clone(), small(4_000)).await;
+        std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let start = RunRequest::new("the job, whose every word counts").session("s").system_prompt("Do it.");
+        let run = world.runtime().start(start.expect(schema)).await.unwrap();
+        if with_result {
+            let child = run.spawn(ChildSpec::new("side work").deliver()).await.unwrap();
+            with_timeout(child.wait()).await.unwrap();
+            child_has_ended.notify_one();
+        }
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "with a result: {with_result}: {:?}", outcome.error);
+        let prompts = prompts_after_summary.lock().unwrap().clone();
+        assert!(!prompts.is_empty(), "with a result: {with_result}");
+        for prompt in prompts {
+            assert!(prompt.contains("the job, whose every word counts"), "with a result: {with_result}: {prompt}");
+            assert!(prompt.contains("## Expected output"), "with a result: {with_result}: {prompt}");
+        }
+        // The next run reads the conversation from the store.
+        let messages = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        assert!(messages.iter().any(|message| message.content.contains("whose every word counts")));
+        check_session(world.runtime(), run.session_id()).await;
+        drop(run);
+        world.finish().await;
+    }
+}

@@ -4,8 +4,6 @@
 //! the last unit. The user request being worked on is never replaced by a summary alone: if it is in the covered
 //! prefix, the plan pins it, and it is shown in full after the summary.
 
-use soong_protocol::Role;
-
 use super::{SizedMessage, message_group::message_groups, summary::is_summary};
 
 /// The part covered by a summary: `entries[..covered]`.
@@ -36,8 +34,7 @@ pub(crate) fn plan_compaction(
         }
         covered = unit.range.start;
     }
-    let is_request = |entry: &SizedMessage| entry.message.role == Role::User && !is_summary(&entry.message);
-    let pinned = entries.iter().rposition(is_request).filter(|index| *index < covered);
+    let pinned = entries.iter().rposition(|entry| entry.message.is_request()).filter(|index| *index < covered);
     let is_uncovered_message =
         |(place, entry): (usize, &SizedMessage)| Some(place) != pinned && !is_summary(&entry.message);
     entries[..covered].iter().enumerate().any(is_uncovered_message).then_some(CompactionPlan { covered, pinned })

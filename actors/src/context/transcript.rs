@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use soong_protocol::{MessageContent, Role};
+use soong_protocol::{MessageContent, MessageOrigin, Role};
 
 use super::{
     SizedMessage,
@@ -58,7 +58,7 @@ impl<'a> Transcript<'a> {
         let message = self.entries[place].message.as_ref();
         match message.role {
             _ if is_summary(message) => MessageKind::Summary,
-            Role::User => MessageKind::Request,
+            _ if message.is_request() => MessageKind::Request,
             _ => MessageKind::Work,
         }
     }
@@ -71,6 +71,13 @@ impl<'a> Transcript<'a> {
         let content = &with_files(&message.content);
         let mut text = match (self.kind(place), message.role) {
             (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indent(without_goals(content))),
+            (MessageKind::Work, Role::User) => {
+                let author = match message.origin {
+                    Some(MessageOrigin::ChildResult) => "result of a sub-agent",
+                    _ => "note of the runtime",
+                };
+                format_message(number, author, content, MAX_ANSWER_CHARS)
+            }
             (_, Role::User | Role::System) => format_message(number, message.role.as_str(), content, MAX_USER_CHARS),
             (_, Role::Tool) => {
                 let tool = self.tools[place].unwrap_or("a tool");

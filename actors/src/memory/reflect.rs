@@ -129,7 +129,9 @@ pub(crate) fn experiences_in<'a>(messages: impl IntoIterator<Item = &'a Message>
             message.tool_calls.iter().filter(|call| call.name == "get_experience").map(|call| call.id.as_str()),
         );
         let lines = match message.role {
-            Role::User => message.content.split_once(EXPERIENCES_HEADING).map_or("", |(_, listed)| listed),
+            Role::User if message.is_request() => {
+                message.content.split_once(EXPERIENCES_HEADING).map_or("", |(_, listed)| listed)
+            }
             Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| lookup_calls.contains(id)) => {
                 &message.content
             }

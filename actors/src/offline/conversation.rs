@@ -133,7 +133,10 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
     // A user writes first or after an answer; context follows the user's message or tool results.
     let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
     let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
-    let stands_for_others = |index: usize| is_summary(messages[index]) || is_replacement(&messages[index].content);
+    let stands_for_others = |index: usize| {
+        let is_of_runtime = messages[index].origin.is_some() && !messages[index].is_request();
+        is_of_runtime || is_summary(messages[index]) || is_replacement(&messages[index].content)
+    };
     let is_context = |index: &usize| stands_for_others(*index) || follows_on(*index) && is_marked(*index);
     users().rev().find(|index| !is_context(index)).or_else(|| users().next())
 }

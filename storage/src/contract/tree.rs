@@ -1,8 +1,8 @@
 //! Messages and their tree (MSG-1).
 
 use soong_protocol::{
-    ArtifactId, ContentPart, Covers, GoalTree, Message, MessageContent, MessageEvent, ModelSource, PartFile,
-    ProviderData, ProviderItem, Role, ToolCall, Usd,
+    ArtifactId, ContentPart, Covers, GoalTree, Message, MessageContent, MessageEvent, MessageOrigin, ModelSource,
+    PartFile, ProviderData, ProviderItem, Role, ToolCall, Usd,
 };
 
 use super::world::{
@@ -147,11 +147,15 @@ pub(super) fn summary_replaces_covered_messages(mut world: TestStore) {
     let covers = Covers { first: 8, last: 7, next: 9, system: Some(1), request: Some(6) };
     world.write(vec![add_message(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9]);
+    // A message of the runtime is no request.
+    let origin = Some(MessageOrigin::Correction);
+    world.write(vec![add_message(Message { origin, ..message("a", 11, Some(9), Role::User) })]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9, 11]);
     // After a new request, the earlier one is in the summary only; on the path to 9 it is still the last request.
-    world.write(vec![add_message(message("a", 11, Some(9), Role::User))]);
-    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11]);
+    world.write(vec![add_message(message("a", 12, Some(11), Role::User))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11, 12]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 10, 6, 9]);
-    world.write(vec![event("a", Some("a"), 3, rewind(7, 11))]);
+    world.write(vec![event("a", Some("a"), 3, rewind(7, 12))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
     world.write(vec![event("a", Some("a"), 3, rewind(2, 7))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);

@@ -37,6 +37,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0017_slugs.sql"),
     include_str!("../../migrations/0018_incarnations.sql"),
     include_str!("../../migrations/0019_copied_runs.sql"),
+    include_str!("../../migrations/0020_message_origins.sql"),
 ];
 
 /// The schema that all [`MIGRATIONS`] together create. A new database is created from it, because the steps take four

@@ -9,7 +9,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelEvent, Role, Usage, Usd};
 use soong_text::{on_one_line, shorten, strip_invisible};
 
 use crate::{
-    context::{count_estimate, is_summary, naming_request},
+    context::{count_estimate, naming_request},
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect},
         input::AuxiliaryAnswer,
@@ -39,7 +39,7 @@ impl RunState {
         }
         let messages = || self.conversation.transcript.iter().map(|entry| &entry.message);
         let answer = messages().find(|message| message.role == Role::Assistant)?;
-        let task = messages().find(|message| message.role == Role::User && !is_summary(message))?;
+        let task = messages().find(|message| message.is_request())?;
         let (system, user) = naming_request(&task.content, &answer.content);
         Some(AuxiliaryCall { system, user })
     }

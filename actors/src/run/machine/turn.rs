@@ -10,8 +10,8 @@ mod compaction;
 use std::sync::Arc;
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, ModelEvent, OmittedGoal, PartFile, Role,
-    RunStatus,
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, MessageOrigin, ModelEvent, OmittedGoal,
+    PartFile, Role, RunStatus,
 };
 
 use crate::{
@@ -118,6 +118,7 @@ impl Transition<'_, '_> {
                  nothing else."
             );
             self.add_message(Role::User, text, |message| {
+                message.origin = Some(MessageOrigin::Correction);
                 message.description = "requests an answer that matches the schema".to_owned();
             });
             self.open_turn();
@@ -261,6 +262,7 @@ impl Transition<'_, '_> {
             error.code, error.message
         );
         self.add_message(Role::User, text, |message| {
+            message.origin = Some(MessageOrigin::Correction);
             message.description = "requests a smaller answer".to_owned();
         });
         self.call_model();

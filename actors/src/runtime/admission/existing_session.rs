@@ -196,7 +196,7 @@ impl ExistingSession {
             Role::System => false,
         };
         match &self.conversation_end {
-            Some(end) if end.head.role == Role::User => Ok(super::input_files::task_text(&end.head.content)),
+            Some(end) if end.head.is_request() => Ok(super::input_files::task_text(&end.head.content)),
             Some(end) if is_open(&end.head) => {
                 Ok(end.run.as_ref().map_or_else(|| end.task.clone(), |run| run.task.clone()))
             }

@@ -1,6 +1,6 @@
 //! Moves the head of a conversation: to before one of the user's messages, to any message, or to a copy of the session.
 
-use soong::protocol::{Message, Role, SessionId, api::ForkBody};
+use soong::protocol::{Message, SessionId, api::ForkBody};
 use soong_tui::{format, text};
 
 use super::{
@@ -161,5 +161,5 @@ impl Conversation<'_> {
 
 /// Returns whether the user wrote a message.
 fn is_users(message: &Message) -> bool {
-    message.role == Role::User && message.context_update.is_none()
+    message.is_request() && message.context_update.is_none()
 }

@@ -3,8 +3,8 @@
 //! Pure; part of the run state machine. Elsewhere: how children are started (`spawn.rs`).
 
 use soong_protocol::{
-    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, SubAgentEvent,
-    Timestamp, Write,
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, MessageOrigin, Role,
+    SubAgentEvent, Timestamp, Write,
 };
 
 use crate::run::machine::{
@@ -164,6 +164,7 @@ impl Transition<'_, '_> {
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
             self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
+                message.origin = Some(MessageOrigin::ChildResult);
                 message.description = preview(&format!("result of {}", sub_trace_id.last_segment()));
             });
             let sequence = self.state.conversation.last_sequence;

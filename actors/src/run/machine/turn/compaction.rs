@@ -3,7 +3,7 @@
 //! Pure; part of the run state machine.
 //!
 //! Invariants:
-//! - After a compaction, the next prompt still contains the last user message, the goals and the active collaborators.
+//! - After a compaction, the next prompt still contains the last request of the caller, the goals and the active collaborators.
 //! - A failed summary leaves the conversation unchanged.
 //!
 //! Elsewhere: the text of the summary request (`context/`).
@@ -39,11 +39,6 @@ const MIN_SAVING_DIVISOR: u64 = 5;
 /// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its own size before the
 /// next attempt.
 const MIN_GROWTH_DIVISOR: u64 = 10;
-
-/// Returns whether a message was written by the user: summaries have the user role too, but are excluded.
-fn is_user_request(message: &Message) -> bool {
-    message.role == Role::User && !is_summary(message)
-}
 
 impl RunState {
     /// Updates the usage and the compaction state from a context event.
@@ -101,9 +96,9 @@ impl RunState {
     /// Replaces the covered messages of the transcript with their summary.
     pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
-        // Keep the last covered user message, unless a later one remains after the summary.
+        // Keep the last covered request of the caller, unless a later one remains after the summary.
         let has_later_request =
-            self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && is_user_request(&entry.message));
+            self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && entry.message.is_request());
         let request = covers.request.filter(|_| !has_later_request);
         let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
@@ -143,11 +138,7 @@ impl Transition<'_, '_> {
             last: covered.iter().map(last_of).max().unwrap_or_default(),
             next,
             system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
-            request: covered
-                .iter()
-                .rev()
-                .find(|entry| is_user_request(&entry.message))
-                .map(|entry| entry.message.sequence),
+            request: covered.iter().rev().find(|entry| entry.message.is_request()).map(|entry| entry.message.sequence),
         };
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
         let available_tokens = state.prompt_room();
