@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use serde_json::json;
 use soong::{
-    EventStream, FaultHook, FaultPoint, RunRequest, Runtime,
+    ChildSpec, EventStream, FaultHook, FaultPoint, RunHandle, RunRequest, Runtime,
     model::Model,
     protocol::{EndReason, Event, EventRecord, RecoveryMode, RunMode, RunStatus, ToolEvent},
     storage::store::StoreError,
@@ -23,7 +24,7 @@ use crate::support::{
         prompt_driven_model, read, run, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    model::{Turn, assistant_count, is_parent, scripted_model},
+    model::{Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     world::{TestRuntime, quick_config, quick_non_durable_config, read_until, wait_until, with_timeout},
 };
 
@@ -386,5 +387,66 @@ async fn watcher_sees_each_edit_once_despite_crashes() {
     assert_eq!(snapshots, [1, 2, 3, 4]);
     with_timeout(run.wait()).await.unwrap();
     check_grown(&world, &run, "as it is watched").await;
+    world.finish().await;
+}
+
+/// Edits after a flush are flushed too, also if a later process continues the run (ART-4).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn document_that_is_edited_after_its_flush_is_flushed_again() {
+    let first = scripted_model(|request| match (task_of(request), assistant_count(request)) {
+        ("job", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "old"})),
+        ("job", _) => Turn::say("one"),
+        _ => Turn::Hang("half"),
+    });
+    // A child that is added at the moment of the flush keeps the run from ending.
+    let run_cell: Arc<OnceLock<RunHandle>> = Arc::default();
+    let added: Arc<Mutex<Option<tokio::task::JoinHandle<()>>>> = Arc::default();
+    let (handle_of_run, adding, threads) = (run_cell.clone(), added.clone(), tokio::runtime::Handle::current());
+    let hook: FaultHook = Arc::new(move |run, point| {
+        if point == FaultPoint::Flush && handle_of_run.wait().run_id() == run {
+            let _within = threads.enter();
+            let handle = handle_of_run.wait().clone();
+            let mut spawning = async move { handle.spawn(ChildSpec::new("stay")).await }.boxed();
+            // The first poll sends the request, before the outcome of the flush can arrive.
+            assert!((&mut spawning).now_or_never().is_none());
+            *adding.lock().unwrap() = Some(threads.spawn(async move { drop(spawning.await.unwrap()) }));
+        }
+    });
+    let mut world = TestRuntime::with(first.clone(), |builder| builder.config(quick_config()).fault_hook(hook)).await;
+    let request = RunRequest::new("job").session("s").mode(RunMode::Orchestrator);
+    let run = world.runtime().start(request).await.unwrap();
+    assert!(run_cell.set(run.clone()).is_ok());
+    let mut events = run.events().unwrap();
+    read_until(&mut events, "artifacts_flushed").await;
+    let spawning = added.lock().unwrap().take().unwrap();
+    with_timeout(spawning).await.unwrap();
+    wait_until("the child calls its model", || first.in_flight() == 1).await;
+    let trace = run.trace_id().clone();
+    drop((events, run, run_cell, added));
+
+    let go = Arc::new(tokio::sync::Notify::new());
+    let stay = Arc::clone(&go);
+    let second = scripted_model(move |request| match (task_of(request), last_of(request)) {
+        ("stay", _) => Turn::When(Arc::clone(&stay), "stayed".to_owned()),
+        ("late", _) => Turn::say("late result"),
+        (_, last) if last.starts_with("A sub-agent has ended") => {
+            Turn::call("rewrite_artifact", json!({"name": "doc", "content": "new"}))
+        }
+        _ => Turn::say("two"),
+    });
+    world.reopen(second.clone()).await;
+    let runtime = world.runtime();
+    wait_until("the child is resumed", || second.in_flight() == 1).await;
+    let run = runtime.traces().active_run(&trace).unwrap();
+    let late = run.spawn(ChildSpec::new("late").deliver()).await.unwrap();
+    with_timeout(late.wait()).await.unwrap();
+    go.notify_one();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "two");
+    let events = stored(runtime, &trace).await;
+    assert_eq!(flushes(&events), [[("doc".to_owned(), 1)], [("doc".to_owned(), 2)]]);
+    assert_eq!(text(&world, &local_owner("s"), "doc").await, "new");
+    assert!(!listed(&world, &local_owner("s"), "doc").await.dirty);
+    check_session(runtime, run.session_id()).await;
+    drop((late, run));
     world.finish().await;
 }

@@ -207,19 +207,24 @@ async fn callbacks_change_each_step() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_answer_takes_the_place_of_the_first() {
     let log = Log::default();
-    let shout =
-        Callback::new("shout").after_agent(|_, answer| async move { Ok(After::Replace(answer.to_uppercase())) });
+    let mark = Callback::new("mark").after_agent(|_, answer| async move { Ok(After::Replace(format!("<{answer}>"))) });
     let model = scripted_model(|request| {
         let said: Vec<&str> =
             request.messages.iter().filter(|message| message.role == Role::Assistant).map(|m| &*m.content).collect();
         Turn::say(format!("after {said:?}"))
     });
-    let world = open(model, &log, vec![shout]).await;
+    let world = open(model, &log, vec![mark]).await;
     let runtime = world.runtime();
     let request = |text: &str| soong::RunRequest::new(text).session("s");
     with_timeout(runtime.start(request("one")).await.unwrap().wait()).await.unwrap();
     let second = with_timeout(runtime.start(request("two")).await.unwrap().wait()).await.unwrap();
-    assert_eq!(second.output, "AFTER [\"AFTER []\"]");
+    // The next run reads the conversation from the store.
+    assert_eq!(second.output, "<after [\"<after []>\"]>");
+    let root = soong::protocol::TraceId::new("s");
+    let path = runtime.traces().messages(&root, soong::MessagePath::Main).await.unwrap();
+    let last = path.last().unwrap();
+    assert_eq!(last.content, second.output);
+    assert_eq!(runtime.traces().get(&root).await.unwrap().head_sequence, last.sequence);
     check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use soong::{
     ErrorCode, RunHandle, RunRequest,
-    protocol::{ArtifactScope, Event, FileChange, SessionId, ToolEvent},
+    protocol::{ArtifactScope, Event, FileChange, RunStatus, SessionId, ToolEvent},
 };
 
 use crate::support::{
@@ -117,7 +117,8 @@ async fn concurrent_edits_of_one_file_lose_none() {
     let mut expected = Vec::new();
     let mut refused = 0;
     for (number, run) in runs.iter().enumerate() {
-        with_timeout(run.wait()).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "run {number}: {:?}", outcome.error);
         let mut edit = 0;
         for record in stored(world.runtime(), run.trace_id()).await {
             match &record.event {
@@ -127,6 +128,11 @@ async fn concurrent_edits_of_one_file_lose_none() {
                 }
                 Event::Tool(ToolEvent::Failed { error, .. }) => {
                     assert_eq!(error.code, ErrorCode::PathConflict, "{error}");
+                    refused += 1;
+                    edit += 1;
+                }
+                // The file has changed since the approval, which covers the exact change.
+                Event::Tool(ToolEvent::Denied { .. }) => {
                     refused += 1;
                     edit += 1;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, RunRequest, Runtime,
+    ChildSpec, ErrorCode, RunRequest, Runtime,
     protocol::{EndReason, Event, HookEvent, RunStatus, ToolEvent},
 };
 
@@ -262,5 +262,39 @@ async fn project_hooks_are_not_read() {
     let run = world.runtime().start("stamp").await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
     assert!(!world.project().join("ran").exists());
+    world.finish().await;
+}
+
+/// A result of a child opens another turn while the hook decides: its decision about the first answer does not apply to
+/// the second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_hook_decides_about_the_answer_that_ends_the_run() {
+    let tool = StampTool::new();
+    let stop = r#"line=$(cat); printf '%s\n' "$line" >> asked
+        while [ ! -e go ]; do sleep 0.01; done
+        if [ ! -e first ]; then touch first; echo '{"decision": "deny", "reason": "the first"}'; fi"#;
+    let second_answer = Arc::new(tokio::sync::Notify::new());
+    let wait = Arc::clone(&second_answer);
+    let model = scripted_model(move |request| match last_of(request) {
+        "work" => Turn::say("one"),
+        "side work" => Turn::say("side result"),
+        _ => Turn::When(Arc::clone(&wait), "two".to_owned()),
+    });
+    let world = world(Arc::clone(&model), &tool, json!({"Stop": command(stop)})).await;
+    let run = world.runtime().start("work").await.unwrap();
+    wait_until("the hook decides about the first answer", || hook_inputs(&world, "asked").len() == 1).await;
+    let child = run.spawn(ChildSpec::new("side work").deliver()).await.unwrap();
+    with_timeout(child.wait()).await.unwrap();
+    wait_until("the second turn", || model.calls() == 3 && model.in_flight() == 1).await;
+    std::fs::write(world.project().join("go"), "").unwrap();
+    wait_until("the hook has denied the first answer", || world.project().join("first").exists()).await;
+    second_answer.notify_one();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.output, "two");
+    let inputs = hook_inputs(&world, "asked");
+    assert_eq!(inputs.len(), 2, "{inputs:?}");
+    assert_eq!(inputs[1]["outcome"]["output"], "two", "{inputs:?}");
+    check_session(world.runtime(), run.session_id()).await;
+    drop((child, run));
     world.finish().await;
 }

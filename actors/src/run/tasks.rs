@@ -253,7 +253,7 @@ impl RunTasks {
     }
 
     /// Asks stop hooks whether the run may end; reports their answer.
-    pub(crate) fn call_stop_hooks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+    pub(crate) fn call_stop_hooks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, turn: u32, answer: String) {
         let (services, mailbox, spec, token) =
             (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
         self.spawn(async move {
@@ -262,7 +262,7 @@ impl RunTasks {
                 () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop(result)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop { turn, result }))));
         });
     }
 

@@ -34,6 +34,9 @@ events! {
             /// For a summary, the messages that it replaces.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             covers: Option<Covers>,
+            /// The head that the message replaces: an answer whose place a callback's answer takes.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            replaces: Option<u64>,
         },
         /// The conversation was rewound to an earlier message of its main path, together with goals and documents
         /// (MSG-4).
@@ -97,13 +100,33 @@ impl MessageEvent {
             content: event_content(message).cloned(),
             preview: message.description.clone(),
             covers: message.covers,
+            replaces: None,
         }
+    }
+
+    /// Returns the event that reports the addition of `message`, which takes the place of the head `replaced`.
+    pub fn replacing(message: &Message, replaced: Option<u64>) -> Self {
+        let mut event = Self::added(message);
+        if let Self::Added { replaces, .. } = &mut event {
+            *replaces = replaced;
+        }
+        event
     }
 
     /// Returns whether this is the event that [`added`](Self::added) returns for `message`.
     pub fn is_addition_of(&self, message: &Message) -> bool {
-        let Self::Added { sequence, parent_sequence, role, goal_id, tool_call_id, partial, content, preview, covers } =
-            self
+        let Self::Added {
+            sequence,
+            parent_sequence,
+            role,
+            goal_id,
+            tool_call_id,
+            partial,
+            content,
+            preview,
+            covers,
+            replaces,
+        } = self
         else {
             return false;
         };
@@ -116,6 +139,7 @@ impl MessageEvent {
             && content.as_ref() == event_content(message)
             && *preview == message.description
             && *covers == message.covers
+            && replaces.is_none()
     }
 }
 

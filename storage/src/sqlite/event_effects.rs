@@ -106,6 +106,12 @@ fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mu
 /// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
 fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
     let (head, goal_tree, collaborators) = match event {
+        // The row of the message was written before its event.
+        MessageEvent::Added { sequence, replaces: Some(replaced), .. } if trace.head_sequence == *replaced => {
+            main_path::make_head(conn, trace.key, *replaced, *sequence)?;
+            trace.head_sequence = *sequence;
+            return Ok(());
+        }
         MessageEvent::Added { .. } => return Ok(()),
         MessageEvent::Rewind { head_sequence: head, goal_tree, collaborators, .. }
         | MessageEvent::HeadSwitched { sequence: head, goal_tree, collaborators, .. } => {

@@ -46,14 +46,14 @@ impl RunActor {
                 Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
                     self.services.tasks.hooks.notify_of_start(&self.entry, &self.spec, point, prompt);
                 }
-                Effect::Hook(HookEffect::CallStopHooks(answer)) => {
-                    state.tasks.call_stop_hooks(myself.clone(), &self.spec, answer);
+                Effect::Hook(HookEffect::CallStopHooks { turn, answer }) => {
+                    state.tasks.call_stop_hooks(myself.clone(), &self.spec, turn, answer);
                 }
                 Effect::Hook(HookEffect::CallBeforeAgent(task)) => {
                     state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::Before { task });
                 }
-                Effect::Hook(HookEffect::CallAfterAgent(answer)) => {
-                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::After { answer });
+                Effect::Hook(HookEffect::CallAfterAgent { turn, answer }) => {
+                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::After { turn, answer });
                 }
                 Effect::Artifact(ArtifactEffect::StoreAnswer(answer)) => {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);

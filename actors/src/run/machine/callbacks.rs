@@ -6,7 +6,9 @@
 //! Invariant: what the callbacks of a step did is recorded together with its effect: with the result of the tool call, the
 //! message, or the end of the run. Changed tasks and arguments are recorded before they are used, and read from the event.
 
-use soong_protocol::{ContentPart, EndReason, ErrorInfo, HookEvent, MessageContent, Role, RunStatus};
+use soong_protocol::{
+    ContentPart, EndReason, ErrorInfo, HookEvent, Message, MessageContent, MessageEvent, Role, RunStatus,
+};
 
 use crate::{
     callback::{AfterResult, BeforeResult, Reports},
@@ -108,7 +110,10 @@ impl Transition<'_, '_> {
             EndCheck::Pending => true,
             EndCheck::NotCalled => {
                 state.end.after_agent = EndCheck::Pending;
-                self.step.effects.push(Effect::Hook(HookEffect::CallAfterAgent(state.answer.text.clone())));
+                self.step.effects.push(Effect::Hook(HookEffect::CallAfterAgent {
+                    turn: state.turn.number,
+                    answer: state.answer.text.clone(),
+                }));
                 true
             }
         }
@@ -117,7 +122,7 @@ impl Transition<'_, '_> {
     pub(super) fn agent_callbacks_called(&mut self, result: AgentCallbackResult) {
         match result {
             AgentCallbackResult::Before(result, reports) => self.before_agent_called(result, reports),
-            AgentCallbackResult::After(result, reports) => self.after_agent_called(result, reports),
+            AgentCallbackResult::After { turn, result, reports } => self.after_agent_called(turn, result, reports),
             AgentCallbackResult::Cancelled if self.state.phase == Phase::Preparing => {
                 self.state.phase = Phase::Halted;
             }
@@ -161,8 +166,9 @@ impl Transition<'_, '_> {
         true
     }
 
-    fn after_agent_called(&mut self, result: AfterResult<String>, reports: Reports) {
-        if self.state.end.after_agent != EndCheck::Pending {
+    /// Handles what the callbacks made of the answer of a turn. If another turn was opened meanwhile, it is ignored.
+    fn after_agent_called(&mut self, turn: u32, result: AfterResult<String>, reports: Reports) {
+        if turn != self.state.turn.number || self.state.end.after_agent != EndCheck::Pending {
             return;
         }
         if self.state.phase != Phase::Answered || self.state.end.ending.is_some() {
@@ -174,10 +180,12 @@ impl Transition<'_, '_> {
         match result {
             AfterResult::Result { is_replaced: false, .. } => {}
             AfterResult::Result { result, .. } => {
-                // The new answer takes the place of the old one in the conversation.
-                let replaced = self.state.conversation.transcript.last();
-                self.state.conversation.head = replaced.and_then(|entry| entry.message.parent_sequence);
-                self.add_message(Role::Assistant, result, |message| {
+                // The new answer takes the place of the old one in the conversation, also on the stored main path.
+                let replaced = self.state.conversation.head;
+                let old_answer = self.state.conversation.transcript.last();
+                self.state.conversation.head = old_answer.and_then(|entry| entry.message.parent_sequence);
+                let to_event = |message: &Message| MessageEvent::replacing(message, replaced);
+                self.add_message_with(Role::Assistant, result, to_event, |message| {
                     message.description = "a callback replaced the answer".to_owned();
                 });
             }

@@ -15,7 +15,8 @@ use crate::run::machine::{
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
         match event {
-            ArtifactEvent::Edited { name, .. } => drop(self.edited_documents.versions.entry(name.clone()).or_default()),
+            // An edit after a stored version is not stored yet.
+            ArtifactEvent::Edited { name, .. } => drop(self.edited_documents.versions.insert(name.clone(), 0)),
             ArtifactEvent::Saved { name: Some(name), version, .. } => {
                 if let Some(stored) = self.edited_documents.versions.get_mut(name) {
                     *stored = *version;
@@ -52,6 +53,7 @@ impl RunState {
     /// was ended by a crash or an interruption (ART-4).
     fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
         self.edited_documents.flushed = true;
+        self.edited_documents.versions.clear();
         for reference in &mut self.edited_documents.artifacts {
             if let Some(version) = versions.get(reference.label()) {
                 reference.version = *version;

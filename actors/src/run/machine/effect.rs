@@ -89,11 +89,11 @@ pub(crate) enum HookEffect {
     /// Notifies the hooks of `point` that the run starts. Does not wait for them.
     NotifyStart { point: HookPoint, prompt: Option<String> },
     /// Asks stop hooks whether the run may end with this answer.
-    CallStopHooks(String),
+    CallStopHooks { turn: u32, answer: String },
     /// Calls the callbacks before the run, with its task.
     CallBeforeAgent(String),
     /// Calls the callbacks after the run, with its answer.
-    CallAfterAgent(String),
+    CallAfterAgent { turn: u32, answer: String },
 }
 
 /// Work for the artifact store.

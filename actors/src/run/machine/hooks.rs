@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{HookEvent, Role};
+use soong_protocol::{HookEvent, MessageOrigin, Role};
 
 use crate::{
     hook::{HookPoint, HookResult},
@@ -51,25 +51,36 @@ impl Transition<'_, '_> {
             EndCheck::Pending => true,
             EndCheck::NotCalled => {
                 state.end.stop_hook = EndCheck::Pending;
-                self.step.effects.push(Effect::Hook(HookEffect::CallStopHooks(state.answer.text.clone())));
+                self.step.effects.push(Effect::Hook(HookEffect::CallStopHooks {
+                    turn: state.turn.number,
+                    answer: state.answer.text.clone(),
+                }));
                 true
             }
         }
     }
 
     /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
-    pub(crate) fn stop_hooks_answered(&mut self, result: HookResult) {
-        if self.state.end.stop_hook != EndCheck::Pending {
+    ///
+    /// `turn` is that of the answer which they decided about. A result of a child may have opened another turn meanwhile:
+    /// then the decision does not apply to the new answer.
+    pub(crate) fn stop_hooks_answered(&mut self, turn: u32, result: HookResult) {
+        self.record_hook_failures(HookPoint::Stop, result.failures);
+        if turn != self.state.turn.number || self.state.end.stop_hook != EndCheck::Pending {
             return;
         }
-        self.record_hook_failures(HookPoint::Stop, result.failures);
-        self.state.end.stop_hook = EndCheck::Passed;
         let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
-        if let Some(reason) = result.denied.filter(|_| is_open) {
+        if !is_open {
+            self.state.end.stop_hook = EndCheck::NotCalled;
+            return;
+        }
+        self.state.end.stop_hook = EndCheck::Passed;
+        if let Some(reason) = result.denied {
             self.state.end.stop_hook = EndCheck::NotCalled;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {
+                message.origin = Some(MessageOrigin::Hook);
                 message.description = "a hook prevented the end of the run".to_owned();
             });
             self.open_turn();

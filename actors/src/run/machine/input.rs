@@ -132,7 +132,7 @@ pub(crate) enum HookReport {
     /// An event of a hook is to be recorded.
     Event(Box<Event>),
     /// The answer of stop hooks about the end of the run.
-    Stop(HookResult),
+    Stop { turn: u32, result: HookResult },
     /// The callbacks before or after the run were called.
     Agent(AgentCallbackResult),
 }
@@ -141,7 +141,11 @@ pub(crate) enum HookReport {
 #[derive(Debug)]
 pub(crate) enum AgentCallbackResult {
     Before(BeforeResult<String, String>, Reports),
-    After(AfterResult<String>, Reports),
+    After {
+        turn: u32,
+        result: AfterResult<String>,
+        reports: Reports,
+    },
     /// The run was cancelled meanwhile.
     Cancelled,
 }

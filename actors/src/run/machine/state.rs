@@ -171,7 +171,12 @@ impl RunState {
             }
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::CallingModel;
+                // The answer of this turn is checked, stored and flushed anew.
                 self.end.after_agent = EndCheck::NotCalled;
+                self.end.stop_hook = EndCheck::NotCalled;
+                self.edited_documents.flushed = false;
+                self.edited_documents.flushing = false;
+                self.answer.forget_storage();
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;
@@ -341,6 +346,7 @@ impl RunState {
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run, and so does the first
     /// one in the answer of a callback.
     fn set_answer(&mut self, text: &str, by_callback: bool) {
+        self.answer.forget_storage();
         let checked = self.spec.output_schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
         match checked {
             Ok(answer) => {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use soong_model::Completion;
 use soong_protocol::{
     ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
-    ModelEvent, Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
+    MessageOrigin, ModelEvent, Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
 };
 
 use crate::{
@@ -111,7 +111,7 @@ impl Transition<'_, '_> {
             RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
-            RunInput::Hook(HookReport::Stop(heard)) => self.stop_hooks_answered(heard),
+            RunInput::Hook(HookReport::Stop { turn, result }) => self.stop_hooks_answered(turn, result),
             RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
             RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
@@ -213,6 +213,17 @@ impl Transition<'_, '_> {
         content: impl Into<MessageContent>,
         complete: impl FnOnce(&mut Message),
     ) {
+        self.add_message_with(role, content, MessageEvent::added, complete);
+    }
+
+    /// Adds a message like [`add_message`](Self::add_message), and records it with the event that `to_event` builds.
+    pub(crate) fn add_message_with(
+        &mut self,
+        role: Role,
+        content: impl Into<MessageContent>,
+        to_event: impl FnOnce(&Message) -> MessageEvent,
+        complete: impl FnOnce(&mut Message),
+    ) {
         let state = &self.state;
         let mut content = content.into();
         state.spec.redactor.redact_content(&mut content); // before its description is made of it
@@ -226,8 +237,11 @@ impl Transition<'_, '_> {
         );
         message.goal_id.clone_from(&state.goals.current_id);
         message.side_branch = state.spec.settings.reflects.is_some();
+        if role == Role::User {
+            message.origin = Some(MessageOrigin::Request);
+        }
         complete(&mut message);
-        self.record(message, MessageEvent::added);
+        self.record(message, to_event);
     }
 
     /// Applies and records a message, together with the event that the closure builds from it.

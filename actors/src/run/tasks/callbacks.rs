@@ -82,11 +82,11 @@ impl CallbackCalls {
         AgentCallbackResult::Before(result, reports)
     }
 
-    pub(super) async fn after_agent(&self, run: CallbackRun<'_>, answer: String) -> AgentCallbackResult {
+    pub(super) async fn after_agent(&self, run: CallbackRun<'_>, turn: u32, answer: String) -> AgentCallbackResult {
         let step = CallbackStep { point: "after_agent", context: &self.context(run, None), tool_call_id: None };
         let callbacks = &run.spec.catalog.callbacks;
         let (result, reports) = callbacks.after(&step, |functions| functions.after_agent.as_ref(), (), answer).await;
-        AgentCallbackResult::After(result, reports)
+        AgentCallbackResult::After { turn, result, reports }
     }
 
     /// Calls the callbacks before a model call. Returns the request to send, or the answer of a callback.
@@ -170,7 +170,7 @@ impl CallbackCalls {
 /// A step of a whole run around which callbacks are called.
 pub(crate) enum AgentStep {
     Before { task: String },
-    After { answer: String },
+    After { turn: u32, answer: String },
 }
 
 impl RunTasks {
@@ -183,7 +183,7 @@ impl RunTasks {
             let work = async {
                 match step {
                     AgentStep::Before { task } => services.callbacks.before_agent(run, task).await,
-                    AgentStep::After { answer } => services.callbacks.after_agent(run, answer).await,
+                    AgentStep::After { turn, answer } => services.callbacks.after_agent(run, turn, answer).await,
                 }
             };
             let result = tokio::select! {

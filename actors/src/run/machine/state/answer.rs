@@ -19,3 +19,12 @@ pub(in crate::run::machine) struct AnswerState {
     /// Whether the attempt to store the answer has ended, or none is necessary.
     pub(in crate::run::machine) is_kept: bool,
 }
+
+impl AnswerState {
+    /// Forgets how the last answer was stored, because there is another one.
+    pub(in crate::run::machine) fn forget_storage(&mut self) {
+        self.stored = None;
+        self.storing = false;
+        self.is_kept = false;
+    }
+}
