@@ -164,7 +164,7 @@ async fn connections_over_the_limit_are_rejected_until_others_close() {
         sockets.push(socket);
     }
     let full = ask(&addr, "/health/live", &token);
-    assert!(full.starts_with("HTTP/1.1 429 ") && full.contains("\"overloaded\""), "{full}");
+    assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("\"overloaded\""), "{full}");
     drop(sockets);
     while !ask(&addr, "/health/live", "").starts_with("HTTP/1.1 200") {}
     assert_eq!(served.get("/api/traces").await["traces"], json!([]));
@@ -190,4 +190,34 @@ async fn half_closed_connection_still_gets_its_response() {
         }
     }
     assert_eq!(served.get("/api/traces?limit=100").await["traces"].as_array().unwrap().len(), 20);
+}
+
+/// Many connections at once from one address, each with a valid token, are all answered.
+#[test]
+fn burst_of_new_connections_is_answered() {
+    let served = TestServer::new(OFFLINE);
+    let token = served.token();
+    let address = served.url.trim_start_matches("http://").to_owned();
+    for (count, all_succeed) in [(300, true), (700, false)] {
+        // All are open before the first one sends anything.
+        let mut connections: Vec<TcpStream> = (0..count).map(|_| TcpStream::connect(&address).unwrap()).collect();
+        let request = format!(
+            "GET /api/sessions HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        );
+        for connection in &mut connections {
+            connection.set_read_timeout(Some(TIMEOUT)).unwrap();
+            // The server may have answered, and closed its side, already.
+            let _ = connection.write_all(request.as_bytes());
+        }
+        let mut refused = 0;
+        for (number, connection) in connections.iter_mut().enumerate() {
+            let mut answer = Vec::new();
+            let read = connection.read_to_end(&mut answer);
+            let answer = String::from_utf8_lossy(&answer);
+            let is_refusal = answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"overloaded\"");
+            refused += usize::from(is_refusal);
+            assert!(answer.starts_with("HTTP/1.1 200 ") || is_refusal, "{number} of {count}: {read:?} {answer:?}");
+        }
+        assert_eq!(refused == 0, all_succeed, "{refused} of {count} were refused");
+    }
 }

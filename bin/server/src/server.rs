@@ -58,9 +58,11 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for a rejected client to read the response.
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time in which a connection that is closed for another one can still receive an answer.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of connections that are rejected with a response at the same time; further ones are closed without
 /// one.
-const MAX_REJECTIONS: usize = 64;
+const MAX_REJECTIONS: usize = 1_024;
 
 /// Error message for a connection beyond the limits.
 const TOO_MANY_CONNECTIONS: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
@@ -160,8 +162,10 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
             () = stop_requested(&mut stopped) => break,
         };
         if let Some(connection) = connections.admit(peer.ip()) {
-            tasks.spawn(serve(stream, connection, router.clone(), stopped.clone()));
-        } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
+            tasks.spawn(serve(stream, connection, router.clone(), Arc::clone(&rejections), stopped.clone()));
+            continue;
+        }
+        if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
             tasks.spawn(reject_connection(stream).map(move |()| drop(permit)));
         }
     }
@@ -176,8 +180,32 @@ async fn stop_requested(stopping: &mut watch::Receiver<bool>) {
 }
 
 /// Serves one connection. When the server stops, the current request is the last one.
-async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: TcpStream,
+    connection: Arc<Connection>,
+    router: Router,
+    rejections: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let _ = stream.set_nodelay(true);
+    // Nothing has been read yet, so a connection that must go is answered like one that is not admitted. `readable` would
+    // not do: it may return before there are bytes.
+    let mut first_byte = [0];
+    tokio::select! {
+        biased;
+        arrived = stream.peek(&mut first_byte) => if arrived.is_err() {
+            return;
+        },
+        () = connection.evicted() => {
+            // Its slot is taken already, so the number of answers at a time is limited.
+            if let Ok(_permit) = rejections.try_acquire() {
+                reject_connection(stream).await;
+            }
+            return;
+        }
+        () = connection.head_timeout() => return,
+        () = stop_requested(&mut stopped) => return,
+    }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = Stream::new(stream, Arc::clone(&connection));
@@ -194,7 +222,14 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
         ended = http.as_mut() => ended,
-        () = connection.closed() => return,
+        () = connection.evicted() => {
+            // A request that is on its way is answered with 503, which closes the connection.
+            if let Ok(_permit) = rejections.try_acquire() {
+                let _ = tokio::time::timeout(EVICTION_TIMEOUT, http.as_mut()).await;
+            }
+            return;
+        }
+        () = connection.head_timeout() => return,
         () = stop_requested(&mut stopped) => {
             http.as_mut().graceful_shutdown();
             http.await
@@ -213,7 +248,7 @@ async fn handle_request(
     mut request: hyper::Request<hyper::body::Incoming>,
 ) -> Result<Response, Infallible> {
     if !connection.begin() {
-        return Ok(too_many_connections());
+        return Ok(too_many_connections(StatusCode::SERVICE_UNAVAILABLE));
     }
     request.extensions_mut().insert(Arc::clone(&connection));
     let Ok(response) = router.oneshot(request).await;
@@ -238,10 +273,10 @@ impl Drop for ResponseGuard {
     }
 }
 
-/// Rejects a request on a reserved connection.
-fn too_many_connections() -> Response {
+/// Rejects a request: on a reserved connection with 429, on one that was closed for another one with 503.
+fn too_many_connections(status: StatusCode) -> Response {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
-    let mut response = ApiError::from(error).into_response();
+    let mut response = ApiError::from(error).with_status(status).into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
@@ -252,7 +287,7 @@ async fn reject_connection(mut stream: TcpStream) {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let body = serde_json::to_string(&ErrorBody::from(error)).unwrap_or_default();
     let answer = format!(
-        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
          Retry-After: 1\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );

@@ -16,7 +16,7 @@ pub struct ApiError {
 
 impl ApiError {
     /// Sets the status, whatever the code is.
-    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }

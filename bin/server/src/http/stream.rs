@@ -90,7 +90,7 @@ const STORE_HEADER: &str = "soong-store-id";
 /// because a backup was restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
 /// from.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
-    params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
+    params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{0,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream"))))))]
 pub(super) async fn events(
     access: Access,

@@ -2,9 +2,12 @@
 //!
 //! A connection is *known* once a request on it has carried a known token. All other connections share the unreserved
 //! slots, and each address has at most `max_connections_per_address` of them. If a limit is reached, the oldest idle
-//! connection that counts toward it is closed. If none is idle, the new connection takes a reserved slot, on which
-//! only requests with a known token are answered. So neither silent connections nor other users of the same proxy can
-//! lock out a client that has a token.
+//! connection that counts toward it is closed, but no new one that may just be about to send its first request
+//! ([`FRESH`]). If none is idle, the new connection takes a reserved slot, on which only requests with a known token are
+//! answered. If the reserved slots are in use too, new connections without a request are closed after all. So neither
+//! silent connections nor other users of the same proxy can lock out a client that has a token.
+//!
+//! A connection that is closed for another one gets 503 if it has sent nothing yet, or if a request arrives within 2 s.
 
 use std::{
     collections::HashMap,
@@ -30,6 +33,10 @@ use tokio_util::sync::CancellationToken;
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that are read after the last response.
 const MAX_LINGER_BYTES: usize = 256 * 1_024;
+
+/// Time in which a new connection is expected to send its first request. It is not closed for another one before that
+/// while a reserved slot is free.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// All open connections. Cheap to clone.
 #[derive(Clone)]
@@ -57,6 +64,8 @@ struct ConnectionEntry {
     is_known: bool,
     /// Whether it was admitted beyond a limit, so that only requests with a known token are answered.
     is_reserved: bool,
+    /// Whether a request has arrived on it.
+    has_asked: bool,
     /// Time since which it waits for the head of a request; `None` while a request is in progress.
     idle_since: Option<Instant>,
     closed: CancellationToken,
@@ -78,36 +87,73 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a new connection; `None` if all slots are taken by connections in use.
+    /// Registers a new connection; `None` if all slots that it may have are taken by connections in use.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
         let ConnectionLimits { total, reserved, per_address, .. } = self.limits;
         let address = network(address);
         let mut open = self.open();
-        let is_from_there = |entry: &ConnectionEntry| !entry.is_known && entry.address == address;
-        let is_unknown = |entry: &ConnectionEntry| !entry.is_known;
-        let is_reserved = !open.make_room(per_address, is_from_there) || !open.make_room(total - reserved, is_unknown);
-        if !open.make_room(total, |_| true) {
+        let now = Instant::now();
+        let is_unreserved = |entry: &ConnectionEntry| !entry.is_known && !entry.is_reserved;
+        let is_from_there = |entry: &ConnectionEntry| is_unreserved(entry) && entry.address == address;
+        let is_closable = |entry: &ConnectionEntry| !entry.is_fresh(now);
+        let mut is_reserved = false;
+        if !open.make_room(per_address, is_from_there, is_closable)
+            || !open.make_room(total - reserved, is_unreserved, is_closable)
+        {
+            let is_unknown_reserved = |entry: &ConnectionEntry| !entry.is_known && entry.is_reserved;
+            is_reserved = open.entries.values().filter(|entry| is_unknown_reserved(entry)).count() < reserved;
+            if !is_reserved {
+                let fits = open.make_room(per_address, is_from_there, |_| true)
+                    && open.make_room(total - reserved, is_unreserved, |_| true);
+                // Silent connections do not keep the reserved slots from those with a token.
+                is_reserved = !fits && open.make_room(reserved, is_unknown_reserved, |_| true);
+                if !fits && !is_reserved {
+                    return None;
+                }
+            }
+        }
+        if !open.make_room(total, |_| true, |_| true) {
             return None;
         }
         open.last_id += 1;
         let id = open.last_id;
         let closed = CancellationToken::new();
-        let idle_since = Some(Instant::now());
-        let entry = ConnectionEntry { address, is_known: false, is_reserved, idle_since, closed: closed.clone() };
+        let entry = ConnectionEntry {
+            address,
+            is_known: false,
+            is_reserved,
+            has_asked: false,
+            idle_since: Some(now),
+            closed: closed.clone(),
+        };
         open.entries.insert(id, entry);
         drop(open);
         Some(Arc::new(Connection { id, connections: self.clone(), closed }))
     }
 }
 
+impl ConnectionEntry {
+    /// Returns whether it is new and may just be about to send its first request.
+    fn is_fresh(&self, now: Instant) -> bool {
+        !self.has_asked && self.idle_since.is_some_and(|since| now < since + FRESH)
+    }
+}
+
 impl ConnectionTable {
-    /// Makes room for one more connection among those that `counts` selects; returns whether there is room.
-    fn make_room(&mut self, limit: usize, counts: impl Fn(&ConnectionEntry) -> bool) -> bool {
+    /// Makes room for one more connection among those that `counts` selects: if there is none, closes the oldest idle one
+    /// that `is_closable` selects. Returns whether there is room.
+    fn make_room(
+        &mut self,
+        limit: usize,
+        counts: impl Fn(&ConnectionEntry) -> bool,
+        is_closable: impl Fn(&ConnectionEntry) -> bool,
+    ) -> bool {
         let counted = || self.entries.iter().filter(|(_, entry)| counts(entry));
         if counted().count() < limit {
             return true;
         }
-        let idle = counted().filter_map(|(id, entry)| Some((entry.is_known, entry.idle_since?, *id)));
+        let closable = counted().filter(|(_, entry)| is_closable(entry));
+        let idle = closable.filter_map(|(id, entry)| Some((entry.is_known, entry.idle_since?, *id)));
         let oldest = idle.min().and_then(|(_, _, id)| self.entries.remove(&id));
         oldest.is_some_and(|entry| {
             entry.closed.cancel();
@@ -136,7 +182,10 @@ impl Connection {
     /// Records that a request begins; returns `false` if the connection was closed to make room for another one.
     pub(super) fn begin(&self) -> bool {
         let mut open = self.connections.open();
-        open.entries.get_mut(&self.id).map(|entry| entry.idle_since = None).is_some()
+        let Some(entry) = open.entries.get_mut(&self.id) else { return false };
+        entry.has_asked = true;
+        entry.idle_since = None;
+        true
     }
 
     /// Records that the response was sent.
@@ -158,17 +207,14 @@ impl Connection {
         self.connections.open().entries.get(&self.id).is_none_or(|entry| entry.is_reserved)
     }
 
-    /// Waits until the connection must be closed: to make room, or because no request has arrived in time.
-    pub(super) async fn closed(&self) {
-        tokio::select! {
-            () = self.closed.cancelled() => {}
-            () = self.head_timeout() => {}
-        }
+    /// Waits until the connection must be closed to make room for another one.
+    pub(super) async fn evicted(&self) {
+        self.closed.cancelled().await;
     }
 
-    /// Waits for the head timeout. Never returns for a known connection, which has only the timeout of the HTTP
+    /// Waits until no request has arrived within the head timeout. Never returns for a known connection, which has only the timeout of the HTTP
     /// server.
-    async fn head_timeout(&self) {
+    pub(super) async fn head_timeout(&self) {
         loop {
             let Some(deadline) = self.deadline() else { return std::future::pending().await };
             if Instant::now() >= deadline {
@@ -286,7 +332,7 @@ mod tests {
     /// Admits a connection and advances the time, so that each connection is older than the next.
     async fn admit(connections: &Connections, address: IpAddr) -> Option<Arc<Connection>> {
         let admitted = connections.admit(address);
-        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::time::advance(FRESH + Duration::from_millis(1)).await;
         admitted
     }
 
@@ -331,6 +377,28 @@ mod tests {
         busy[7].finish();
         assert!(all.admit(from(5)).unwrap().is_reserved());
         assert!(!is_open(&busy[7]), "an idle connection with a known token is closed where nothing else is idle");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_connections_are_closed_only_if_no_reserved_slot_is_free() {
+        let all = connections(8, 2, 4);
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            open.push(all.admit(from(0)).unwrap());
+        }
+        for _ in 0..2 {
+            let beyond = all.admit(from(0)).unwrap();
+            assert!(beyond.is_reserved() && open.iter().all(|connection| is_open(connection)));
+            open.push(beyond);
+        }
+        let next = all.admit(from(0)).unwrap();
+        assert!(!next.is_reserved() && !is_open(&open[0]) && is_open(&open[1]));
+        for connection in &open[1..] {
+            assert!(connection.begin());
+        }
+        assert!(next.begin());
+        assert!(all.admit(from(0)).is_none(), "its slots and the reserved ones are in use");
+        assert!(all.admit(from(1)).is_some(), "others have slots");
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, header, uri::Authority},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -138,7 +138,7 @@ pub(super) async fn check_token(State(guard): State<Guard>, mut request: Request
         if found.is_some() {
             connection.set_known();
         } else if connection.is_reserved() {
-            return too_many_connections();
+            return too_many_connections(StatusCode::TOO_MANY_REQUESTS);
         }
     }
     if needs_no_token(request.uri().path()) {
