@@ -282,8 +282,9 @@ impl Config {
     /// Parses a configuration. `file` is used only in error messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let error = |span: Option<Range<usize>>, key: Option<String>, message: &str| {
-            let (span, message) =
-                (span.unwrap_or(0..0), excerpt::plain_type_names(message.lines().next().unwrap_or("")));
+            let span = span.unwrap_or(0..0);
+            let message = excerpt::without_value(message.lines().next().unwrap_or_default());
+            let message = excerpt::plain_type_names(&message);
             let line = setting::line(text, span.clone());
             ConfigError { file: file.to_owned(), line, key, message, excerpt: excerpt::excerpt(text, span) }
         };

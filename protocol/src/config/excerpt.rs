@@ -4,12 +4,15 @@ use std::ops::Range;
 
 /// Maximum length of a line of the excerpt, in characters.
 const MAX_CHARS: usize = 120;
+/// Maximum length of a number that is shown, in characters.
+const MAX_NUMBER_CHARS: usize = 6;
+/// Maximum length of a word that is shown in a message, in characters.
+const MAX_WORD_CHARS: usize = 24;
 
 /// Returns two lines: the line in which a span starts, and `^` characters below the part of it that the span covers.
 /// Returns an empty string if the span is outside of the text or the line is blank.
 ///
-/// Each character inside quotes is replaced by `*`: a user may have entered a secret instead of the name of an
-/// environment variable.
+/// Values and comments are masked, because a user may have entered a secret: see [`masked`].
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     let Some(before) = text.get(..span.start) else { return String::new() };
     let begin = before.rfind('\n').map_or(0, |at| at + 1);
@@ -18,22 +21,10 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
         return String::new();
     }
     let end = span.end.clamp(span.start, begin + line.len()) - begin;
-    let (mut shown, mut mark, mut quote) = (String::new(), String::new(), None);
-    for (at, c) in line.char_indices().take(MAX_CHARS) {
-        let is_quote = matches!(c, '"' | '\'');
-        let hidden = match quote {
-            Some(open) if c == open => {
-                quote = None;
-                c
-            }
-            Some(_) => '*',
-            None if is_quote => {
-                quote = Some(c);
-                c
-            }
-            None if c == '\t' => ' ',
-            None => c,
-        };
+    let masked_line = masked(line);
+    let mut shown = String::new();
+    let mut mark = String::new();
+    for ((at, _), hidden) in line.char_indices().zip(masked_line.chars()).take(MAX_CHARS) {
         shown.push(hidden);
         let is_marked = at >= span.start - begin && (at < end || at == span.start - begin);
         mark.push(if is_marked { '^' } else { ' ' });
@@ -42,6 +33,97 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
         mark.push('^');
     }
     format!("{}\n{}", shown.trim_end(), mark.trim_end())
+}
+
+/// Replaces each character of values and comments by `*`, except booleans, short numbers and the keys of inline tables.
+/// The result has as many characters as the line.
+fn masked(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    let is_header = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
+    // A line without a key is part of a longer value, or was pasted.
+    let has_key = line.split_once('=').is_some_and(|(_, value)| !value.starts_with('='));
+    // A key stands at the beginning of a line, and in an inline table after `{` or `,`.
+    let mut may_be_key = has_key;
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let mut length = c.len_utf8();
+        match c {
+            '#' => length = rest.len(),
+            '"' | '\'' => length = quoted_length(rest, c),
+            _ if is_word(c) => length = rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+            _ => {}
+        }
+        let (part, after) = rest.split_at(length);
+        let is_key = may_be_key && after.trim_start().starts_with('=');
+        let is_shown = is_key || is_harmless(part) || (is_header && is_plain_name(part));
+        match c {
+            '#' => shown.extend(part.chars().map(|_| '*')),
+            '"' | '\'' => {
+                let last = part.chars().count() - 1;
+                let is_closed = part.len() > 1 && part.ends_with(c);
+                for (place, _) in part.chars().enumerate() {
+                    shown.push(if place == 0 || (is_closed && place == last) { c } else { '*' });
+                }
+            }
+            '\t' => shown.push(' '),
+            _ if is_word(c) && !is_shown => shown.extend(part.chars().map(|_| '*')),
+            _ => shown.push_str(part),
+        }
+        may_be_key = matches!(c, '{' | ',') || (may_be_key && c.is_whitespace());
+        rest = after;
+    }
+    shown
+}
+
+/// Returns whether the name of a table is no secret in the wrong place: no letter is upper-case beside digits.
+fn is_plain_name(name: &str) -> bool {
+    let has_upper_case = name.chars().any(|c| c.is_ascii_uppercase());
+    let has_digit = name.chars().any(|c| c.is_ascii_digit());
+    !(has_upper_case && has_digit) && name.len() <= MAX_CHARS / 2
+}
+
+/// Returns the length of the quoted text at the beginning of a text, with its quotes.
+fn quoted_length(text: &str, quote: char) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if c == quote && !is_escaped {
+            return at + c.len_utf8();
+        }
+        is_escaped = c == '\\' && quote == '"' && !is_escaped;
+    }
+    text.len()
+}
+
+fn is_word(c: char) -> bool {
+    !c.is_whitespace() && !matches!(c, '"' | '\'' | '#' | '=' | ',' | '[' | ']' | '{' | '}')
+}
+
+/// Returns whether a value is a boolean or a short number, which is no secret.
+fn is_harmless(value: &str) -> bool {
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '+');
+    matches!(value, "true" | "false") || (value.len() <= MAX_NUMBER_CHARS && value.chars().all(is_number))
+}
+
+/// Removes the value from the message of a parser, unless it is a boolean, a short number or a plain word: it may be a
+/// secret in the wrong place.
+pub(super) fn without_value(message: &str) -> String {
+    let is_shown = |value: &str| {
+        let is_plain_word = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '-' | ' ');
+        is_harmless(value) || (value.len() <= MAX_WORD_CHARS && value.chars().all(is_plain_word))
+    };
+    let Some((start, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    for prefix in ["invalid type: ", "invalid value: ", "unknown variant "] {
+        let Some(found) = start.strip_prefix(prefix) else { continue };
+        let (kind, value) = match found.find(['"', '`']) {
+            Some(at) => found.split_at(at),
+            None => (found, ""),
+        };
+        if value.is_empty() || is_shown(value.trim_matches(['"', '`'])) {
+            break;
+        }
+        return format!("{prefix}{}, expected {expected}", format!("{}[hidden]", kind).trim());
+    }
+    message.to_owned()
 }
 
 /// Replaces the expected type at the end of a parser message, such as `u64`, by words that users understand.
@@ -70,10 +152,40 @@ mod tests {
             ("[model\n", "[model\n      ^"),
             ("[model]\napi_key_env = \"sk-1\"\n", "api_key_env = \"****\"\n^^^^^^^^^^^^^^^^^^^^"),
             ("[runtime]\nmax_turns = 0", "max_turns = 0\n^^^^^^^^^^^^^"),
+            ("[runtime]\nmax_turns = 0 # sk-1", "max_turns = 0 ******\n^^^^^^^^^^^^^^^^^^^^"),
+            ("[model]\napi_key_env = sk-1\n", "api_key_env = ****\n              ^^^^"),
+            ("[model]\napi_key_env = \"a\\\"sk\" x\n", "api_key_env = \"*****\" *\n                      ^"),
+            ("[model]\napi_key_env = 123456789\n", "api_key_env = *********\n              ^^^^^^^^^"),
+            ("[model]\nretry = { max_attempts = -1 }\n", "retry = { max_attempts = -1 }\n                         ^^"),
+            ("[model]\nsk-1A\n", "*****\n     ^"),
         ] {
             let error = Config::parse("c", text).unwrap_err();
             assert_eq!(error.excerpt, want, "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn messages_do_not_repeat_values_that_may_be_secrets() {
+        for (text, secret) in [
+            ("[model]\napi_key_env = 12345678901\n", "12345678901"),
+            ("[runtime]\nmax_turns = \"sk-Abc123\"\n", "sk-Abc123"),
+            ("[model]\nprovider = \"sk-Abc123\"\n", "sk-Abc123"),
+            ("[runtime]\nrecovery = \"sk-Abc123\"\n", "sk-Abc123"),
+            ("[model]\napi_key_env = sk-Abc123\n", "sk-Abc123"),
+            ("[model.headers]\nx = 12345678901\n", "12345678901"),
+            ("[model]\napi_key_env = c2VjcmV0==\n", "c2VjcmV0"),
+            ("[model]\nc2VjcmV0==\n", "c2VjcmV0"),
+            ("[model]\nbase_url = x://b:pw@h?k=a\n", "b:pw"),
+            ("[sk-Abc123]\nx = \n", "sk-Abc123"),
+        ] {
+            let error = Config::parse("c", text).unwrap_err();
+            assert!(!error.to_string().contains(secret), "{text:?}: {error}");
+            assert!(!error.excerpt.contains(secret), "{text:?}: {}", error.excerpt);
+        }
+        let shown = without_value("unknown variant `resum`, expected one of `resume`, `fail`");
+        assert!(shown.contains("`resum`"), "{shown}");
+        let shown = without_value("invalid type: integer `5`, expected a string");
+        assert!(shown.contains("`5`"), "{shown}");
     }
 
     #[test]

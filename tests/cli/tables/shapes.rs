@@ -38,7 +38,7 @@ const GOAL: &str = "id number description reason (parent_id) type status summary
                     agent_call_mode? self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
                      model_calls tool_calls duration_ms (cache_write_tokens) (estimated)";
-const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) context_update? tool_calls? tool_call_id? \
+const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role origin? content (reasoning) context_update? tool_calls? tool_call_id? \
                        goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
                        finish_reason? created_at";
 const ARTIFACT: &str = "artifact_id scope session_id? uid? name title filename content_type size current_version \
