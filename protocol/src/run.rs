@@ -249,7 +249,7 @@ pub struct Run {
     pub session_id: SessionId,
     /// Incarnation of the session: how often its id has been used. Absent for 1.
     #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
-    pub incarnation: u64,
+    pub session_incarnation: u64,
     /// Parent run. Absent for a user's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
@@ -308,7 +308,7 @@ impl Run {
             run_id: RunId::generate(),
             trace_id,
             session_id,
-            incarnation: 1,
+            session_incarnation: 1,
             parent_run_id: None,
             parent_goal_id: None,
             depth: 0,

@@ -56,7 +56,7 @@ pub struct Session {
     /// Project directory in which the runs of the session work.
     pub project_dir: String,
     /// Number of the first event, which the session may not have yet. Absent for 1. A session whose id was used before
-    /// counts its events on behind those of the deleted one.
+    /// continues the event numbers of the deleted session.
     #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
     pub first_session_seq: u64,
     /// Highest assigned `session_seq`. Without events, the number before the first.

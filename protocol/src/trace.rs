@@ -121,7 +121,7 @@ pub struct Trace {
     /// Last message of the main path. 0 for an empty trace.
     pub head_sequence: u64,
     /// Id of the first event, which the trace may not have yet. Absent for 1. In a session whose id was used before,
-    /// events are counted on behind those of the deleted session.
+    /// the numbers of the deleted session are continued.
     #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
     pub first_event_id: u64,
     /// Highest event id. Without events, the id before the first.

@@ -388,8 +388,8 @@ pub trait Reader: Send + Sync {
     fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace that has left its queue and started.
     fn last_started_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
-    /// Reads the permission rules that deny of the last run that a user started in the session, on its root trace or on
-    /// that of a sub-agent, except runs that were cancelled in the queue.
+    /// Reads the permission rules that deny of all runs that users started in the session, on its root trace or on that of
+    /// a sub-agent, except runs that were cancelled in the queue.
     fn deny_rules(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
     /// Lists runs that have not ended, of one session or of all, in the order of their start.
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;

@@ -225,7 +225,7 @@ impl Runtime {
         }
         let project_dir = self.project_of(stored.as_ref(), &start)?;
         let queued = Run::queued(session_id.clone(), trace_id, message.clone(), settings, uid, now());
-        let mut run = Run { mode, depth, incarnation, ..queued };
+        let mut run = Run { mode, depth, session_incarnation: incarnation, ..queued };
         services.resolver.redactor.redact_run(&mut run);
         run.settings.provisional_name = self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
         services.resolver.projects.refresh(&project_dir).await;

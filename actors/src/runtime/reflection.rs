@@ -68,7 +68,7 @@ impl Runtime {
             ..RunSettings::default()
         };
         let mut run = Run::queued(id, trace_id, reflection_question(focus), settings, uid, now());
-        run.incarnation = session.incarnation;
+        run.session_incarnation = session.incarnation;
         run.depth = last.map_or(0, |last| last.depth);
         services.resolver.redactor.redact_run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();

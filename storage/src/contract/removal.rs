@@ -298,7 +298,7 @@ pub(super) fn session_with_a_used_id_counts_on(mut world: TestStore) {
         let trace = world.trace(trace);
         assert_eq!((trace.first_event_id, trace.last_event_id), (base + 1, base), "{}", trace.trace_id);
     }
-    assert_eq!(world.run("a").incarnation, 2);
+    assert_eq!(world.run("a").session_incarnation, 2);
     // Events of another session between those of this one.
     world.start_run("b");
     for second in 0..6 {

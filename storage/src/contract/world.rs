@@ -195,7 +195,7 @@ impl TestStore {
 
     /// Creates a session with the id of a deleted one, a trace and a run with the same name.
     pub(super) fn start_again(&mut self, name: &str, incarnation: u64) {
-        let run = Run { incarnation, ..new_run_record(name, name, name, None) };
+        let run = Run { session_incarnation: incarnation, ..new_run_record(name, name, name, None) };
         let run = Write::Run(RunWrite::Create(Box::new(run)));
         self.write(vec![new_session(name), new_trace(name, name), run, open_run(name)]);
     }

@@ -334,7 +334,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             // This append creates it.
             None => sessions::next_incarnation(self.conn, &run.session_id)?.number,
         };
-        if incarnation != run.incarnation {
+        if incarnation != run.session_incarnation {
             return Err(StoreError::SessionDeleting(run.session_id.clone()).into());
         }
         self.appended.runs.insert(&run.run_id);

@@ -270,7 +270,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         run_id: columns.id(RunId::new)?,
         trace_id: columns.id(TraceId::new)?,
         session_id: columns.id(SessionId::new)?,
-        incarnation: columns.count()?,
+        session_incarnation: columns.count()?,
         parent_run_id: columns.maybe_id(RunId::new)?,
         parent_goal_id: columns.maybe_id(GoalId::new)?,
         depth: columns.next()?,
@@ -317,18 +317,19 @@ pub(super) fn last_id_of(conn: &Connection, trace_key: i64) -> rusqlite::Result<
     query.query_row([trace_key], |row| Columns::of(row).id(RunId::new)).optional()
 }
 
-/// Reads the permission rules that deny, of the last user run of a session that has started or not ended, except runs
-/// that only reflect. The run may be one of a sub-agent's trace.
+/// Reads the permission rules that deny of all user runs of a session that have started or not ended, except runs that
+/// only reflect. Runs may be those of a sub-agent's trace.
 pub(super) fn deny_rules(conn: &Connection, session_key: i64) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
-        "SELECT coalesce(json_extract(run.settings, '$.deny'), '[]')
+        "SELECT DISTINCT rule.value
          FROM trace JOIN run USING (trace_key) JOIN run_state AS state USING (run_key)
+         JOIN json_each(run.settings, '$.deny') AS rule
          WHERE trace.session_key = ?1 AND run.parent_run_key IS NULL
          AND json_extract(run.settings, '$.reflects') IS NULL
          AND (state.started_at IS NOT NULL OR state.status IN ('queued', 'running', 'waiting'))
-         ORDER BY run.run_key DESC LIMIT 1",
+         ORDER BY run.run_key, rule.key",
     )?;
-    Ok(query.query_row([session_key], |row| Columns::of(row).json()).optional()?.unwrap_or_default())
+    collect_rows(query.query_map([session_key], |row| row.get(0))?)
 }
 
 /// Reads the last run of a trace that has started, except runs that only reflect.

@@ -1,7 +1,7 @@
 //! Rows of sessions.
 //!
-//! The id of a deleted session may be used again. Cursors and ids that were issued for the deleted session must not fit
-//! the next one: each session knows its incarnation, and counts its events on after those of the deleted one.
+//! The id of a deleted session may be used again. Cursors and ids that were issued for the deleted session must be
+//! invalid in the next one: each session knows its incarnation, and continues the event numbers of the deleted session.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use sha2::{Digest, Sha256};

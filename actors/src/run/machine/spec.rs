@@ -52,7 +52,7 @@ pub(crate) struct RunIdentity {
     pub(crate) trace_id: TraceId,
     pub(crate) session_id: SessionId,
     /// How often the id of the session has been used.
-    pub(crate) incarnation: u64,
+    pub(crate) session_incarnation: u64,
     /// User that owns the run.
     pub(crate) uid: Arc<str>,
     pub(crate) mode: RunMode,
@@ -69,7 +69,7 @@ impl RunIdentity {
             run_id: run.run_id.clone(),
             trace_id: run.trace_id.clone(),
             session_id: run.session_id.clone(),
-            incarnation: run.incarnation,
+            session_incarnation: run.session_incarnation,
             uid: run.uid.as_str().into(),
             mode: run.mode,
             depth: run.depth,
@@ -80,7 +80,7 @@ impl RunIdentity {
 
     /// Returns the id of the first question of a tool call: the one at this index of the message.
     pub(in crate::run) fn question_id(&self, message_sequence: Option<u64>, call_index: usize) -> QuestionId {
-        QuestionId::for_call(&self.trace_id, self.incarnation, message_sequence.unwrap_or_default(), call_index)
+        QuestionId::for_call(&self.trace_id, self.session_incarnation, message_sequence.unwrap_or_default(), call_index)
     }
 
     /// Returns the id of the run's parent.

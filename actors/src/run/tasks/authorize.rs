@@ -135,7 +135,7 @@ impl Authorizer {
         let mut permission = Permission {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
-                spec.identity.incarnation,
+                spec.identity.session_incarnation,
                 job.message_sequence.unwrap_or_default(),
                 place,
             ),

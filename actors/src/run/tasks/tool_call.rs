@@ -105,7 +105,7 @@ impl ToolRunner {
         let artifact_service = self.artifacts.with_tasks(storing);
         let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
         ToolContext {
-            session_incarnation: spec.identity.incarnation,
+            session_incarnation: spec.identity.session_incarnation,
             session_id: spec.identity.session_id.clone(),
             trace_id: spec.identity.trace_id.clone(),
             run_id: spec.identity.run_id.clone(),

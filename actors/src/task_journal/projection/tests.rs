@@ -67,7 +67,7 @@ fn run(id: &str, trace: &TraceId, parent: Option<&str>) -> Run {
         run_id: RunId::new(id),
         trace_id: trace.clone(),
         session_id: session(),
-        incarnation: 1,
+        session_incarnation: 1,
         parent_run_id: parent.map(RunId::new),
         parent_goal_id: None,
         depth: u32::from(parent.is_some()),

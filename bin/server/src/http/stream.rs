@@ -121,6 +121,8 @@ pub(super) async fn events(
             }
             false => runtime.traces().replay(&id, seen.or(query.since_event_id).unwrap_or(0), limit).await?,
         };
+        // The session may have been deleted meanwhile, and its id belong to another user.
+        access.trace(&id).await?;
         return Ok(Json(EventPage { events, store_id }).into_response());
     }
     let stream = match query.tree {

@@ -25,7 +25,7 @@ impl Transition<'_, '_> {
                 None => spec.identity.trace_id.child(request.mode, order.index, self.context.now, number),
             },
             session_id: spec.identity.session_id.clone(),
-            incarnation: spec.identity.incarnation,
+            session_incarnation: spec.identity.session_incarnation,
             parent_run_id: Some(spec.identity.run_id.clone()),
             parent_goal_id: goal_id,
             depth: spec.identity.depth + 1,
