@@ -35,9 +35,8 @@ use uuid::Uuid;
 
 use crate::store_reader::DATABASE;
 
-/// Files and folders that users put into a home, and task journals that are not in a project; copied if they exist. The
-/// memory folders of other users are copied
-/// too. Keys, locks, sockets and logs are not copied.
+/// Files and folders that users put into a home, and task journals that are not in a project; copied if they exist.
+/// The memory folders of other users are copied too. Keys, locks, sockets and logs are not copied.
 const USER_FILES: [&str; 8] =
     ["config.toml", "hooks.json", "models.json", "skills", "agents", "commands", "memory", "tasks"];
 /// Number of versions read from the database at a time.

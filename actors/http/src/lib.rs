@@ -22,14 +22,9 @@ pub fn is_loopback(host: &str) -> bool {
     if host == "localhost" || host.ends_with(".localhost") {
         return true;
     }
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => {
-            let address = address.to_canonical();
-            address.is_loopback() || address.is_unspecified()
-        }
-        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_unspecified(),
-        Err(_) => false,
-    }
+    let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() else { return false };
+    let address = address.to_canonical();
+    address.is_loopback() || address.is_unspecified()
 }
 
 /// Sets the cryptography for TLS connections of this process, unless the program has set another one. Clients that are

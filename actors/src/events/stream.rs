@@ -88,8 +88,8 @@ impl EventStream {
     ///
     /// # Errors
     /// With `trace_not_found` (unknown trace), `runtime_failed` (this process does not continue the streamed runs)
-    /// and `cursor_unknown` (the initial cursor is after the end of the store, or belongs to a deleted session) the stream has ended. Any other error
-    /// means that the store could not be read; the next call retries.
+    /// and `cursor_unknown` (the initial cursor is after the end of the store, or belongs to a deleted session) the
+    /// stream has ended. Any other error means that the store could not be read; the next call retries.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
@@ -187,7 +187,7 @@ impl EventStream {
 
     async fn read_page(&mut self) -> Result<(), ErrorInfo> {
         let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.cursor_checked);
-        let tree = matches!(scope, Scope::Session(_));
+        let is_session = matches!(scope, Scope::Session(_));
         let (lsn, page, unknown) = self
             .store
             .read(move |reader| {
@@ -200,7 +200,7 @@ impl EventStream {
                 };
                 // A cursor after the end of the store would receive nothing until its number is assigned. One of a
                 // deleted session whose id was used again would silently skip to the first event of the new session.
-                let next = page.first().map(|record| if tree { record.session_seq } else { record.event_id });
+                let next = page.first().map(|record| if is_session { record.session_seq } else { record.event_id });
                 let is_doubtful = is_first && cursor > 0 && next != Some(cursor + 1);
                 let range = if is_doubtful { event_range(reader, &scope)? } else { None };
                 let unknown = range.filter(|range| !is_cursor_in_range(cursor, range.first, range.last));

@@ -8,15 +8,13 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ContentPart, ErrorCode, ErrorInfo, InputKind};
-use soong_text::strip_invisible;
+use soong_text::{indented_json, strip_invisible};
 use soong_tool::{ToolOutput, ToolResult};
 
 use super::tool_list::sanitize;
 
 /// Maximum size of the output, in bytes. What the run shows of it is limited separately.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum size of JSON that is indented, in bytes.
-const MAX_INDENTED_BYTES: usize = 64 * 1024;
 /// Maximum size of an error, in bytes, because models read errors in full.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
 /// Maximum length of a name or URI that is repeated, in characters.
@@ -58,12 +56,7 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     }
     parts.retain(|part| !part.is_empty());
     if let Some(value) = result.structured_content.filter(|_| !has_text) {
-        let mut json = value.to_string();
-        // Deeply nested data would become many times larger by its indentation.
-        if json.len() <= MAX_INDENTED_BYTES {
-            json = format!("{value:#}");
-        }
-        parts.insert(0, json);
+        parts.insert(0, indented_json(&value));
     }
     let text = parts.join("\n");
     if result.is_error == Some(true) {

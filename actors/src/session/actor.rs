@@ -280,9 +280,10 @@ impl SessionActor {
             return Ok(());
         }
         let id = &self.key.session_id;
-        let message = match self.services.runs.sessions_awaiting_input().contains(id) {
-            true => format!("session {id} is waiting for input: answer or decide its request, or stop its run"),
-            false => format!("session {id} has an active run: wait for it, or stop it"),
+        let message = if self.services.runs.sessions_awaiting_input().contains(id) {
+            format!("session {id} is waiting for input: answer or decide its request, or stop its run")
+        } else {
+            format!("session {id} has an active run: wait for it, or stop it")
         };
         Err(ErrorInfo::retryable(ErrorCode::SessionActive, message))
     }

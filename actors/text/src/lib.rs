@@ -11,6 +11,9 @@ pub use self::{
     redaction::{ByteRedactor, Redactor, StreamRedactor},
 };
 
+/// Maximum size of JSON that is indented, in bytes.
+const MAX_INDENTED_BYTES: usize = 64 * 1024;
+
 /// Shortens `text` to `max` characters, and appends `…` if anything was removed.
 pub fn shorten(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
@@ -32,6 +35,13 @@ pub fn strip_invisible(text: &str) -> String {
         matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
     };
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
+}
+
+/// Formats JSON with indentation. JSON of more than 64 KiB stays on one line, because the indentation of deeply nested
+/// data may be many times larger than the data.
+pub fn indented_json(value: &Value) -> String {
+    let text = value.to_string();
+    if text.len() > MAX_INDENTED_BYTES { text } else { format!("{value:#}") }
 }
 
 /// Returns a Markdown code fence of tildes that no line of the text can close.

@@ -5,9 +5,7 @@
 
 use serde_json::{Map, Value};
 use soong_protocol::ToolSpec;
-
-/// Maximum size of JSON that is indented, in bytes.
-const MAX_INDENTED_BYTES: usize = 64 * 1024;
+use soong_text::indented_json;
 
 /// Converted arguments.
 #[derive(Debug, PartialEq)]
@@ -61,11 +59,7 @@ fn convert_to_text(value: &mut Value, inner: &str, takes_list: bool, is_indented
             object.get_mut(inner).is_some_and(|value| convert_to_text(value, "", false, is_indented))
         }
         Value::Object(_) | Value::Array(_) => {
-            let mut text = value.to_string();
-            // Deeply nested data would become many times larger by its indentation.
-            if is_indented && text.len() <= MAX_INDENTED_BYTES {
-                text = format!("{value:#}\n");
-            }
+            let text = if is_indented { format!("{}\n", indented_json(value)) } else { value.to_string() };
             *value = Value::String(text);
             true
         }

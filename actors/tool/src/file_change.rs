@@ -23,7 +23,7 @@ use super::{
     diff::unified_diff,
     path_policy::PathPolicy,
     project_path::ResolvedPath,
-    safe_fs::open_file,
+    safe_fs::{open_file, read_exactly},
 };
 
 /// Key of the metadata that marks a stored content. Its value is the path of the file.
@@ -48,7 +48,7 @@ type KeptBytes = HashMap<(SessionId, u64), u64>;
 /// Content of a file that a call is about to replace.
 #[derive(Debug)]
 pub(super) struct ReplacedFile {
-    bytes: usize,
+    size_bytes: usize,
     sha256: String,
     /// Present if it is text that may be shown.
     text: Option<String>,
@@ -90,7 +90,7 @@ impl PreviousContents {
                 None
             }
         };
-        Some(ReplacedFile { bytes: size, sha256, text, stored })
+        Some(ReplacedFile { size_bytes: size, sha256, text, stored })
     }
 
     /// Stores a content, unless the session would keep too much.
@@ -107,8 +107,8 @@ impl PreviousContents {
         let named = context.named_artifacts()?;
         let size = bytes.len() as u64;
         let session = (context.session_id.clone(), context.session_incarnation);
-        let kept = self.size_of(service.as_ref(), &named.owner, &session).await?;
-        if kept + size > self.max_session_bytes {
+        let kept_bytes = self.size_of(service.as_ref(), &named.owner, &session).await?;
+        if kept_bytes + size > self.max_session_bytes {
             return Ok(None);
         }
         let content_type = if is_text { "text/plain" } else { "application/octet-stream" };
@@ -123,8 +123,8 @@ impl PreviousContents {
             ..Save::new("", content_type, bytes)
         };
         let artifact = service.save(&named.owner, save).await?;
-        if let Some(kept) = self.kept_bytes().get_mut(&session) {
-            *kept += size;
+        if let Some(kept_bytes) = self.kept_bytes().get_mut(&session) {
+            *kept_bytes += size;
         }
         Ok(Some(artifact))
     }
@@ -136,30 +136,29 @@ impl PreviousContents {
         owner: &ArtifactOwner,
         session: &(SessionId, u64),
     ) -> Result<u64, ErrorInfo> {
-        if let Some(kept) = self.kept_bytes().get(session) {
-            return Ok(*kept);
+        if let Some(kept_bytes) = self.kept_bytes().get(session) {
+            return Ok(*kept_bytes);
         }
         let artifacts = service.list(owner).await?;
         let stored = artifacts.iter().filter(|artifact| artifact.metadata.contains_key(METADATA_KEY));
-        let kept = stored.map(|artifact| artifact.size).sum();
+        let kept_bytes = stored.map(|artifact| artifact.size).sum();
         let mut known = self.kept_bytes();
         if known.len() >= MAX_SESSIONS {
             known.clear();
         }
-        Ok(*known.entry(session.clone()).or_insert(kept))
+        Ok(*known.entry(session.clone()).or_insert(kept_bytes))
     }
 }
 
 impl ReplacedFile {
     /// Returns whether this is the content.
     pub(super) fn is_content(&self, content: &[u8]) -> bool {
-        content.len() == self.bytes && sha256(content) == self.sha256
+        content.len() == self.size_bytes && sha256(content) == self.sha256
     }
 
     /// Returns whether an open file has the content.
     pub(super) fn is_content_of(&self, file: &mut File) -> bool {
-        let mut found = Vec::new();
-        file.take(self.bytes as u64 + 1).read_to_end(&mut found).is_ok() && self.is_content(&found)
+        read_exactly(file, self.size_bytes).is_some_and(|content| self.is_content(&content))
     }
 }
 

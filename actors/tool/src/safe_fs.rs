@@ -143,9 +143,18 @@ pub(super) fn write_file(
 
 /// Returns whether an open file has this content.
 pub(super) fn has_content(file: &mut File, content: &[u8]) -> bool {
-    let is_same_length = file.metadata().is_ok_and(|metadata| metadata.len() == content.len() as u64);
-    let mut found = Vec::new();
-    is_same_length && file.take(content.len() as u64 + 1).read_to_end(&mut found).is_ok() && found == content
+    read_exactly(file, content.len()).is_some_and(|found| found == content)
+}
+
+/// Reads an open file if it has exactly this size.
+pub(super) fn read_exactly(file: &mut File, size_bytes: usize) -> Option<Vec<u8>> {
+    let size = size_bytes as u64;
+    if file.metadata().ok()?.len() != size {
+        return None;
+    }
+    let mut content = Vec::new();
+    file.take(size + 1).read_to_end(&mut content).ok()?;
+    (content.len() == size_bytes).then_some(content)
 }
 
 fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {

@@ -75,7 +75,8 @@ fn masked(line: &str) -> String {
     shown
 }
 
-/// Returns whether the name of a table is no secret in the wrong place: no letter is upper-case beside digits.
+/// Returns whether the name of a table may be shown. One with both upper-case letters and digits may be a secret in the
+/// wrong place.
 fn is_plain_name(name: &str) -> bool {
     let has_upper_case = name.chars().any(|c| c.is_ascii_uppercase());
     let has_digit = name.chars().any(|c| c.is_ascii_digit());
@@ -121,7 +122,7 @@ pub(super) fn without_value(message: &str) -> String {
         if value.is_empty() || is_shown(value.trim_matches(['"', '`'])) {
             break;
         }
-        return format!("{prefix}{}, expected {expected}", format!("{}[hidden]", kind).trim());
+        return format!("{prefix}{kind}[hidden], expected {expected}");
     }
     message.to_owned()
 }

@@ -266,12 +266,15 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn reject_active_session(&mut self, id: &TraceId) -> Result<(), WriteError> {
         let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
         let session_id = trace.session_id.clone();
-        let session = self.cache.sessions.get(self.conn, &session_id)?;
-        let key = session.ok_or_else(|| not_found("session", &session_id))?.key;
+        self.require_no_live_runs(&session_id)
+    }
+
+    fn require_no_live_runs(&mut self, id: &SessionId) -> Result<(), WriteError> {
+        let key = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| not_found("session", id))?.key;
         // Runs that were created or ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
         if deletion::has_live_runs(self.conn, key)? {
-            return Err(StoreError::SessionActive(session_id).into());
+            return Err(StoreError::SessionActive(id.clone()).into());
         }
         Ok(())
     }
@@ -289,15 +292,7 @@ impl<'a> AdmissionCheck<'a, '_> {
         if deletion::stage(self.conn, id)?.is_some() {
             return Ok(());
         }
-        let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| not_found("session", id))?;
-        let key = session.key;
-        // Runs that ended earlier in the batch must be in their rows.
-        self.cache.save_runs(self.conn)?;
-        if deletion::has_live_runs(self.conn, key)? {
-            Err(StoreError::SessionActive(id.clone()).into())
-        } else {
-            Ok(())
-        }
+        self.require_no_live_runs(id)
     }
 
     fn require_deletion(&self, id: &SessionId, stages: &[DeletionStage]) -> Result<(), WriteError> {

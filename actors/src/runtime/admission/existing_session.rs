@@ -102,7 +102,12 @@ pub(in crate::runtime) fn session_deny_rules(
     trace_id: &TraceId,
 ) -> Result<Vec<String>, StoreError> {
     let mut rules = reader.deny_rules(id)?;
-    for trace_id in [trace_id, &TraceId::root(id)] {
+    let root = TraceId::root(id);
+    let mut trace_ids = vec![trace_id];
+    if *trace_id != root {
+        trace_ids.push(&root);
+    }
+    for trace_id in trace_ids {
         let inherited = inherited_settings(reader, trace_id)?.into_iter();
         for rule in inherited.flat_map(|before| before.settings.permissions.deny) {
             if !rules.contains(&rule) {

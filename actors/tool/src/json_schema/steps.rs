@@ -25,9 +25,9 @@ const MAX_STEPS: usize = 2_000_000;
 const MAX_DEPTH: usize = 512;
 /// Maximum length of all patterns of a schema, in characters.
 const MAX_PATTERN_CHARS: usize = 20_000;
-/// Number of bytes of a text whose check counts as one step.
+/// Reading this many bytes of a text counts as one step.
 const BYTES_PER_STEP: usize = 64;
-/// Number of values of an `enum` whose comparison counts as one step.
+/// Comparing this many values of an `enum` counts as one step.
 const VALUES_PER_STEP: usize = 16;
 
 /// A schema as the graph of its subschemas, to count the steps of a check.
@@ -54,7 +54,7 @@ struct Node {
     /// Schemas for each item.
     each_item: Vec<usize>,
     /// Schemas for the items at the beginning, by position.
-    at: Vec<usize>,
+    by_position: Vec<usize>,
     /// Whether a text is read as a whole: for its length, its format or a pattern.
     reads_text: bool,
     /// Number of patterns that are matched with the value or with names of its members.
@@ -95,7 +95,7 @@ impl Steps {
             targets.extend(&node.each_member);
             targets.extend(&node.names);
             targets.extend(&node.each_item);
-            targets.extend(&node.at);
+            targets.extend(&node.by_position);
         }
         targets.sort_unstable();
         targets.dedup();
@@ -217,8 +217,8 @@ impl<'r> Builder<'r> {
                     node.each_member.push(self.node(value, resolver, draft, path));
                 }
                 "propertyNames" => node.names.push(self.node(value, resolver, draft, path)),
-                "items" if value.is_array() => node.at.extend(self.list(value, resolver, draft, &path)),
-                "prefixItems" => node.at.extend(self.list(value, resolver, draft, &path)),
+                "items" if value.is_array() => node.by_position.extend(self.list(value, resolver, draft, &path)),
+                "prefixItems" => node.by_position.extend(self.list(value, resolver, draft, &path)),
                 "items" | "additionalItems" | "contains" => {
                     node.each_item.push(self.node(value, resolver, draft, path));
                 }
@@ -248,8 +248,8 @@ impl<'r> Builder<'r> {
 
     fn list(&mut self, schemas: &'r Value, resolver: &Resolver<'r>, draft: Draft, path: &str) -> Vec<usize> {
         let mut indexes = Vec::new();
-        for (place, schema) in schemas.as_array().into_iter().flatten().enumerate() {
-            indexes.push(self.node(schema, resolver, draft, format!("{path}/{place}")));
+        for (number, schema) in schemas.as_array().into_iter().flatten().enumerate() {
+            indexes.push(self.node(schema, resolver, draft, format!("{path}/{number}")));
         }
         indexes
     }
@@ -337,8 +337,8 @@ impl<'a> Walk<'a> {
                 }
             }
             Some(Value::Array(items)) => {
-                for (place, item) in items.iter().enumerate() {
-                    if let Some(target) = node.at.get(place) {
+                for (position, item) in items.iter().enumerate() {
+                    if let Some(target) = node.by_position.get(position) {
                         self.check(*target, Some(item))?;
                     }
                     for target in &node.each_item {

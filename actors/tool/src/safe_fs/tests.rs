@@ -255,7 +255,8 @@ fn second_write_waits_for_the_first() {
     let first = write_checked("first", &|| {
         let mut thread = thread.lock().unwrap();
         if thread.is_none() {
-            let (other, sender) = (other.clone(), sender.clone());
+            let other = other.clone();
+            let sender = sender.clone();
             *thread = Some(std::thread::spawn(move || sender.send(other("second", &|| {})).unwrap()));
             let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
             assert!(early.is_err(), "the second write has ended before the first");

@@ -66,8 +66,10 @@ impl EventQuery {
     /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes
     /// precedence over the cursor in the query.
     pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
-        let given = if self.tree { self.since_session_seq } else { self.since_event_id };
-        let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };
+        let cursor = self.cursor(seen);
+        if cursor == 0 {
+            return Ok(());
+        }
         let (first, last) = if self.tree {
             let session = access.session(&trace.session_id).await?;
             (session.first_session_seq, session.last_session_seq)
@@ -75,6 +77,12 @@ impl EventQuery {
             (trace.first_event_id, trace.last_event_id)
         };
         access.runtime().info().check_cursor(cursor, first, last, self.store_id.as_deref()).await
+    }
+
+    /// Returns the number of the event to continue after; 0 for the beginning.
+    fn cursor(&self, seen: Option<u64>) -> u64 {
+        let given = if self.tree { self.since_session_seq } else { self.since_event_id };
+        seen.or(given).unwrap_or(0)
     }
 }
 
@@ -110,27 +118,27 @@ pub(super) async fn events(
         }
     };
     query.check(&access, &trace, seen).await?;
+    let since = query.cursor(seen);
     let store_id = access.runtime().info().store_id().await?;
     if !wants_stream(&headers) {
         let limit = limit(query.limit, PAGE_EVENTS)?;
         let runtime = access.runtime();
-        let events = match query.tree {
-            true => {
-                let since = seen.or(query.since_session_seq).unwrap_or(0);
-                runtime.sessions().replay(&trace.session_id, since, limit).await?
-            }
-            false => runtime.traces().replay(&id, seen.or(query.since_event_id).unwrap_or(0), limit).await?,
+        let events = if query.tree {
+            runtime.sessions().replay(&trace.session_id, since, limit).await?
+        } else {
+            runtime.traces().replay(&id, since, limit).await?
         };
         // The session may have been deleted meanwhile, and its id belong to another user.
         access.trace(&id).await?;
         return Ok(Json(EventPage { events, store_id }).into_response());
     }
-    let stream = match query.tree {
-        true => access.runtime().sessions().events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
-        false => access.runtime().traces().follow(&id, seen.or(query.since_event_id).unwrap_or(0)),
+    let stream = if query.tree {
+        access.runtime().sessions().events(&trace.session_id, since)
+    } else {
+        access.runtime().traces().follow(&id, since)
     };
-    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is deleted
-    // later, the stream ends.
+    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
+    // deleted later, the stream ends.
     access.trace(&id).await?;
     let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())

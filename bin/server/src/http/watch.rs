@@ -276,8 +276,8 @@ async fn follow_trace(
         true => access.runtime().sessions().events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
         false => access.runtime().traces().follow(id, query.since_event_id.unwrap_or(0)),
     };
-    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is deleted
-    // later, the stream ends.
+    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
+    // deleted later, the stream ends.
     if let Err(error) = access.trace(id).await {
         let close = if error.code == ErrorCode::TraceNotFound { CloseReason::Unknown } else { CloseReason::Failed };
         line.send_event("error", ErrorBody::from(error)).await?;

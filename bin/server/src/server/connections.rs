@@ -212,8 +212,8 @@ impl Connection {
         self.closed.cancelled().await;
     }
 
-    /// Waits until no request has arrived within the head timeout. Never returns for a known connection, which has only the timeout of the HTTP
-    /// server.
+    /// Waits until no request has arrived within the head timeout. Never returns for a known connection, which has only
+    /// the timeout of the HTTP server.
     pub(super) async fn head_timeout(&self) {
         loop {
             let Some(deadline) = self.deadline() else { return std::future::pending().await };

@@ -26,7 +26,8 @@ pub(super) async fn events(
 ) -> Result<Exit, Failure> {
     let trace = source.trace(id).await?.trace;
     if since > 0 && !(trace.first_event_id - 1..=trace.last_event_id).contains(&since) {
-        let (first, last) = (trace.first_event_id, trace.last_event_id);
+        let first = trace.first_event_id;
+        let last = trace.last_event_id;
         let message = format!("trace {id} has no event {since}: its events are {first} to {last}");
         return Err(ErrorInfo::new(ErrorCode::CursorUnknown, message).into());
     }

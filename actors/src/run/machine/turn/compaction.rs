@@ -3,7 +3,8 @@
 //! Pure; part of the run state machine.
 //!
 //! Invariants:
-//! - After a compaction, the next prompt still contains the last request of the caller, the goals and the active collaborators.
+//! - After a compaction, the next prompt still contains the last request of the caller, the goals and the active
+//!   collaborators.
 //! - A failed summary leaves the conversation unchanged.
 //!
 //! Elsewhere: the text of the summary request (`context/`).
