@@ -50,6 +50,8 @@ codes! {
     RouteNotFound = "route_not_found",
     /// The question or permission request has already been decided, or is not open any more.
     AlreadyDecided = "already_decided",
+    /// The `Idempotency-Key` was used for another request.
+    IdempotencyConflict = "idempotency_conflict",
     /// The session has a queued or running run.
     SessionActive = "session_active",
     /// An artifact with this name exists.
@@ -177,7 +179,8 @@ impl ErrorCode {
             | Self::FileNotFound => 404,
             Self::Unauthorized => 401,
             Self::Forbidden | Self::ForbiddenOrigin | Self::ForbiddenHost | Self::PermissionDenied => 403,
-            Self::SessionActive
+            Self::IdempotencyConflict
+            | Self::SessionActive
             | Self::ArtifactExists
             | Self::NothingRunning
             | Self::AlreadyDecided

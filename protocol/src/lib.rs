@@ -21,6 +21,7 @@ mod experience;
 mod file_change;
 mod goal;
 mod id;
+mod keyed_request;
 mod message;
 #[cfg(feature = "openapi")]
 mod openapi;
@@ -68,6 +69,7 @@ pub use goal::{
     SubTraceMetadata,
 };
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
+pub use keyed_request::{KeyedRequest, RequestAnswer, RequestKey, RequestSubject};
 pub use message::{Covers, Message, MessageOrigin, Role, ToolCall};
 pub use permission::{
     AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode, PermissionStatus, Scope,
@@ -81,11 +83,14 @@ pub use sub_agent::ChildResult;
 pub use time::Timestamp;
 pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
-pub use usage::{LongPrices, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
+pub use usage::{
+    LongPrices, ModelCallKind, OpenModelCall, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow,
+    UsageSum, Usd,
+};
 
 pub use write::{
     ArtifactWrite, BlobWrite, ConversationPoint, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession,
-    NewTrace, NewVersion, PermissionWrite, RunWrite, SessionWrite, TraceWrite, Write,
+    NewTrace, NewVersion, PermissionWrite, RequestWrite, RunWrite, SessionWrite, TraceWrite, Write,
 };
 
 /// Returns whether serde should skip a counter.

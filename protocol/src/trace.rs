@@ -114,6 +114,9 @@ pub struct Trace {
     pub total_completion_tokens: u64,
     /// Total cost. `None` (JSON `null`) if any price is unknown.
     pub total_cost: Option<Usd>,
+    /// Whether some token counts are estimates.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
     /// Total active time of the runs, in milliseconds.
     pub total_duration_ms: u64,
     /// Highest message sequence number.

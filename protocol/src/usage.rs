@@ -140,6 +140,34 @@ impl Usage {
     }
 }
 
+/// Kind of a model call of a run. A run makes at most one call of a kind at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelCallKind {
+    /// The call of a turn.
+    Turn,
+    /// The summary of the older part of the conversation.
+    Summary,
+    /// A reflection on messages that a summary is about to replace.
+    Reflection,
+    /// The name of the trace.
+    Naming,
+    /// The classification of the task, for recall.
+    Recall,
+}
+
+/// A model call without an outcome, with its usage so far. A call that is lost with its process is charged it (BUD-1a).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenModelCall {
+    /// Kind of the call.
+    pub kind: ModelCallKind,
+    /// Its usage: the prompt and what has arrived of the answer.
+    pub usage: Usage,
+    /// Cost of the usage. `None` if the price is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Usd>,
+}
+
 /// Prices of a model per million tokens (BUD-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prices {

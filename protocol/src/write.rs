@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::{
-    Artifact, ArtifactId, ChildResult, DocumentEdit, EventDraft, GoalId, Message, Permission, PermissionDecision,
-    Provenance, QuestionId, Run, RunId, RunMode, SessionId, Timestamp, TraceId, UpdateType,
+    Artifact, ArtifactId, ChildResult, DocumentEdit, EventDraft, GoalId, Message, OpenModelCall, Permission,
+    PermissionDecision, Provenance, QuestionId, RequestAnswer, RequestKey, RequestSubject, Run, RunId, RunMode,
+    SessionId, Timestamp, TraceId, UpdateType,
 };
 
 /// A session to create.
@@ -150,6 +151,8 @@ pub enum Write {
     Artifact(ArtifactWrite),
     /// Records or removes the intent to write a blob.
     Blob(BlobWrite),
+    /// Records a request with an `Idempotency-Key`.
+    Request(RequestWrite),
     /// Rewrites the format version with the same value, to test whether the disk accepts writes.
     Probe,
 }
@@ -223,6 +226,13 @@ pub enum RunWrite {
     NewEpoch(RunId),
     /// Stores the result of a child run for its parent (SUB-4).
     ChildResult(Box<ChildResult>),
+    /// Sets the model calls of a run that have no outcome yet, and what they have used so far.
+    OpenModelCalls {
+        /// The run.
+        run_id: RunId,
+        /// The calls.
+        calls: Vec<OpenModelCall>,
+    },
     /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
     /// journal.
     TaskJournalCompleted(RunId),
@@ -257,6 +267,31 @@ pub enum ArtifactWrite {
         /// The artifact.
         artifact_id: ArtifactId,
         /// Time of the deletion.
+        at: Timestamp,
+    },
+}
+
+/// A request with an `Idempotency-Key`. Each of these writes also deletes requests whose lifetime has ended.
+#[derive(Debug, Clone)]
+pub enum RequestWrite {
+    /// Records what a request creates, in the append that creates it.
+    Claim {
+        /// The request.
+        key: RequestKey,
+        /// The run or session that it creates.
+        subject: RequestSubject,
+        /// Time of the request.
+        at: Timestamp,
+    },
+    /// Records the answer to a request.
+    Answer {
+        /// The request.
+        key: RequestKey,
+        /// The answer.
+        answer: RequestAnswer,
+        /// Session that the answer concerns: it is deleted together with it.
+        session_id: Option<SessionId>,
+        /// Time of the answer.
         at: Timestamp,
     },
 }

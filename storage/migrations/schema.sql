@@ -86,7 +86,7 @@ CREATE TABLE run_state (
     append_number INTEGER NOT NULL,
     last_run_seq INTEGER NOT NULL,
     error TEXT
-, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER, cache_write_tokens INTEGER NOT NULL DEFAULT 0) STRICT;
+, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER, cache_write_tokens INTEGER NOT NULL DEFAULT 0, open_model_calls TEXT) STRICT;
 CREATE TABLE event (
     lsn INTEGER PRIMARY KEY,
     trace_key INTEGER NOT NULL,
@@ -320,3 +320,18 @@ CREATE TABLE copied_run (
     settings TEXT NOT NULL,
     PRIMARY KEY (trace_key, first)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE keyed_request (
+    request_key INTEGER PRIMARY KEY,
+    uid TEXT NOT NULL,
+    key_hash TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    run_id TEXT,
+    session_id TEXT,
+    session_key INTEGER,
+    status INTEGER,
+    body TEXT,
+    UNIQUE (uid, key_hash)
+) STRICT;
+CREATE INDEX keyed_request_at ON keyed_request (at);
+CREATE INDEX keyed_request_of_session ON keyed_request (session_key) WHERE session_key IS NOT NULL;

@@ -25,6 +25,7 @@ mod events;
 mod fork;
 mod goals;
 mod hot_row;
+mod keyed_requests;
 mod main_path;
 mod messages;
 mod migrate;

@@ -12,8 +12,8 @@ pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, U
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, RunMode,
-    RunSettings, Session, SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
+    ErrorInfo, EventRecord, GoalTree, KeyedRequest, Message, OpenModelCall, Permission, PermissionId, Question,
+    QuestionId, Run, RunId, RunMode, RunSettings, Session, SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
 };
 
 /// Reason why the store rejected a request or failed. A rejected append changed nothing.
@@ -395,10 +395,15 @@ pub trait Reader: Send + Sync {
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
     /// Lists the children of a run in the order of their start.
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
+    /// Reads the model calls of a run that have no outcome yet.
+    fn open_model_calls(&self, id: &RunId) -> Result<Vec<OpenModelCall>, StoreError>;
     /// Reads the results of the ended children of a run.
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
     /// Reads the result of a child; `None` if it has none.
     fn child_result(&self, id: &RunId) -> Result<Option<ChildResult>, StoreError>;
+    /// Reads a request with an `Idempotency-Key`, also if its lifetime has ended; `None` if the user has sent none with
+    /// this key.
+    fn keyed_request(&self, uid: &str, key_hash: &str) -> Result<Option<KeyedRequest>, StoreError>;
     /// Reads a question.
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
     /// Lists questions, the oldest first.

@@ -100,7 +100,7 @@ impl<'a> AdmissionCheck<'a, '_> {
             Write::Permission(PermissionWrite::Request(asked)) => self.permission(asked),
             Write::Permission(PermissionWrite::Decision(answer)) => self.decision(&answer.permission_id),
             Write::Artifact(write) => self.check_artifact_write(write),
-            Write::Blob(_) | Write::Probe => Ok(()),
+            Write::Request(_) | Write::Blob(_) | Write::Probe => Ok(()),
         }
     }
 
@@ -125,7 +125,7 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn check_run_write(&mut self, write: &'a RunWrite) -> Result<(), WriteError> {
         match write {
             RunWrite::Create(run) => self.run(run),
-            RunWrite::NewEpoch(run_id) => self.require_run(run_id),
+            RunWrite::NewEpoch(run_id) | RunWrite::OpenModelCalls { run_id, .. } => self.require_run(run_id),
             RunWrite::ChildResult(result) => {
                 self.require_run(&result.run_id)?;
                 let stored = match self.cache.runs.get(self.conn, &result.run_id)? {

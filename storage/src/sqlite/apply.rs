@@ -20,8 +20,8 @@ use super::{
     deletion, edits,
     event_effects::EventRows,
     event_rows::{self, NewRow, Reported},
-    events, fork, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions, slug,
-    task_journals,
+    events, fork, keyed_requests, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions,
+    slug, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -80,6 +80,10 @@ impl<'c> Batch<'c> {
                     self.child_result(result)?;
                     written.result = Some(result);
                 }
+                Write::Run(RunWrite::OpenModelCalls { run_id, calls }) => {
+                    let run = self.cache.runs.get(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
+                    runs::set_open_model_calls(self.conn, run.key, calls)?;
+                }
                 Write::Run(RunWrite::TaskJournalCompleted(run_id)) => task_journals::end(self.conn, run_id)?,
                 Write::Message(message) => {
                     self.message(message)?;
@@ -90,6 +94,7 @@ impl<'c> Batch<'c> {
                 Write::Permission(PermissionWrite::Request(asked)) => self.insert_permission(asked)?,
                 Write::Permission(PermissionWrite::Decision(decision)) => permissions::decide(self.conn, decision)?,
                 Write::Artifact(write) => self.write_artifact(write)?,
+                Write::Request(write) => keyed_requests::write(self.conn, write)?,
                 Write::Blob(BlobWrite::Intent { path, at }) => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::Blob(BlobWrite::Deleted { path }) => artifacts::end_intent(self.conn, path)?,
                 Write::Probe => rewrite_format_version(self.conn)?,

@@ -21,6 +21,9 @@ use crate::store::{DeletionStage, SessionDeletion};
 ///
 /// Each finds its rows by an index, through the traces or artifacts of the session.
 const DELETE_STATEMENTS: &[&str] = &[
+    // A repeated request is still recognized, so only the answer is deleted.
+    "UPDATE keyed_request SET session_key = NULL, status = NULL, body = NULL WHERE request_key IN
+     (SELECT request_key FROM keyed_request WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM event WHERE lsn IN (SELECT lsn FROM event
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM message WHERE message_key IN (SELECT message_key FROM message

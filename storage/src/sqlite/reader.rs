@@ -9,14 +9,14 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, EventRecord,
-    GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId,
-    UsageBy, UsageRow,
+    GoalTree, KeyedRequest, Message, OpenModelCall, Permission, PermissionId, Question, QuestionId, Run, RunId,
+    Session, SessionId, Trace, TraceId, UsageBy, UsageRow,
 };
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENT_CACHE_CAPACITY, artifacts, backup, collaborators,
     columns::{Columns, clamp_to_i64},
-    deletion, edits, events, goals, messages,
+    deletion, edits, events, goals, keyed_requests, messages,
     migrate::{self, MIGRATIONS},
     permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces, usage,
 };
@@ -324,6 +324,10 @@ impl Reader for SqliteReader {
         self.read(|conn| runs::children(conn, id))
     }
 
+    fn open_model_calls(&self, id: &RunId) -> Result<Vec<OpenModelCall>, StoreError> {
+        self.read(|conn| runs::open_model_calls(conn, id))
+    }
+
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError> {
         self.read(|conn| runs::results(conn, id))
     }
@@ -407,6 +411,10 @@ impl Reader for SqliteReader {
 
     fn permissions(&self, filter: &PermissionFilter) -> Result<Vec<Permission>, StoreError> {
         self.read(|conn| permissions::list(conn, filter))
+    }
+
+    fn keyed_request(&self, uid: &str, key_hash: &str) -> Result<Option<KeyedRequest>, StoreError> {
+        self.read(|conn| keyed_requests::find(conn, uid, key_hash))
     }
 
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError> {

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalId, PermissionMode, Run, RunId, RunStatus, SessionId, Stats, Timestamp,
-    TraceId,
+    ChildResult, EndReason, ErrorInfo, GoalId, OpenModelCall, PermissionMode, Run, RunId, RunStatus, SessionId, Stats,
+    Timestamp, TraceId,
 };
 
 use super::{
@@ -244,6 +244,21 @@ pub(super) fn insert(
     )?
     .execute((row.key, session_key))?;
     Ok(row)
+}
+
+/// Sets the model calls of a run that have no outcome yet.
+pub(super) fn set_open_model_calls(conn: &Connection, key: i64, calls: &[OpenModelCall]) -> rusqlite::Result<()> {
+    let calls = (!calls.is_empty()).then(|| json(calls));
+    conn.prepare_cached("UPDATE run_state SET open_model_calls = ?2 WHERE run_key = ?1")?.execute((key, calls))?;
+    Ok(())
+}
+
+/// Reads the model calls of a run that have no outcome yet.
+pub(super) fn open_model_calls(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<OpenModelCall>> {
+    let mut query =
+        conn.prepare_cached("SELECT open_model_calls FROM run JOIN run_state USING (run_key) WHERE run_id = ?1")?;
+    let calls = query.query_row([id.as_str()], |row| Columns::of(row).maybe_json()).optional()?;
+    Ok(calls.flatten().unwrap_or_default())
 }
 
 macro_rules! select {

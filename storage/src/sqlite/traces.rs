@@ -259,6 +259,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
         total_prompt_tokens: stats.prompt_tokens,
         total_completion_tokens: stats.completion_tokens,
         total_cost: stats.cost,
+        estimated: stats.estimated,
         total_duration_ms: stats.duration_ms,
         last_sequence: columns.count()?,
         head_sequence: columns.count()?,

@@ -6,8 +6,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use soong_protocol::{
-    Artifact, ArtifactWrite, Event, EventDraft, Message, MessageContent, NewSession, NewTrace, PermissionWrite, Run,
-    RunSettings, RunWrite, SessionWrite, TraceWrite, Write,
+    Artifact, ArtifactWrite, Event, EventDraft, Message, MessageContent, NewSession, NewTrace, PermissionWrite,
+    RequestWrite, Run, RunSettings, RunWrite, SessionWrite, TraceWrite, Write,
 };
 
 use super::Redactor;
@@ -27,6 +27,8 @@ impl Redactor {
             Write::Message(message) => self.shared_message(message),
             Write::Event(draft) => self.redact_draft(draft),
             Write::Answer { answer, .. } => self.redact(answer),
+            Write::Request(RequestWrite::Answer { answer, .. }) => self.redact(&mut answer.body),
+            Write::Request(RequestWrite::Claim { .. }) => {}
             Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
             Write::Permission(PermissionWrite::Decision(decision)) => self.redact_optional(&mut decision.reason),
             Write::Artifact(write) => self.artifact_write(write),
@@ -56,7 +58,7 @@ impl Redactor {
                     result.error = Some(self.redact_error(error));
                 }
             }
-            RunWrite::NewEpoch(_) | RunWrite::TaskJournalCompleted(_) => {}
+            RunWrite::NewEpoch(_) | RunWrite::OpenModelCalls { .. } | RunWrite::TaskJournalCompleted(_) => {}
         }
     }
 
