@@ -11,7 +11,7 @@ use soong::protocol::{
     HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, SubAgentEvent, ToolEvent,
     TraceId,
 };
-use soong_tui::{format, text};
+use soong_tui::{format, spent::Spent, text};
 
 /// Maximum width of untrusted text in a sentence, in columns.
 const COLUMNS: usize = 100;
@@ -122,7 +122,7 @@ impl EventSentences {
             SubAgentEvent::Completed { run_id, status, summary, stats, .. } => {
                 let name = self.children.get(run_id).map_or("a child", String::as_str);
                 let how = status.as_str();
-                let used = format::count(stats.tree.total_tokens);
+                let used = Spent::from(&stats.tree).tokens();
                 // The reason of a failure was already printed.
                 let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
                 format!("{name} {how} after {}, {used} tokens{said}", format::duration(stats.tree.duration_ms))

@@ -9,6 +9,7 @@ use soong_tui::{
     format,
     markdown::{self, PageFormat},
     request::{TARGET_CHARS, UserRequest},
+    spent::Spent,
     terminal::{Terminal, TextStyle},
     text,
     transcript::Step,
@@ -246,21 +247,21 @@ fn print_summary(watched: &FollowedRun, stored: &[StoredArtifact], terminal: &Te
         0 => String::new(),
         tokens => format!(" ({} by sub-agents)", format::count(tokens)),
     };
-    let estimated = if tree.estimated { ", estimated" } else { "" };
+    let spent = Spent::from(tree);
     let cached = match tree.cached_tokens {
         0 => String::new(),
         read => format!(", {} read from the cache", format::count_and_share(read, tree.prompt_tokens)),
     };
     let cost = match tree.cost {
         None if tree.total_tokens > 0 => "cost unknown: a model has no price".to_owned(),
-        cost => format::cost(cost),
+        _ => spent.cost(),
     };
     let prompt =
         watched.context_tokens.map_or_else(String::new, |tokens| format!(", context {}", format::count(tokens)));
     let figures = format!(
-        "{}: {} tokens{children}{estimated}{cached}{prompt}, {cost}, {}",
+        "{}: {} tokens{children}{cached}{prompt}, {cost}, {}",
         view.run.status.as_str(),
-        format::count(tree.total_tokens),
+        spent.tokens(),
         format::duration(tree.duration_ms),
     );
     print::text_or_stderr(terminal, TextStyle::Dim, &figures)

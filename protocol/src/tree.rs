@@ -95,6 +95,9 @@ pub struct RunView {
     pub tokens: u64,
     /// Cost of these tokens. `None` if the price is unknown.
     pub cost: Option<Usd>,
+    /// Whether some token counts are estimates.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
     /// Number of the last recorded event of the run. A run that was resumed after a process restart shows 0 until it
     /// records an event in this process.
     #[serde(default)]
@@ -176,6 +179,9 @@ pub struct RunEnd {
     pub tokens: u64,
     /// Cost of these tokens. `None` if the price is unknown.
     pub cost: Option<Usd>,
+    /// Whether some token counts are estimates.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 /// One actor in a snapshot of the supervision tree.

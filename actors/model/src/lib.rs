@@ -236,10 +236,27 @@ impl From<&ModelError> for ErrorInfo {
     }
 }
 
+/// Progress of an answer, besides its text and reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AnswerProgress {
+    /// Bytes of the arguments of tool calls.
+    pub argument_bytes: u64,
+    /// The usage that the service has reported last.
+    pub usage: Option<Usage>,
+    /// Whether the answer is complete, so that the reported usage is that of the whole call.
+    pub is_complete: bool,
+}
+
 /// Receiver of streamed text while a model answers. Must not block.
 pub trait DeltaSink: Send {
     /// Receives the next piece.
     fn push(&mut self, delta: Delta);
+
+    /// Receives how much of the answer has arrived; the last value counts. A call that is cut off is charged
+    /// accordingly. Default: ignored.
+    fn progress(&mut self, progress: AnswerProgress) {
+        let _ = progress;
+    }
 }
 
 /// A model provider.

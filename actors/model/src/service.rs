@@ -36,7 +36,7 @@ use reqwest::{Url, header::HeaderMap};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, Role, Timestamp, TraceId,
+    Delta, Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, Role, Timestamp, TraceId,
 };
 use soong_text::{Environment, Redactor};
 
@@ -48,7 +48,7 @@ use self::{
     names::ToolNames,
 };
 use super::{
-    Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest,
+    AnswerProgress, Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest,
     limits::AnswerLimits,
     params::{REASONING_EFFORT, ReasoningParams},
     reasoning::ReasoningSupport,
@@ -232,6 +232,28 @@ pub(crate) struct Service<A> {
     api: PhantomData<fn() -> A>,
 }
 
+/// Receives an answer that arrives in several parts, as one.
+struct AnswerParts<'a> {
+    sink: &'a mut dyn DeltaSink,
+    /// Progress of the parts that are complete.
+    earlier: AnswerProgress,
+}
+
+impl DeltaSink for AnswerParts<'_> {
+    fn push(&mut self, delta: Delta) {
+        self.sink.push(delta);
+    }
+
+    fn progress(&mut self, progress: AnswerProgress) {
+        let usage = match (self.earlier.usage, progress.usage) {
+            (Some(earlier), Some(usage)) => Some(earlier.plus(usage)),
+            (earlier, usage) => earlier.or(usage),
+        };
+        let argument_bytes = self.earlier.argument_bytes + progress.argument_bytes;
+        self.sink.progress(AnswerProgress { argument_bytes, usage, is_complete: progress.is_complete });
+    }
+}
+
 impl<A: Api> Service<A> {
     /// Creates the service of a profile. Does not connect. The key, the base URL if the profile has none, and the values of
     /// `header_env` come from the environment.
@@ -286,7 +308,8 @@ impl<A: Api> Service<A> {
 
     /// Completes a request. An answer that the service paused is continued.
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
-        let mut completion = self.one_answer(request, deltas).await?;
+        let mut parts = AnswerParts { sink: deltas, earlier: AnswerProgress::default() };
+        let mut completion = self.one_answer(request, &mut parts).await?;
         let mut continuations = 0;
         // It precedes the answer that is continued.
         let context = request.context_update.as_deref().map(str::to_owned);
@@ -301,7 +324,9 @@ impl<A: Api> Service<A> {
             message.context_update = context.clone();
             messages.push(Arc::new(message));
             continuations += 1;
-            let rest = self.one_answer(&request, deltas).await?;
+            let argument_bytes = completion.tool_calls.iter().map(|call| call.arguments.len() as u64).sum();
+            parts.earlier = AnswerProgress { argument_bytes, usage: completion.usage, is_complete: false };
+            let rest = self.one_answer(&request, &mut parts).await?;
             completion.append(rest);
         }
         Ok(completion)

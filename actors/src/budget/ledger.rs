@@ -60,7 +60,7 @@ impl Consumed {
         self.combine(other, u64::saturating_add)
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         self.combine(other, u64::saturating_sub)
     }
 }

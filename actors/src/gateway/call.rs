@@ -8,7 +8,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use soong_model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use soong_model::{AnswerProgress, Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, SessionId};
 use tokio::{
     sync::oneshot,
@@ -279,8 +279,16 @@ async fn attempt(
             }
             self.sink.push(delta);
         }
+
+        fn progress(&mut self, progress: AnswerProgress) {
+            self.sink.progress(progress);
+        }
     }
-    let mut completion = model.complete(request, &mut Deltas { sink, notify: Some(shared) }).await?;
+    let mut deltas = Deltas { sink, notify: Some(shared) };
+    let mut completion = model.complete(request, &mut deltas).await?;
+    // The answer may be rejected below, and costs the same.
+    let argument_bytes = completion.tool_calls.iter().map(|call| call.arguments.len() as u64).sum();
+    deltas.progress(AnswerProgress { argument_bytes, usage: completion.usage, is_complete: true });
     let is_cut = completion.finish_reason == "length" || completion.is_refused();
     if completion.text.is_empty() && completion.tool_calls.is_empty() && !is_cut {
         return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));

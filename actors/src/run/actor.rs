@@ -26,7 +26,6 @@ use state::RunActorState;
 use crate::{
     actor_base::{Lifetime, Mailbox},
     artifact::ArtifactHandle,
-    budget::Consumed,
     clock::now,
     fault::Faults,
     journal::JournalHandle,
@@ -221,7 +220,7 @@ impl RunActor {
             self.entry.set_cancel_recorded();
         }
         if let Some(account) = &self.entry.limits.budget {
-            account.restore(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
+            account.restore(run.consumed());
         }
         state.run = Some(run);
     }
@@ -328,7 +327,7 @@ impl RunActor {
             state.user_wait = waits_for_people.then(|| self.entry.limits.clock.pause());
         }
         if let Some(account) = &self.entry.limits.budget {
-            account.report(Consumed::of(&run.own_stats_with_running_calls(), run.child_count()));
+            account.report(run.consumed());
         }
         let (status, activity) = run.activity();
         self.entry.status.set_state(status, activity);

@@ -6,6 +6,7 @@
 
 pub(in crate::run) mod authorize;
 mod auxiliary_call;
+mod call_meter;
 pub(in crate::run) mod callbacks;
 pub(in crate::run) mod child_starter;
 mod context_update;
@@ -31,7 +32,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, RunWrite, TraceId, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId, Write};
 use soong_storage::store::Append;
 use soong_text::Redactor;
 use soong_tool::{ToolOutput, artifact::ArtifactOwner};
@@ -130,7 +131,7 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, Some(mailbox.clone()));
+            let mut observer = CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Turn, mailbox.clone());
             let start = Instant::now();
             let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
@@ -150,15 +151,9 @@ impl RunTasks {
                     })
                 }
                 Err(error) => {
+                    let used = observer.meter.used_by_failure(&error);
                     let error = spec.redactor.redact_error(error);
-                    RunInput::Model(ModelInput::Failed {
-                        error,
-                        fallback: observer.fallback,
-                        partial: observer.partial,
-                        usage: observer.rejected_usage,
-                        was_sent: observer.was_sent,
-                        waited_ms,
-                    })
+                    RunInput::Model(ModelInput::Failed { error, partial: observer.partial, used, waited_ms })
                 }
             };
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
@@ -170,12 +165,16 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut observer =
+                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Summary, mailbox.clone());
             let calling = services.models.summarize(&spec, call, &mut observer);
             let summary = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
             let input = match summary {
                 Ok(answer) => RunInput::Summary(SummaryInput::Completed(Box::new(answer))),
-                Err(error) => RunInput::Summary(SummaryInput::Failed { error, was_sent: observer.was_sent }),
+                Err(error) => {
+                    let used = observer.meter.used_by_failure(&error);
+                    RunInput::Summary(SummaryInput::Failed { error, used })
+                }
             };
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });

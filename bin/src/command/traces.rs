@@ -17,7 +17,7 @@ use soong::{
     },
 };
 use soong_client::Client;
-use soong_tui::{format, table::Column, terminal::TextStyle, text};
+use soong_tui::{format, spent::Spent, table::Column, terminal::TextStyle, text};
 
 use super::{export, host::builder, run::session_of, runtime_session::RuntimeSession};
 use crate::{
@@ -132,7 +132,7 @@ fn print_rows<'a>(
                 trace.agent_type.clone(),
                 time(trace.created_at),
                 trace.total_messages.to_string(),
-                format::count(trace.total_tokens),
+                Spent::from(trace).tokens(),
                 text::cut(&text::safe_line(&trace.task), 60, context.terminal.ellipsis()),
             ]
         })
@@ -184,8 +184,8 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
             "used",
             format!(
                 "{} tokens, {}, {}",
-                format::count(trace.total_tokens),
-                format::cost(trace.total_cost),
+                Spent::from(trace).tokens(),
+                Spent::from(trace).cost(),
                 format::duration(trace.total_duration_ms)
             ),
         ),
@@ -233,18 +233,17 @@ fn show_goals(context: &Context<'_>, tree: &GoalTree) -> Result<(), Failure> {
 /// no sub-agents.
 fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
     let mut below = HashSet::from([&trace.trace_id]);
-    let (mut tokens, mut cost) = (trace.total_tokens, trace.total_cost);
+    let mut spent = Spent::from(trace);
     for one in traces {
         // A sub-agent is younger than its parent.
         if one.parent_trace_id.as_ref().is_some_and(|parent| below.contains(parent)) {
             below.insert(&one.trace_id);
-            tokens += one.total_tokens;
-            cost = [cost, one.total_cost].into_iter().sum();
+            spent = spent.plus(Spent::from(one));
         }
     }
     let sub_agents = below.len() - 1;
     let with = format::plural(sub_agents, "sub-agent", "sub-agents");
-    (sub_agents > 0).then(|| format!("{} tokens, {}, with {with}", format::count(tokens), format::cost(cost)))
+    (sub_agents > 0).then(|| format!("{} tokens, {}, with {with}", spent.tokens(), spent.cost()))
 }
 
 /// Stops the active run of a trace and waits until it has ended.

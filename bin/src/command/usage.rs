@@ -3,7 +3,14 @@
 use std::time::Duration;
 
 use soong::protocol::{Session, Timestamp, UsageReport, UsageSum};
-use soong_tui::{format, screen::now, table::Column, terminal::TextStyle, text};
+use soong_tui::{
+    format,
+    screen::now,
+    spent::{Spent, marked},
+    table::Column,
+    terminal::TextStyle,
+    text,
+};
 
 use crate::{
     cli,
@@ -94,27 +101,27 @@ fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
         of.to_owned(),
         sum.runs.to_string(),
         format::count(sum.model_calls),
-        format::count(sum.prompt_tokens),
+        marked(sum.estimated, format::count(sum.prompt_tokens)),
         cached,
         format::count(sum.cache_write_tokens),
-        format::count(sum.completion_tokens),
-        format::count(sum.total_tokens),
+        marked(sum.estimated, format::count(sum.completion_tokens)),
+        Spent::from(sum).tokens(),
         cost(sum, unicode),
     ]
 }
 
 /// Formats a cost; if it is only partly known, as a lower bound.
 fn cost(sum: &UsageSum, unicode: bool) -> String {
-    let known = sum.known_cost;
-    if let Some(cost) = sum.cost {
-        return format!("${cost}");
+    let known = marked(sum.estimated, format!("${}", sum.known_cost));
+    if sum.cost.is_some() {
+        return known;
     }
     let without = usize::try_from(sum.runs_without_price).unwrap_or(usize::MAX);
     let without = format::plural(without, "run without a price", "runs without a price");
-    match (known.as_nanos(), unicode) {
+    match (sum.known_cost.as_nanos(), unicode) {
         (0, _) => format!("unknown ({without})"),
-        (_, true) => format!("≥ ${known} ({without})"),
-        (_, false) => format!(">= ${known} ({without})"),
+        (_, true) => format!("≥ {known} ({without})"),
+        (_, false) => format!(">= {known} ({without})"),
     }
 }
 

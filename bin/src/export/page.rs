@@ -14,11 +14,12 @@ use futures::StreamExt;
 use serde::Serialize;
 use soong::protocol::{
     Event, EventRecord, Message, MessageContent, MessageEvent, Role, RunEvent, RunId, Timestamp, ToolEvent, Trace,
-    TraceId, TraceStatus, Usd, api::TraceView,
+    TraceId, TraceStatus, api::TraceView,
 };
 use soong_tui::{
     format,
     markdown::{self, PageFormat},
+    spent::Spent,
     styled_line::StyledLine,
     terminal::TextStyle,
     text,
@@ -171,8 +172,8 @@ fn push_facts(html: &mut String, trace: &Trace) {
         "{}, {} messages, {} tokens, {}, {}; trace {} with model {}, started {} UTC",
         trace.status.as_str(),
         trace.total_messages,
-        format::count(trace.total_tokens),
-        format::cost(trace.total_cost),
+        Spent::from(trace).tokens(),
+        Spent::from(trace).cost(),
         format::duration(trace.total_duration_ms),
         trace.trace_id,
         trace.model,
@@ -202,8 +203,8 @@ fn push_tree(html: &mut String, traces: &[ExportedTrace]) {
         let figures = format!(
             "{}, {} tokens, {}",
             format::duration(exported.trace().total_duration_ms),
-            format::count(exported.trace().total_tokens),
-            format::cost(exported.trace().total_cost)
+            Spent::from(exported.trace()).tokens(),
+            Spent::from(exported.trace()).cost()
         );
         let _ = writeln!(
             html,
@@ -259,26 +260,25 @@ fn push_timeline(html: &mut String, traces: &[ExportedTrace]) {
 
 /// Adds tokens and cost of each model.
 fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
-    let mut models: Vec<(&str, usize, u64, Option<Usd>)> = Vec::new();
+    let mut models: Vec<(&str, usize, Spent)> = Vec::new();
     for exported in traces {
         let trace = exported.trace();
         let at = models.iter().position(|(model, ..)| *model == trace.model).unwrap_or_else(|| {
-            models.push((&trace.model, 0, 0, Some(Usd::default())));
+            models.push((&trace.model, 0, Spent::NOTHING));
             models.len() - 1
         });
-        let (_, count, tokens, cost) = &mut models[at];
+        let (_, count, spent) = &mut models[at];
         *count += 1;
-        *tokens += trace.total_tokens;
-        *cost = [*cost, trace.total_cost].into_iter().sum();
+        *spent = spent.plus(Spent::from(trace));
     }
     html.push_str("<h2>Cost</h2>\n<table>\n<tr><th>Model</th><th>Agents</th><th>Tokens</th><th>Cost</th></tr>\n");
-    for (model, count, tokens, cost) in models {
+    for (model, count, spent) in models {
         let _ = writeln!(
             html,
             "<tr><td>{}</td><td class=\"n\">{count}</td><td class=\"n\">{}</td><td>{}</td></tr>",
             escaped(&text::safe_line(model)),
-            format::count(tokens),
-            escaped(&cost.map_or_else(|| "unknown".to_owned(), format::usd))
+            spent.tokens(),
+            escaped(&spent.usd_or("unknown"))
         );
     }
     html.push_str("</table>\n");

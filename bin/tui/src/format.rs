@@ -50,16 +50,6 @@ pub fn age(millis: u64) -> String {
     }
 }
 
-/// Formats a cost. `None`: the price is unknown.
-pub fn cost(cost: Option<Usd>) -> String {
-    cost.map_or_else(|| "cost unknown".to_owned(), |amount| format!("cost {}", usd(amount)))
-}
-
-/// Formats a cost briefly, or as `cost unknown`.
-pub fn usd_or_unknown(cost: Option<Usd>) -> String {
-    cost.map_or_else(|| "cost unknown".to_owned(), usd)
-}
-
 /// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
 pub fn usd(amount: Usd) -> String {
     let nanos = amount.as_nanos();
@@ -133,7 +123,6 @@ mod tests {
         ] {
             assert_eq!(ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)), want, "{seconds}");
         }
-        assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost $0.00"));
     }
 
     #[test]

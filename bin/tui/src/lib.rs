@@ -12,6 +12,7 @@ pub mod request;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
 pub mod screen;
+pub mod spent;
 pub mod styled_line;
 pub mod table;
 pub mod terminal;

@@ -13,8 +13,10 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent, ToolEvent, Usd,
+    Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent, ToolEvent,
 };
+
+use crate::spent::Spent;
 
 pub use self::step::Step;
 use self::step::{Call, Outcome};
@@ -45,9 +47,8 @@ struct Children {
     types: Vec<String>,
     count: usize,
     failed: usize,
-    tokens: u64,
-    /// Sum of the known costs.
-    cost: Usd,
+    /// Sum of the tokens and of the known costs.
+    spent: Spent,
 }
 
 impl Transcript {
@@ -157,8 +158,9 @@ impl Transcript {
                 let Some(call) = self.parents.remove(run_id).and_then(|id| self.calls.get_mut(&id)) else { return };
                 let children = &mut call.children;
                 children.failed += usize::from(*status != RunStatus::Completed);
-                children.tokens += stats.tree.total_tokens;
-                children.cost += stats.tree.cost.unwrap_or_default();
+                let spent = Spent::from(&stats.tree);
+                let known_cost = spent.cost.unwrap_or_default();
+                children.spent = children.spent.plus(Spent { cost: Some(known_cost), ..spent });
             }
             _ => {}
         }

@@ -55,7 +55,7 @@ events! {
             error: ErrorInfo,
             /// Delay before the next attempt, in milliseconds.
             wait_ms: u64,
-            /// Usage that is charged for the attempt if its actual usage is unknown (DUR-4).
+            /// Usage that is charged for the attempt if its actual usage is unknown (BUD-1a).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
             /// Cost of that usage. Absent if the price is unknown.
@@ -141,7 +141,7 @@ events! {
         Failed = "model_failed" {
             /// Why it failed.
             error: ErrorInfo,
-            /// Usage that is charged for the call if its actual usage is unknown (DUR-4).
+            /// Usage that is charged for the call if its actual usage is unknown (BUD-1a).
             #[serde(default, skip_serializing_if = "Option::is_none")]
             usage: Option<Usage>,
             /// Cost of that usage. Absent if the price is unknown.

@@ -28,7 +28,7 @@ type Shape<'a> = &'a [(&'a str, &'a str)];
 const SESSION: &str =
     "session_id (slug) name uid project_dir last_session_seq live_runs created_at updated_at (last_run_at)";
 const TRACE: &str = "trace_id session_id mode run_mode task name agent_type parent_trace_id? parent_goal_id? status \
-                     end_reason? total_messages total_tokens total_prompt_tokens total_completion_tokens total_cost \
+                     end_reason? total_messages total_tokens total_prompt_tokens total_completion_tokens total_cost (estimated) \
                      total_duration_ms last_sequence head_sequence last_event_id uid model (tools) llm_params \
                      prompt_name context current_goal_id? \
                      result_summary? error_message? created_at completed_at?";

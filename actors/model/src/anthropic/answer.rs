@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use soong_protocol::ProviderItem;
+use soong_protocol::{ProviderItem, Usage};
 
 use crate::{
     Completion, DeltaSink,
@@ -247,6 +247,10 @@ impl AnswerFormat for MessageAnswer {
         let mut size = self.draft.size();
         size.argument_bytes += self.service_input.len();
         size
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.draft.reported_usage()
     }
 
     fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {

@@ -163,6 +163,10 @@ impl AnswerFormat for GeminiAnswer {
         self.draft.size()
     }
 
+    fn usage(&self) -> Option<Usage> {
+        self.draft.reported_usage()
+    }
+
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         match self.draft.finish_reason.as_deref() {
             Some("malformed_function_call" | "malformed_response") => return Err("a malformed tool call"),

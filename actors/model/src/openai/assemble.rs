@@ -233,6 +233,10 @@ impl AnswerFormat for Assembler {
         self.size
     }
 
+    fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
         if self.calls.iter().any(|call| call.name.is_empty()) {

@@ -285,6 +285,10 @@ impl AnswerFormat for ResponseAnswer {
         self.size
     }
 
+    fn usage(&self) -> Option<Usage> {
+        self.usage.map(Usage::from)
+    }
+
     fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         let mut draft = Draft::new(self.limits);
         // Items that follow reasoning without encrypted content are rejected if they have an id.

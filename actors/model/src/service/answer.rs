@@ -8,14 +8,14 @@ use std::{str::Utf8Error, time::Duration};
 
 use bytes::Bytes;
 use reqwest::Response;
-use soong_protocol::ProviderItem;
+use soong_protocol::{ProviderItem, Usage};
 
 use super::{
     events::EventReader,
     failure::{ErrorBody, ServiceInfo},
 };
 use crate::{
-    Completion, DeltaSink, ModelError,
+    AnswerProgress, Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
 };
 
@@ -40,6 +40,9 @@ pub(crate) trait AnswerFormat {
 
     /// Returns the size of the answer so far.
     fn size(&self) -> AnswerSize;
+
+    /// Returns the usage that the service has reported so far.
+    fn usage(&self) -> Option<Usage>;
 
     /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
     /// parts if the service expects nothing to be returned.
@@ -170,7 +173,9 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                 self.body.extend_from_slice(&bytes[..room]);
             }
             let (service, answer) = (self.service, &mut self.answer);
-            self.events.take(bytes, |data| answer.take_event(data, service, deltas))?;
+            let outcome = self.events.take(bytes, |data| answer.take_event(data, service, deltas));
+            deltas.progress(self.answer.reported());
+            outcome?;
         }
         let mut held = self.answer.answer.size();
         held.text_bytes += self.body.len() + self.events.pending_bytes();
@@ -181,14 +186,20 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
         let service = self.service;
         match self.kind {
             BodyKind::Unknown => return Err(service.invalid_response("is empty", b"")),
-            BodyKind::Whole => self.answer.answer.take_whole(&self.body, deltas).map_err(|error| match error {
-                EventError::Unknown => service.invalid_response("is not a completion", quoted(&self.body)),
-                EventError::Service(error) => service.stream_error(&error),
-                EventError::TooLarge(error) => error,
-            })?,
+            BodyKind::Whole => {
+                let outcome = self.answer.answer.take_whole(&self.body, deltas);
+                deltas.progress(self.answer.reported());
+                outcome.map_err(|error| match error {
+                    EventError::Unknown => service.invalid_response("is not a completion", quoted(&self.body)),
+                    EventError::Service(error) => service.stream_error(&error),
+                    EventError::TooLarge(error) => error,
+                })?;
+            }
             BodyKind::Events => {
                 let answer = &mut self.answer;
-                self.events.end(|data| answer.take_event(data, service, deltas))?;
+                let outcome = self.events.end(|data| answer.take_event(data, service, deltas));
+                deltas.progress(self.answer.reported());
+                outcome?;
                 if self.answer.event_count == 0 {
                     return Err(service.invalid_response("contains no event", quoted(&self.body)));
                 }
@@ -207,6 +218,14 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
 impl<F: AnswerFormat> AnswerState<F> {
     fn progress(&self) -> Progress {
         if self.is_done { Progress::Ended } else { self.answer.progress() }
+    }
+
+    fn reported(&self) -> AnswerProgress {
+        AnswerProgress {
+            argument_bytes: self.answer.size().argument_bytes as u64,
+            usage: self.answer.usage(),
+            is_complete: self.progress() != Progress::Open,
+        }
     }
 
     fn take_event(

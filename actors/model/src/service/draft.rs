@@ -162,6 +162,11 @@ impl Draft {
         self.size
     }
 
+    /// Returns the usage that the service has reported so far.
+    pub(crate) fn reported_usage(&self) -> Option<Usage> {
+        self.has_usage.then_some(self.usage)
+    }
+
     /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
     /// parts if the service sent no data about any of them.
     pub(crate) fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
@@ -169,12 +174,13 @@ impl Draft {
             return Err("a tool call without a name");
         }
         let reason = self.finish_reason.as_deref().unwrap_or("stop");
+        let usage = self.reported_usage();
         let completion = Completion {
             finish_reason: finish_reason(reason, !self.calls.is_empty()).to_owned(),
             text: self.text,
             reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
             tool_calls: with_unique_ids(self.calls),
-            usage: Some(self.usage).filter(|_| self.has_usage),
+            usage,
             ..Completion::default()
         };
         let has_data = |item: &ProviderItem| match item {

@@ -3,8 +3,8 @@
 use soong_model::Completion;
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
-    ModelEvent, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunSettings, Tags, Timestamp,
-    Usage, Usd,
+    ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunSettings, Tags,
+    Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
@@ -17,6 +17,9 @@ use crate::{
     run::machine::ending::Termination,
 };
 
+/// Usage of a model call, and its cost if the prices are known.
+pub(crate) type Used = (Usage, Option<Usd>);
+
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
 pub(crate) enum RunInput {
@@ -28,8 +31,10 @@ pub(crate) enum RunInput {
     Model(ModelInput),
     /// From the summary of the older part of the conversation.
     Summary(SummaryInput),
-    /// From the call for the name of the trace. `was_sent`: whether a request was sent.
-    Named { result: Box<Result<AuxiliaryAnswer, ErrorInfo>>, was_sent: bool },
+    /// From the call for the name of the trace. `used`: what a call that failed has used.
+    Named { result: Box<Result<AuxiliaryAnswer, ErrorInfo>>, used: Option<Used> },
+    /// Reports the usage of a model call in progress.
+    CallProgress(OpenModelCall),
     /// From the search in the experiences of earlier runs, and from storing new ones.
     Memory(MemoryInput),
     /// Concerns one tool call.
@@ -59,15 +64,8 @@ pub(crate) enum ModelInput {
         waited_ms: u64,
         short_of: Option<LimitStatus>,
     },
-    /// The model call failed for good or was aborted; `partial` is the text that had arrived.
-    Failed {
-        error: ErrorInfo,
-        fallback: Option<usize>,
-        partial: String,
-        usage: Option<Usage>,
-        was_sent: bool,
-        waited_ms: u64,
-    },
+    /// The model call failed for good or was aborted; `partial` is the text that had arrived, `used` what is charged.
+    Failed { error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64 },
     /// The gateway reports on the call.
     Note(ModelEvent),
 }
@@ -77,8 +75,8 @@ pub(crate) enum ModelInput {
 pub(crate) enum SummaryInput {
     /// The summary.
     Completed(Box<AuxiliaryAnswer>),
-    /// No summary was made.
-    Failed { error: ErrorInfo, was_sent: bool },
+    /// No summary was made. `used`: what the call has used.
+    Failed { error: ErrorInfo, used: Option<Used> },
 }
 
 /// An input from the memory of earlier runs.
@@ -255,25 +253,22 @@ pub(crate) struct AuxiliaryAnswer {
     pub(crate) completion: Completion,
     /// Prices of the model that answered.
     pub(crate) prices: Option<Prices>,
-    /// Usage and cost of the models that refused before.
-    pub(crate) refused: Option<(Usage, Option<Usd>)>,
+    /// Usage of answers before it that were refused or cut off.
+    pub(crate) discarded: Option<Used>,
 }
 
 impl AuxiliaryAnswer {
-    /// Returns the usage of the call and of refusals before it, and the cost if all prices are known. Usage that was not
+    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices are known. Usage that was not
     /// reported is estimated for a request of this size.
-    pub(in crate::run) fn used(&self, prompt_tokens: u64) -> (Usage, Option<Usd>) {
+    pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
         let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
         let usage = self.completion.usage.unwrap_or_else(estimate);
-        add_used(self.refused, (usage, self.prices.map(|prices| prices.cost(&usage))))
+        add_used(self.discarded, (usage, self.prices.map(|prices| prices.cost(&usage))))
     }
 }
 
 /// Adds usage and its cost to earlier usage. The cost is known if each is.
-pub(in crate::run) fn add_used(
-    earlier: Option<(Usage, Option<Usd>)>,
-    (usage, cost): (Usage, Option<Usd>),
-) -> (Usage, Option<Usd>) {
+pub(in crate::run) fn add_used(earlier: Option<Used>, (usage, cost): Used) -> Used {
     let Some((earlier, earlier_cost)) = earlier else { return (usage, cost) };
     (earlier.plus(usage), [earlier_cost, cost].into_iter().sum())
 }
@@ -282,8 +277,8 @@ pub(in crate::run) fn add_used(
 #[derive(Debug)]
 pub(crate) struct ReflectionResult {
     pub(crate) answer: Option<AuxiliaryAnswer>,
-    /// Whether a request was sent to a model.
-    pub(crate) was_sent: bool,
+    /// Usage of a call that failed.
+    pub(crate) used_by_failure: Option<Used>,
     pub(crate) changes: Changes,
     /// The id of each new experience, and whether it was added.
     pub(crate) outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
@@ -300,10 +295,8 @@ pub(crate) struct RecallResult {
     pub(in crate::run) usage: Option<Usage>,
     /// Cost of the usage. `None` if a price is unknown.
     pub(in crate::run) cost: Option<Usd>,
-    /// Whether a request was sent that has no answer yet.
-    pub(in crate::run) has_pending_request: bool,
-    /// Number of prompt tokens of that request.
-    pub(in crate::run) pending_prompt_tokens: u64,
+    /// Usage of a call that failed.
+    pub(in crate::run) used_by_failure: Option<Used>,
     /// Why the search failed.
     pub(in crate::run) error: Option<ErrorInfo>,
 }
@@ -313,14 +306,9 @@ impl RecallResult {
         self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
     }
 
-    /// Adds the usage of an answered model call.
-    pub(in crate::run) fn add_call(&mut self, answer: &AuxiliaryAnswer) {
+    /// Adds the usage of a model call.
+    pub(in crate::run) fn add_call(&mut self, used: Used) {
         self.model_calls += 1;
-        self.add_usage(answer.used(self.pending_prompt_tokens));
-        self.pending_prompt_tokens = 0;
-    }
-
-    pub(in crate::run) fn add_usage(&mut self, used: (Usage, Option<Usd>)) {
         let (usage, cost) = add_used(self.usage.map(|usage| (usage, self.cost)), used);
         (self.usage, self.cost) = (Some(usage), cost);
     }

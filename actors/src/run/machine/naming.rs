@@ -5,14 +5,14 @@
 //!
 //! Elsewhere: which traces may be named (`runtime/admission.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, ModelEvent, Role, Usage, Usd};
+use soong_protocol::{ErrorCode, ErrorInfo, ModelCallKind, ModelEvent, Role, Usage};
 use soong_text::{on_one_line, shorten, strip_invisible};
 
 use crate::{
     context::{count_estimate, naming_request},
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect},
-        input::AuxiliaryAnswer,
+        input::{AuxiliaryAnswer, Used},
         state::{RunState, conversation::Conversation, naming::Naming},
         transition::Transition,
     },
@@ -56,16 +56,15 @@ impl Transition<'_, '_> {
     }
 
     /// Records the answer of the model.
-    pub(in crate::run::machine) fn trace_named(&mut self, result: Result<AuxiliaryAnswer, ErrorInfo>, was_sent: bool) {
+    pub(in crate::run::machine) fn trace_named(
+        &mut self,
+        result: Result<AuxiliaryAnswer, ErrorInfo>,
+        used: Option<Used>,
+    ) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
         let answer = match result {
             Ok(answer) => answer,
-            Err(error) => {
-                // A call that was cut off still costs tokens.
-                let utility = &self.state.spec.auxiliary_models.utility;
-                let used = was_sent.then(|| utility.priced(Usage::estimate(estimated_tokens, 0)));
-                return self.end_naming(Err(error), used);
-            }
+            Err(error) => return self.end_naming(Err(error), used),
         };
         let name = name_in(&answer.completion.text).ok_or_else(|| {
             ErrorInfo::new(ErrorCode::ProviderError, "the answer of the model has no name for the conversation")
@@ -74,16 +73,17 @@ impl Transition<'_, '_> {
     }
 
     /// Closes the call for a name that is cut off by the end of the run, or was lost with an earlier incarnation. Its
-    /// usage is unknown, so it is estimated (DUR-4).
+    /// usage is estimated (BUD-1a).
     pub(in crate::run::machine) fn close_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
         let utility = &self.state.spec.auxiliary_models.utility;
-        let used = utility.priced(Usage::estimate(estimated_tokens, utility.reserved_output_tokens));
+        let prompt = utility.priced(Usage::estimate(estimated_tokens, 0));
+        let used = self.used_by_lost_call(ModelCallKind::Naming, prompt);
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the run ended, or its process, before the model answered");
         self.end_naming(Err(error), Some(used));
     }
 
-    fn end_naming(&mut self, name: Result<String, ErrorInfo>, used: Option<(Usage, Option<Usd>)>) {
+    fn end_naming(&mut self, name: Result<String, ErrorInfo>, used: Option<Used>) {
         let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
         let (name, error) = match name {
             Ok(name) => (Some(name), None),

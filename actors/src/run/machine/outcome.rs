@@ -67,6 +67,7 @@ impl RunOutcome {
             turn: self.turn,
             tokens: self.stats.own.total_tokens,
             cost: self.stats.own.cost,
+            estimated: self.stats.own.estimated,
         }
     }
 }

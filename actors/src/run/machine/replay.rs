@@ -12,8 +12,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, PermissionDecision, QuestionId,
-    RunId, Stats, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, OpenModelCall, PermissionDecision,
+    QuestionId, RunId, Stats, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_tool::ToolOutput;
 
@@ -32,6 +32,8 @@ pub(crate) struct StoredRun {
     pub(crate) collaborators: Vec<Collaborator>,
     /// Events of this run in order, with their timestamps.
     pub(crate) events: Vec<(Timestamp, Event)>,
+    /// Model calls that have no outcome yet.
+    pub(crate) open_model_calls: Vec<OpenModelCall>,
     pub(crate) results: Vec<ChildResult>,
     /// Sub-traces of the trace, including those of this run's children.
     pub(crate) sub_traces: Vec<TraceId>,
@@ -111,6 +113,7 @@ impl RunState {
         if !state.is_ended() {
             state.clock.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
         }
+        state.usage.open_model_calls.restore(stored.open_model_calls);
         state.edited_documents.recorded = stored.recorded_outcomes;
         state.start.rewind = stored.rewind;
         state.sub_agents.asked = stored.missing_child_results;

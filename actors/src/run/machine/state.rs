@@ -19,6 +19,7 @@ pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
 pub(in crate::run) mod naming;
+pub(in crate::run) mod open_model_calls;
 pub(in crate::run) mod phase;
 pub(in crate::run) mod reflection;
 pub(in crate::run) mod usage;
@@ -112,6 +113,7 @@ impl RunState {
         if let Event::Tool(event) = event {
             self.usage.own.add_tool_event(event);
         }
+        self.usage.open_model_calls.apply(event);
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),

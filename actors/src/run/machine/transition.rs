@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use soong_model::Completion;
 use soong_protocol::{
-    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
+    ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
     MessageOrigin, ModelEvent, Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
 };
 
@@ -29,6 +29,7 @@ use crate::{
         inline::preview,
         input::{
             ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
+            Used,
         },
         spec::ModelSpec,
         state::{RunState, phase::Phase},
@@ -62,6 +63,7 @@ impl RunState {
         let mut transition = Transition { state: self, context: now, step: Step::default() };
         transition.handle(input);
         transition.finish_if_done();
+        transition.record_open_model_calls();
         transition.step
     }
 }
@@ -97,7 +99,8 @@ impl Transition<'_, '_> {
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
             RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
             RunInput::Model(_) | RunInput::Summary(_) => {}
-            RunInput::Named { result, was_sent } => self.trace_named(*result, was_sent),
+            RunInput::Named { result, used } => self.trace_named(*result, used),
+            RunInput::CallProgress(open_call) => self.call_progressed(open_call),
             RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
                 self.recall_ended(*recalled);
             }
@@ -124,8 +127,8 @@ impl Transition<'_, '_> {
             ModelInput::Answered { completion, fallback, context_update, duration_ms, waited_ms, short_of } => {
                 self.model_answered(*completion, fallback, context_update, (duration_ms, waited_ms), short_of);
             }
-            ModelInput::Failed { error, fallback, partial, usage, was_sent, waited_ms } => {
-                self.model_failed((error, usage), fallback, partial, was_sent, waited_ms);
+            ModelInput::Failed { error, partial, used, waited_ms } => {
+                self.model_failed(error, partial, used, waited_ms)
             }
             ModelInput::Note(event) => self.emit(event),
         }
@@ -134,11 +137,7 @@ impl Transition<'_, '_> {
     fn summary_input(&mut self, input: SummaryInput) {
         match input {
             SummaryInput::Completed(completion) => self.summary_completed(*completion),
-            SummaryInput::Failed { error, was_sent } => {
-                let was_interrupted = was_sent && error.code == ErrorCode::Cancelled;
-                let usage = was_interrupted.then(|| self.lost_summary_usage(0));
-                self.summary_failed(error, usage);
-            }
+            SummaryInput::Failed { error, used } => self.summary_failed(error, used),
         }
     }
 
@@ -268,7 +267,7 @@ impl Transition<'_, '_> {
         short_of: Option<LimitStatus>,
     ) {
         let model = self.state.spec.model_or_fallback(fallback);
-        let usage = completion.usage.unwrap_or_else(|| self.estimated_usage(model, &completion.text));
+        let usage = completion.usage.unwrap_or_else(|| self.estimated_usage(model, &completion));
         let cost = model.prices.map(|prices| prices.cost(&usage));
         if completion.provider_data_rejected {
             let model = model.name.clone();
@@ -319,8 +318,13 @@ impl Transition<'_, '_> {
     }
 
     /// Returns the usage of a call whose service reported none.
-    fn estimated_usage(&self, model: &ModelSpec, answer: &str) -> Usage {
-        Usage::estimate(self.state.conversation.prompt_tokens, model.counter.count_text(answer))
+    fn estimated_usage(&self, model: &ModelSpec, answer: &Completion) -> Usage {
+        let count = |text: &str| model.counter.count_text(text);
+        let mut tokens = count(&answer.text) + answer.reasoning.as_deref().map_or(0, count);
+        for call in &answer.tool_calls {
+            tokens += count(&call.name) + count(&call.arguments);
+        }
+        Usage::estimate(self.state.conversation.prompt_tokens, tokens)
     }
 
     fn plan_root_goal(&mut self) {
@@ -333,24 +337,12 @@ impl Transition<'_, '_> {
         }
     }
 
-    fn model_failed(
-        &mut self,
-        (error, usage): (ErrorInfo, Option<Usage>),
-        fallback: Option<usize>,
-        partial: String,
-        was_sent: bool,
-        waited_ms: u64,
-    ) {
-        let model = self.state.spec.model_or_fallback(fallback);
-        // An answer that was cut off still costs its prompt and the streamed text.
-        let was_interrupted = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
-        let usage = match error.code {
-            // The size of the discarded answer is unknown, so the maximum is charged.
-            ErrorCode::ModelAnswerTooLarge => Some(self.max_usage().0),
-            _ => usage.or_else(|| was_interrupted.then(|| self.estimated_usage(model, &partial))),
-        };
-        let cost = usage.and_then(|usage| model.prices.map(|prices| prices.cost(&usage)));
-        if (partial.is_empty() && self.retry_with_compaction(&error)) || self.retry_with_smaller_answer(&error) {
+    /// Handles the failure of a model call. `used`: what is charged for it.
+    fn model_failed(&mut self, error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64) {
+        if partial.is_empty() && self.retry_with_compaction(&error) {
+            return;
+        }
+        if self.retry_with_smaller_answer(&error, used) {
             return;
         }
         if !partial.is_empty() {
@@ -358,6 +350,8 @@ impl Transition<'_, '_> {
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
         self.end_if_budget_exceeded(&error);
+        let usage = used.map(|(usage, _)| usage);
+        let cost = used.and_then(|(_, cost)| cost);
         self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
     }
 

@@ -19,6 +19,7 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
+        input::Used,
         permission_mode,
         state::{RunState, conversation::Conversation, phase::Phase},
         transition::{Transition, to_u64},
@@ -246,7 +247,7 @@ impl Transition<'_, '_> {
     /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.
     ///
     /// Returns `false` for other errors, if the run is ending, and after [`MAX_ANSWERS_TOO_LARGE`] consecutive retries.
-    pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo) -> bool {
+    pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo, used: Option<Used>) -> bool {
         if error.code != ErrorCode::ModelAnswerTooLarge
             || self.state.end.ending.is_some()
             || self.state.turn.answers_too_large >= MAX_ANSWERS_TOO_LARGE
@@ -254,8 +255,9 @@ impl Transition<'_, '_> {
             return false;
         }
         let attempt = self.state.turn.attempt;
-        let (usage, cost) = self.max_usage();
-        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
+        let usage = used.map(|(usage, _)| usage);
+        let cost = used.and_then(|(_, cost)| cost);
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage, cost });
         let text = format!(
             "Your last answer was discarded ({}): {}. None of it was executed. Give shorter answers: write large files \
              in several steps, with a few tool calls each.",

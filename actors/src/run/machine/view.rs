@@ -73,6 +73,7 @@ impl RunState {
         view.turn = self.turn.number;
         view.tokens = self.usage.own.total_tokens;
         view.cost = self.usage.own.cost;
+        view.estimated = self.usage.own.estimated;
         view.asks = self.pending_request_count();
         // A closed goal, possibly of an earlier run, does not describe the current work.
         let goal = self.goals.current().filter(|goal| goal.status.is_open());

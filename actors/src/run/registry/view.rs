@@ -60,6 +60,7 @@ pub(crate) fn initial_view(run: &Run) -> RunView {
         goal: None,
         tokens: run.usage.total_tokens,
         cost: run.cost,
+        estimated: run.usage.estimated,
         events: 0,
         asks: 0,
         last_progress: None,

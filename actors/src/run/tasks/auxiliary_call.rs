@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 use soong_model::{Completion, ModelRequest};
-use soong_protocol::{ErrorInfo, FallbackReason, Message, Role};
+use soong_protocol::{ErrorInfo, FallbackReason, Message, ModelCallKind, Role};
 
 use crate::{
     budget::{Reservation, ReserveRequest},
@@ -40,13 +40,15 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut observer =
+                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Naming, mailbox.clone());
             let request = (call.system, vec![(Role::User, call.user)]);
             let utility = &spec.auxiliary_models.utility;
             let calling = services.models.call_auxiliary(&spec, utility, request, &mut observer);
             let result = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let used = result.as_ref().err().and_then(|error| observer.meter.used_by_failure(error));
             let result = result.map_err(|error| spec.redactor.redact_error(error));
-            let input = RunInput::Named { result: Box::new(result), was_sent: observer.was_sent };
+            let input = RunInput::Named { result: Box::new(result), used };
             mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
         });
     }
@@ -86,24 +88,23 @@ impl ModelCaller {
             of_run: None,
         };
         let mut current = candidates.cooling(None).and_then(|reason| candidates.next(None, reason));
-        let (mut error_of_first, mut refused) = (None, None);
+        let mut error_of_first = None;
         loop {
             let reasons = candidates.reasons_with_next(current);
             let outcome = self.ask(spec, auxiliary, (&request, current, &reasons), observer).await;
             let next = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));
-            let fallback = current.and_then(|index| auxiliary.fallbacks.entries.get(index));
-            let prices = fallback.map_or(auxiliary.prices, |fallback| fallback.model.prices);
             let Some((next, failed)) = next else {
+                let fallback = current.and_then(|index| auxiliary.fallbacks.entries.get(index));
+                let prices = fallback.map_or(auxiliary.prices, |fallback| fallback.model.prices);
+                let discarded = observer.meter.take_discarded();
                 return match outcome {
-                    Ok(completion) => Ok(AuxiliaryAnswer { completion, prices, refused }),
+                    Ok(completion) => Ok(AuxiliaryAnswer { completion, prices, discarded }),
                     Err(error) => Err(error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error)),
                 };
             };
             candidates.cool_down(current, failed.reason);
-            if let Ok(completion) = outcome {
-                refused = Some(AuxiliaryAnswer { completion, prices, refused }.used(prompt_tokens));
-            }
+            observer.meter.discard();
             error_of_first = error_of_first.or(failed.error);
             observer.reservation.take().into_iter().for_each(Reservation::settle);
             current = Some(next);

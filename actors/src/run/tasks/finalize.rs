@@ -152,7 +152,7 @@ impl Finalizer {
         }
         // A reservation that was lost with the run's actor no longer counts as used.
         if let Some(account) = self.runs.get(run_id).and_then(|live| live.limits.budget.clone()) {
-            account.report(Consumed::of(&state.own_stats_with_running_calls(), state.child_count()));
+            account.report(state.consumed());
         }
         // The run has no outcome if children were added in the meantime.
         let open =

@@ -82,6 +82,7 @@ pub(crate) fn read_stored(
         goals: reader.goal_tree(trace_id)?,
         collaborators: trace.context.collaborators,
         events,
+        open_model_calls: reader.open_model_calls(run_id)?,
         results: reader.child_results(run_id)?,
         sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
         started_at: run.started_at,

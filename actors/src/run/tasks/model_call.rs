@@ -7,8 +7,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soong_model::{Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, Usage};
+use soong_model::{AnswerProgress, Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
@@ -35,6 +35,7 @@ use crate::{
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
             artifact_owner,
+            call_meter::CallMeter,
             callbacks::{CallbackCalls, CallbackRun},
             context_update::RunContext,
             elapsed_ms,
@@ -49,17 +50,11 @@ const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct CallObserver {
     journal: JournalHandle,
     live: Arc<RunEntry>,
-    /// Receives the events of the call; `None` for calls that are not part of the conversation, such as summaries.
-    mailbox: Option<Mailbox<RunMsg>>,
-    spec: Arc<RunSpec>,
-    /// Number of prompt tokens, as counted by the runtime.
-    prompt_tokens: u64,
+    mailbox: Mailbox<RunMsg>,
+    /// Counts what the call has used.
+    pub(super) meter: CallMeter,
     /// Streamed text, needed if the call is cut off.
     pub(crate) partial: String,
-    /// Usage of an answer that callbacks have rejected.
-    pub(crate) rejected_usage: Option<Usage>,
-    /// Whether a request was sent.
-    pub(crate) was_sent: bool,
     /// Budget reserved for the call.
     pub(crate) reservation: Option<Reservation>,
     /// Context that the request adds to the conversation.
@@ -80,17 +75,15 @@ impl CallObserver {
         journal: &JournalHandle,
         live: &Arc<RunEntry>,
         spec: &Arc<RunSpec>,
-        run_mailbox: Option<Mailbox<RunMsg>>,
+        kind: ModelCallKind,
+        mailbox: Mailbox<RunMsg>,
     ) -> Self {
         Self {
             journal: journal.clone(),
             live: Arc::clone(live),
-            mailbox: run_mailbox,
-            spec: Arc::clone(spec),
-            prompt_tokens: 0,
+            mailbox,
+            meter: CallMeter::new(kind, spec.model.counter),
             partial: String::new(),
-            rejected_usage: None,
-            was_sent: false,
             reservation: None,
             context_update: None,
             fallback: None,
@@ -105,23 +98,28 @@ impl CallObserver {
         &self.live
     }
 
+    /// Returns whether the call is that of a turn, whose text and events belong to the conversation.
+    fn is_of_turn(&self) -> bool {
+        self.meter.kind() == ModelCallKind::Turn
+    }
+
     /// Passes the reports of callbacks to the run.
     pub(super) fn report(&self, reports: Reports) {
-        let Some(mailbox) = &self.mailbox else { return };
         for report in reports {
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(report.into()))))));
+            self.mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(report.into()))))));
         }
     }
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
     pub(super) async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
-        self.prompt_tokens = request.prompt_tokens;
+        self.meter.set_request(request);
         let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
         let start = Instant::now();
         let wait =
             |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
         let held = account.reserve(&request, wait).await?;
         self.waited_ms += elapsed_ms(start);
+        self.meter.limit_output(held.max_output_tokens);
         let limit = held.is_limited.then_some(held.max_output_tokens);
         self.reservation = Some(held);
         Ok(limit)
@@ -135,7 +133,9 @@ impl DeltaSink for CallObserver {
         if let Some(warm_up) = self.warm_up.take() {
             warm_up.filled();
         }
-        if self.mailbox.is_none() {
+        self.meter.add_text(delta.text());
+        self.report_usage();
+        if !self.is_of_turn() {
             return;
         }
         if let Delta::Text { text } = &delta {
@@ -148,9 +148,21 @@ impl DeltaSink for CallObserver {
         };
         self.stream(shown);
     }
+
+    fn progress(&mut self, progress: AnswerProgress) {
+        self.meter.set_progress(progress);
+        self.report_usage();
+    }
 }
 
 impl CallObserver {
+    /// Reports what the call has used so far, if it is time.
+    fn report_usage(&mut self) {
+        if let Some(open_call) = self.meter.due_report() {
+            self.mailbox.send(RunMsg::Input(Box::new(RunInput::CallProgress(open_call))));
+        }
+    }
+
     /// Streams a redacted delta.
     fn stream(&self, delta: Delta) {
         if delta.text().is_empty() {
@@ -168,7 +180,7 @@ impl CallObserver {
     /// Streams the text that the redactors held back because it could have been the start of a secret.
     fn stream_rest(&mut self) {
         let (text, reasoning) = (self.redactors.0.end(), self.redactors.1.end());
-        if self.mailbox.is_some() {
+        if self.is_of_turn() {
             self.stream(Delta::Reasoning { text: reasoning });
             self.stream(Delta::Text { text });
         }
@@ -177,21 +189,24 @@ impl CallObserver {
 
 impl CallSink for CallObserver {
     fn record(&mut self, mut event: ModelEvent) {
+        if !self.is_of_turn() {
+            if matches!(event, ModelEvent::Retrying { .. }) {
+                self.meter.discard();
+            }
+            return;
+        }
         if let ModelEvent::Retrying { usage, cost, .. } | ModelEvent::Fallback { usage, cost, .. } = &mut event
             && usage.is_none()
-            && !self.partial.is_empty()
+            && let Some((used, its_cost)) = self.meter.used_by_answer()
         {
-            // Text that was received before a retry is discarded but still costs tokens.
-            let model = self.spec.model_or_fallback(self.fallback);
-            let spent = Usage::estimate(self.prompt_tokens, model.counter.count_text(&self.partial));
-            *cost = model.prices.map(|prices| prices.cost(&spent));
-            *usage = Some(spent);
+            // What was received before a retry is discarded but still costs tokens.
+            *usage = Some(used);
+            *cost = its_cost;
         }
-        let Some(mailbox) = &self.mailbox else { return };
         // The reservation of a failed call ends when its usage is charged.
         let held = if matches!(event, ModelEvent::Fallback { .. }) { self.reservation.take() } else { None };
         let input = Box::new(RunInput::Model(ModelInput::Note(event)));
-        mailbox.send(match held {
+        self.mailbox.send(match held {
             Some(_) => RunMsg::ModelCallEnded { input, held },
             None => RunMsg::Input(input),
         });
@@ -206,13 +221,13 @@ impl CallSink for CallObserver {
     }
 
     fn request_sent(&mut self) {
-        self.was_sent = true;
+        self.meter.request_sent();
         self.live.limits.clock.progress(now());
     }
 
     fn start_over(&mut self) {
         // If the run is cancelled before the next attempt, no request is in flight.
-        self.was_sent = false;
+        self.meter.reset();
         self.partial.clear();
         self.stream_rest();
     }
@@ -320,14 +335,12 @@ impl ModelCaller {
         completion: Completion,
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        let usage = completion.usage;
         if !run.spec.has_callback(|functions| functions.after_model.as_ref()) {
             return Ok(completion);
         }
         let (outcome, reports) = Box::pin(self.callbacks.after_model(run, completion)).await;
         observer.report(reports);
         if outcome.is_err() {
-            observer.rejected_usage = usage;
             observer.partial.clear();
         }
         outcome

@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, Role};
+use soong_protocol::{ErrorCode, ErrorInfo, ModelCallKind, Role};
 
 use crate::{
     budget::Reservation,
@@ -28,14 +28,17 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut observer =
+                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Recall, mailbox.clone());
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
             let tools = (&services.models, memory, services.max_recalled);
             let search = search(tools, (&spec, &task), &mut observer, &mut recalled);
             let found = until_cancelled((MODEL, &token, &services.redactor), pin!(search)).await.flatten();
-            recalled.has_pending_request = observer.was_sent;
-            recalled.error = found.err().map(|error| spec.redactor.redact_error(error));
+            if let Err(error) = found {
+                recalled.used_by_failure = observer.meter.used_by_failure(&error);
+                recalled.error = Some(spec.redactor.redact_error(error));
+            }
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
                 held: observer.reservation,
@@ -65,12 +68,13 @@ async fn search(
         let count = |text: &str| spec.model.counter.count_text(text);
         // The usage of the first call is known, and no other call draws on this budget yet.
         observer.reservation.take().into_iter().for_each(Reservation::settle);
-        observer.was_sent = false;
-        recalled.pending_prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = models
             .call_auxiliary(spec, &spec.auxiliary_models.utility, (system.clone(), messages.clone()), observer)
             .await?;
-        recalled.add_call(&answer);
+        let used = answer.used(prompt_tokens);
+        observer.meter.add_answered(used);
+        recalled.add_call(used);
         let text = answer.completion.text;
         match read_tags(&text) {
             Ok(tags) => break tags,

@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, Role};
+use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, ModelCallKind, Role};
 use soong_text::Redactor;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,8 @@ impl RunTasks {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, None);
+            let mut observer =
+                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Reflection, mailbox.clone());
             let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
             let result = reflect(tools, &spec, (call, &token), &mut observer).await;
             let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
@@ -78,21 +79,21 @@ async fn reflect(
         })
     };
     let answered = until_cancelled((MODEL, token, redactor), pin!(calling)).await.flatten();
-    let failed = |answer: Option<AuxiliaryAnswer>, was_sent, error| ReflectionResult {
+    let failed = |answer: Option<AuxiliaryAnswer>, used_by_failure, error| ReflectionResult {
         answer,
-        was_sent,
+        used_by_failure,
         changes: Changes::default(),
         outcome: Err(spec.redactor.redact_error(error)),
     };
     let answer = match answered {
         Ok(answer) => answer,
-        Err(error) => return failed(None, observer.was_sent, error),
+        Err(error) => return failed(None, observer.meter.used_by_failure(&error), error),
     };
     let text = match OutputSchema::reflection().check(&answer.completion.text) {
         Ok(text) => text,
         Err(why) => {
             let message = format!("the answer does not match the format: {why}");
-            return failed(Some(answer), true, ErrorInfo::new(ErrorCode::ProviderError, message));
+            return failed(Some(answer), None, ErrorInfo::new(ErrorCode::ProviderError, message));
         }
     };
     let (new, rated) = read_reflection(&text, &shown);
@@ -104,7 +105,7 @@ async fn reflect(
         rated,
     };
     let (outcome, changes) = write(memory, redactor, changes).await;
-    ReflectionResult { answer: Some(answer), was_sent: true, changes, outcome }
+    ReflectionResult { answer: Some(answer), used_by_failure: None, changes, outcome }
 }
 
 /// Writes experiences to the file.

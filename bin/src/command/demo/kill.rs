@@ -54,6 +54,7 @@ pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
     heading("This process resumes the run:")?;
     resume(&demo, &session).await?;
     let after = (Records::read(&demo, &session)?, read_log()?);
+    heading("The run has ended. The database contains:")?;
     after.0.print(demo.context)?;
     print::line("")?;
     Comparison::of(&before, &after).print()

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Run, RunId, RunStatus, Session, SessionId, Timestamp, Usd,
+    Run, RunId, RunStatus, Session, SessionId, Timestamp,
     tree::{ActorKind, ActorView, RunEnd},
 };
 
 use super::usage_history::UsageHistory;
-use crate::{terminal::TextStyle, text};
+use crate::{spent::Spent, terminal::TextStyle, text};
 
 /// Unique name of an actor: `kind:id`.
 pub(crate) type Key = Arc<str>;
@@ -40,8 +40,7 @@ pub(crate) struct EndRecord {
     pub(crate) error: Option<String>,
     pub(crate) completed_at: Option<Timestamp>,
     turn: u32,
-    tokens: u64,
-    cost: Option<Usd>,
+    spent: Spent,
 }
 
 impl From<&RunEnd> for EndRecord {
@@ -51,8 +50,7 @@ impl From<&RunEnd> for EndRecord {
             error: end.error.as_ref().map(|error| error.message.clone()),
             completed_at: Some(end.completed_at),
             turn: end.turn,
-            tokens: end.tokens,
-            cost: end.cost,
+            spent: Spent::from(end),
         }
     }
 }
@@ -64,8 +62,7 @@ impl From<Run> for EndRecord {
             error: run.error.map(|error| error.message),
             completed_at: run.completed_at,
             turn: run.turn,
-            tokens: run.usage.total_tokens,
-            cost: run.cost,
+            spent: Spent::from(&run.usage),
         }
     }
 }
@@ -173,11 +170,11 @@ impl Actor {
     }
 
     /// Returns its own usage: the recorded one, once it has ended.
-    pub(crate) fn used(&self) -> (u64, Option<Usd>) {
+    pub(crate) fn spent(&self) -> Spent {
         match (&self.record, &self.view.run) {
-            (Some(record), _) => (record.tokens, record.cost),
-            (None, Some(run)) => (run.tokens, run.cost),
-            (None, None) => (0, Some(Usd::default())),
+            (Some(record), _) => record.spent,
+            (None, Some(run)) => Spent::from(run),
+            (None, None) => Spent::NOTHING,
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use soong_protocol::{
-    RunId, Session, SessionId, Timestamp, Usd,
+    RunId, Session, SessionId, Timestamp,
     tree::{ActorKind, ActorView, RunView, TreeEvent},
 };
 
@@ -17,6 +17,7 @@ use super::{
     actor::{Actor, Alert, EndRecord, Key},
     usage_history::UsageHistory,
 };
+use crate::spent::Spent;
 
 /// Maximum number of ended runs that are kept.
 pub(crate) const MAX_ENDED_RUNS: usize = 500;
@@ -243,14 +244,12 @@ pub(crate) struct ActorSummary {
     pub(crate) children: usize,
     /// Number of these by state.
     pub(crate) states: BTreeMap<String, usize>,
-    /// Tokens that these have used.
-    pub(crate) tokens: u64,
-    /// Cost of these; `None` if a price is unknown.
-    pub(crate) cost: Option<Usd>,
+    /// Usage of these.
+    pub(crate) spent: Spent,
     /// Number of ended runs that are kept.
     pub(crate) ended: usize,
-    pub(crate) ended_tokens: u64,
-    pub(crate) ended_cost: Option<Usd>,
+    /// Usage of these.
+    pub(crate) ended_spent: Spent,
     /// Number of actors that are not runs.
     pub(crate) others: usize,
     /// Whether any run has its own budget.
@@ -262,17 +261,15 @@ pub(crate) struct ActorSummary {
 
 impl ActorSummary {
     fn of(actors: &ActorIndex) -> Self {
-        let mut sum = Self { cost: Some(Usd::default()), ended_cost: Some(Usd::default()), ..Self::default() };
+        let mut sum = Self::default();
         for actor in actors.iter() {
             if let Some(alarm) = actor.alarm() {
                 sum.alarms.push((alarm, actor.view.since, actor.key.clone()));
             }
             match &actor.view.run {
                 Some(_) if actor.has_ended => {
-                    let (tokens, cost) = actor.used();
                     sum.ended += 1;
-                    sum.ended_tokens += tokens;
-                    sum.ended_cost = [sum.ended_cost, cost].into_iter().sum();
+                    sum.ended_spent = sum.ended_spent.plus(actor.spent());
                 }
                 None if actor.has_ended => {}
                 Some(run) => sum.take(actor, run),
@@ -291,8 +288,7 @@ impl ActorSummary {
             Some(count) => *count += 1,
             None => drop(self.states.insert(actor.state().to_owned(), 1)),
         }
-        self.tokens += run.tokens;
-        self.cost = [self.cost, run.cost].into_iter().sum();
+        self.spent = self.spent.plus(Spent::from(run));
         self.has_budgets |= !run.budget.is_empty();
         if run.asks > 0 {
             self.pending_requests.push((actor.key.clone(), run.asks, run.events));
@@ -356,12 +352,13 @@ mod tests {
             turn: 7,
             tokens: 70,
             cost: None,
+            estimated: false,
         };
         let gone = ["run:recorded", "run:missed"].map(str::to_owned).into();
         actors.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
         let reported = actors.get("run:recorded").unwrap();
         assert_eq!((reported.state(), reported.alarm(), reported.turn()), ("failed", Some(Alert::Failed), 7));
-        assert_eq!((actors.summary().ended_tokens, actors.summary().ended_cost), (70, None));
+        assert_eq!((actors.summary().ended_spent.tokens, actors.summary().ended_spent.cost), (70, None));
         assert_eq!(actors.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
     }
 
@@ -390,7 +387,7 @@ mod tests {
         assert_eq!(actors.usage_history.sum().0, 0);
         actors.apply(changed(vec![with("old", 530), with("new", 7)], &[]), at(1));
         assert_eq!(actors.usage_history.sum().0, 37);
-        assert_eq!(actors.summary().tokens, 537);
+        assert_eq!(actors.summary().spent.tokens, 537);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ratatui::{
     layout::Rect,
     style::{Modifier, Style},
 };
-use soong_protocol::{Timestamp, Usd};
+use soong_protocol::Timestamp;
 
 use super::{
     actor::Alert,
@@ -21,7 +21,7 @@ use super::{
     pane::{self, Pane, PaneContext},
     state::{Connection, Monitor},
 };
-use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, spent::Spent, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Minimum number of rows to show the tree and a pane one above the other.
 const SPLIT_MIN_ROWS: u16 = 17;
@@ -189,12 +189,11 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     if !states.is_empty() {
         runs.push(TextStyle::Dim, &format!(": {}", states.join(", ")));
     }
-    let used =
-        |tokens, spent: Option<Usd>| format!("{} tokens {}", format::count(tokens), format::usd_or_unknown(spent));
-    let active = StyledLine::of(TextStyle::Plain, format!("{} active", used(at_work.tokens, at_work.cost)));
+    let used = |spent: Spent| format!("{} tokens {}", spent.tokens(), spent.usd_or("cost unknown"));
+    let active = StyledLine::of(TextStyle::Plain, format!("{} active", used(at_work.spent)));
     let mut said = vec![runs, active];
     if at_work.ended > 0 {
-        let used = used(at_work.ended_tokens, at_work.ended_cost);
+        let used = used(at_work.ended_spent);
         said.push(StyledLine::of(TextStyle::Dim, format!("{} ended: {used}", at_work.ended)));
     }
     let (tokens, events) = actors.usage_history.rate(now, RATE_SECONDS);

@@ -15,16 +15,14 @@ mod team;
 mod timeline;
 mod transcript;
 
-use std::iter;
-
 pub(crate) use facts::used_fraction;
 use soong_protocol::{
-    Artifact, EventRecord, Message, Timestamp, Trace, Usd,
+    Artifact, EventRecord, Message, Timestamp, Trace,
     api::{RunView, TraceView},
 };
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
-use crate::{styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{spent::Spent, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// A pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -171,14 +169,12 @@ impl RunFacts {
 
     /// Returns tokens and cost of the run with its sub-agents: of all of them once the run has ended, of its children
     /// before.
-    pub(crate) fn with_sub_agents(&self) -> (u64, Option<Usd>) {
+    pub(crate) fn with_sub_agents(&self) -> Spent {
         if let Some(stats) = &self.run.stats {
-            return (stats.tree.total_tokens, stats.tree.cost);
+            return Spent::from(&stats.tree);
         }
-        let (run, children) = (&self.run.run, self.children());
-        let tokens = children.iter().map(|child| child.total_tokens).sum::<u64>();
-        let cost = iter::once(run.cost).chain(children.iter().map(|child| child.total_cost)).sum();
-        (run.usage.total_tokens + tokens, cost)
+        let own = Spent::from(&self.run.run.usage);
+        self.children().into_iter().map(Spent::from).fold(own, Spent::plus)
     }
 }
 

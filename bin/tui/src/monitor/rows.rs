@@ -229,12 +229,12 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
         ActorKind::McpSupervisor | ActorKind::McpServer => 6,
         ActorKind::Journal | ActorKind::RuntimeSupervisor => 7,
     };
-    let (tokens, cost) = actor.used();
+    let spent = actor.spent();
     let by = match sort {
         Sort::Started => 0,
         Sort::Urgent => actor.alarm().map_or(0, |alarm| alarm as u64 + 1),
-        Sort::Tokens => tokens,
-        Sort::Cost => cost.map_or(u64::MAX, soong_protocol::Usd::as_nanos),
+        Sort::Tokens => spent.tokens,
+        Sort::Cost => spent.cost.map_or(u64::MAX, soong_protocol::Usd::as_nanos),
         // The run without progress for the longest time comes first.
         Sort::LastProgress => {
             let progress = actor.view.run.as_ref().and_then(|run| run.last_progress);

@@ -46,6 +46,7 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
             goal: None,
             tokens: 0,
             cost: Some(Usd::default()),
+            estimated: false,
             events: 0,
             asks: 0,
             last_progress: Some(Timestamp::default()),

@@ -48,7 +48,7 @@ pub fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     let fits = order.len() <= frame.height;
     let shown = if fits { (0..order.len()).collect() } else { choose_rows(&order, frame.height.saturating_sub(1)) };
     // The cost column is shown only if a run has a cost.
-    let has_costs = board.entries.iter().any(|entry| entry.cost > Some(Usd::default()));
+    let has_costs = board.entries.iter().any(|entry| entry.spent.cost > Some(Usd::default()));
     let visible: Vec<&TreeRow> =
         order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
     let rooms =
@@ -262,9 +262,9 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
         (None, _) => String::new(),
     };
     let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
-    let (tokens, cost) = match entry.tokens {
+    let (tokens, cost) = match entry.spent.tokens {
         0 => Default::default(),
-        n => (format!("{} tok", format::count(n)), entry.cost.map(format::usd).unwrap_or_default()),
+        _ => (format!("{} tok", entry.spent.tokens()), entry.spent.usd_or("")),
     };
     let mut figures = String::new();
     for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()
@@ -301,7 +301,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{screen::run_table::RunUsage, terminal::Paint};
+    use crate::{screen::run_table::RunUsage, spent::Spent, terminal::Paint};
 
     fn entry(id: &str, parent: Option<&str>, state: DisplayState) -> RunRow {
         RunRow {
@@ -314,11 +314,10 @@ mod tests {
             activity: if state == DisplayState::Active { "model call".into() } else { String::new() },
             goal: String::new(),
             turn: 2,
-            tokens: 5_123,
-            cost: None,
+            spent: Spent { tokens: 5_123, cost: None, estimated: false },
             started_at: (state != DisplayState::Queued).then(|| Timestamp::from_millis(1_000)),
             ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
-            event_usage: RunUsage { turn: 0, tokens: 0, cost: None },
+            event_usage: RunUsage { turn: 0, spent: Spent::NOTHING },
         }
     }
 
@@ -382,7 +381,7 @@ mod tests {
         board.entries[0].agent_type = "orchestrator".into();
         board.entries[3].started_at = Some(Timestamp::from_millis(-90_000));
         for (entry, nanos) in board.entries.iter_mut().zip([None, Some(12_300_000), Some(1_500_000_000)]) {
-            entry.cost = nanos.map(Usd::from_nanos);
+            entry.spent.cost = nanos.map(Usd::from_nanos);
         }
         let ends = |width: usize, columns: usize| -> Vec<String> {
             let end = |line: &StyledLine| {
@@ -403,7 +402,7 @@ mod tests {
         );
         assert_eq!(ends(100, 32)[1..3], ["     0.4 s    5.1k tok   $0.0123", "     3.0 s    5.1k tok     $1.50"]);
         assert_eq!(ends(90, 20)[3..], ["1 min 31 s  turn 2  ", "            turn 2  "]);
-        board.entries.iter_mut().for_each(|entry| entry.cost = None);
+        board.entries.iter_mut().for_each(|entry| entry.spent.cost = None);
         assert!(
             lines(&board, &frame(100, 9)).iter().all(|line| line.to_ansi(Paint { on: false }).ends_with("5.1k tok"))
         );
@@ -473,7 +472,7 @@ mod tests {
                 let parent = (n > 0).then(|| parent.index(n).to_string());
                 let mut entry = entry(&n.to_string(), parent.as_deref(), *state);
                 entry.task = text::safe_line(task);
-                entry.cost = cost.map(Usd::from_nanos);
+                entry.spent.cost = cost.map(Usd::from_nanos);
                 board.entries.push(entry);
             }
             let frame = PictureFormat { unicode, ..frame(width, height) };

@@ -18,7 +18,7 @@ use soong_protocol::{
     SubAgentEvent, Timestamp, ToolEvent, Usage, Usd,
 };
 
-use crate::text;
+use crate::{spent::Spent, text};
 
 /// State of a run, as shown on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,18 +62,16 @@ impl From<RunStatus> for DisplayState {
 pub struct RunUsage {
     /// Number of turns started.
     pub turn: u32,
-    /// Tokens used.
-    pub tokens: u64,
-    /// Cost of the tokens; `None` if a price is unknown.
-    pub cost: Option<Usd>,
+    /// Tokens and cost.
+    pub spent: Spent,
 }
 
 impl RunUsage {
-    const NOTHING: Self = Self { turn: 0, tokens: 0, cost: Some(Usd::from_nanos(0)) };
+    const NOTHING: Self = Self { turn: 0, spent: Spent::NOTHING };
 
-    fn add(&mut self, tokens: u64, cost: Option<Usd>) {
-        self.tokens += tokens;
-        self.cost = [self.cost, cost].into_iter().sum();
+    fn add(&mut self, usage: &Usage, cost: Option<Usd>) {
+        let spent = Spent { tokens: usage.total_tokens(), cost, estimated: usage.estimated };
+        self.spent = self.spent.plus(spent);
     }
 }
 
@@ -99,10 +97,8 @@ pub struct RunRow {
     pub goal: String,
     /// Number of turns started.
     pub turn: u32,
-    /// Tokens used.
-    pub tokens: u64,
-    /// Cost of the tokens; `None` if a price is unknown.
-    pub cost: Option<Usd>,
+    /// Tokens and cost.
+    pub spent: Spent,
     /// Time of the start.
     pub started_at: Option<Timestamp>,
     /// Time of the end.
@@ -123,8 +119,7 @@ impl RunRow {
             activity: String::new(),
             goal: String::new(),
             turn: 0,
-            tokens: 0,
-            cost: RunUsage::NOTHING.cost,
+            spent: Spent::NOTHING,
             started_at: None,
             ended_at: None,
             event_usage: RunUsage::NOTHING,
@@ -135,16 +130,15 @@ impl RunRow {
     /// known.
     fn update_usage(&mut self, used: RunUsage) {
         self.turn = self.turn.max(used.turn);
-        if used.tokens >= self.tokens {
-            self.tokens = used.tokens;
-            self.cost = used.cost;
+        if used.spent.tokens >= self.spent.tokens {
+            self.spent = used.spent;
         }
     }
 
     /// Adds what a failed model call used, if that is charged.
     fn add_lost_call(&mut self, usage: Option<&Usage>, cost: Option<Usd>) {
         if let Some(usage) = usage {
-            self.event_usage.add(usage.total_tokens(), cost);
+            self.event_usage.add(usage, cost);
             self.update_usage(self.event_usage);
         }
     }
@@ -164,13 +158,12 @@ impl From<&Run> for RunRow {
             (RunMode::Orchestrator, "default") => "orchestrator",
             (_, kind) => kind,
         };
-        let used = RunUsage { turn: run.turn, tokens: run.usage.total_tokens, cost: run.cost };
+        let used = RunUsage { turn: run.turn, spent: Spent::from(&run.usage) };
         Self {
             state: run.status.into(),
             activity: if run.status == RunStatus::Interrupted { "interrupted".to_owned() } else { String::new() },
             turn: used.turn,
-            tokens: used.tokens,
-            cost: used.cost,
+            spent: used.spent,
             event_usage: used,
             started_at: run.started_at,
             ended_at: run.completed_at,
@@ -250,7 +243,7 @@ impl RunTable {
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
-                entry.event_usage.add(usage.total_tokens(), *cost);
+                entry.event_usage.add(usage, *cost);
                 entry.update_usage(entry.event_usage);
             }
             Event::Model(ModelEvent::NamingEnded { usage: Some(usage), cost, .. })
@@ -258,7 +251,7 @@ impl RunTable {
                 MemoryEvent::Injected { usage: Some(usage), cost, .. }
                 | MemoryEvent::ReflectionEnded { usage: Some(usage), cost, .. },
             ) => {
-                entry.event_usage.add(usage.total_tokens(), *cost);
+                entry.event_usage.add(usage, *cost);
                 entry.update_usage(entry.event_usage);
             }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::safe_line(name)),
@@ -350,7 +343,10 @@ mod tests {
             waited_ms: 0,
         };
         board.apply(&record("c", 8, answered));
-        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (DisplayState::Active, 1, 42));
+        assert_eq!(
+            (child(&board).state, child(&board).turn, child(&board).spent.tokens),
+            (DisplayState::Active, 1, 42)
+        );
         let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
         board.apply(&record("c", 9, end));
         let ended = child(&board);
@@ -371,7 +367,7 @@ mod tests {
             waited_ms: 0,
         };
         let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
-        let seen = |tokens, cost| RunUsage { turn: 1, tokens, cost };
+        let seen = |tokens, cost| RunUsage { turn: 1, spent: Spent { tokens, cost, estimated: false } };
         for (from_tree, events, want) in [
             (None, vec![], (0, Some(Usd::default()))),
             (None, vec![Some(cent), Some(cent)], (84, Some(two))),
@@ -388,7 +384,7 @@ mod tests {
                 board.apply(&record("root", 1, answered(*cost)));
             }
             let entry = &board.entries[0];
-            assert_eq!((entry.tokens, entry.cost), want, "{from_tree:?} then {events:?}");
+            assert_eq!((entry.spent.tokens, entry.spent.cost), want, "{from_tree:?} then {events:?}");
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Pure. Invariant: a cost is shown only if all parts of it are known.
 
-use soong_protocol::{Timestamp, Usd};
+use soong_protocol::Timestamp;
 
 use super::run_table::{DisplayState, RunTable};
-use crate::format;
+use crate::{format, spent::Spent};
 
 /// Number of runs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,10 +61,8 @@ impl Counts {
 pub struct RunTotals {
     /// Number of runs in each state.
     pub counts: Counts,
-    /// Tokens used.
-    pub tokens: u64,
-    /// Cost of the tokens; `None` if a price is unknown.
-    pub cost: Option<Usd>,
+    /// Tokens and cost.
+    pub spent: Spent,
     /// From the first start to the last end, or to now while a run has not ended, in milliseconds.
     pub elapsed_ms: u64,
 }
@@ -72,14 +70,13 @@ pub struct RunTotals {
 impl RunTable {
     /// Returns the sums over all runs.
     pub fn totals(&self, now: Timestamp) -> RunTotals {
-        let cost = self.entries.iter().filter(|entry| entry.tokens > 0).map(|entry| entry.cost).sum();
+        let spent = self.entries.iter().map(|entry| entry.spent).filter(|spent| spent.tokens > 0);
         let is_open = self.entries.iter().any(|entry| !entry.state.has_ended());
         let started = self.entries.iter().filter_map(|entry| entry.started_at).min();
         let ended = self.entries.iter().filter_map(|entry| entry.ended_at).max().filter(|_| !is_open);
         RunTotals {
             counts: Counts::of(self.entries.iter().map(|entry| entry.state)),
-            tokens: self.entries.iter().map(|entry| entry.tokens).sum(),
-            cost,
+            spent: spent.fold(Spent::NOTHING, Spent::plus),
             elapsed_ms: started.map_or(0, |started| ended.unwrap_or(now).millis_since(started)),
         }
     }
@@ -89,9 +86,9 @@ impl RunTotals {
     /// Formats the sums as parts: `12 s`, `1 queued, 2 done`, `5.1k tok`, `$0.0123`.
     pub fn summary_parts(&self) -> Vec<String> {
         let mut parts = vec![format::duration(self.elapsed_ms), self.counts.summary()];
-        if self.tokens > 0 {
-            parts.push(format!("{} tok", format::count(self.tokens)));
-            parts.push(format::usd_or_unknown(self.cost));
+        if self.spent.tokens > 0 {
+            parts.push(format!("{} tok", self.spent.tokens()));
+            parts.push(self.spent.usd_or("cost unknown"));
         }
         parts.retain(|part| !part.is_empty());
         parts
@@ -100,7 +97,7 @@ impl RunTotals {
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::RunId;
+    use soong_protocol::{RunId, Usd};
 
     use super::*;
 
@@ -112,8 +109,8 @@ mod tests {
         for (n, (state, tokens, cents, start, end)) in runs.iter().enumerate() {
             let mut one = RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries.remove(0);
             one.state = *state;
-            one.tokens = *tokens;
-            one.cost = cents.map(|cents| Usd::from_nanos(cents * 10_000_000));
+            one.spent.tokens = *tokens;
+            one.spent.cost = cents.map(|cents| Usd::from_nanos(cents * 10_000_000));
             one.started_at = Some(Timestamp::from_millis(*start));
             one.ended_at = end.map(Timestamp::from_millis);
             board.entries.push(one);

@@ -264,8 +264,8 @@ impl Children {
     /// Returns the sums of the sub-agents.
     fn describe(&self, duration_ms: u64) -> String {
         let failed = (self.failed > 0).then(|| format!("{} failed", self.failed));
-        let tokens = format!("{} tokens", format::count(self.tokens));
-        let cost = (self.cost > Usd::default()).then(|| format::usd(self.cost));
+        let tokens = format!("{} tokens", self.spent.tokens());
+        let cost = (self.spent.cost > Some(Usd::default())).then(|| self.spent.usd_or(""));
         let parts = failed.into_iter().chain([format::duration(duration_ms), tokens]).chain(cost);
         parts.collect::<Vec<_>>().join(", ")
     }

@@ -1,7 +1,7 @@
 //! Tests of the transcript: the lines of each kind of call, from events.
 
 use serde_json::json;
-use soong_protocol::{ChildMode, ErrorCode, ErrorInfo, Message, Stats, StatsPair, Timestamp, TraceId};
+use soong_protocol::{ChildMode, ErrorCode, ErrorInfo, Message, Stats, StatsPair, Timestamp, TraceId, Usd};
 
 use super::*;
 use crate::{

@@ -4,12 +4,15 @@
 //! Pure; part of the run state machine. Elsewhere: reading the stored state (`tasks/load.rs`), resuming single calls
 //! (`machine/tool_calls/scheduler.rs`).
 
-use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
+use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 
-use crate::run::machine::{
-    input::ResumeReason,
-    state::phase::Phase,
-    transition::{Transition, to_u64},
+use crate::{
+    budget::Consumed,
+    run::machine::{
+        input::ResumeReason,
+        state::phase::Phase,
+        transition::{Transition, to_u64},
+    },
 };
 
 impl Transition<'_, '_> {
@@ -31,6 +34,7 @@ impl Transition<'_, '_> {
                 }
             }
         }
+        let used_before = Consumed::of(&self.state.usage.own, 0);
         self.summarize_goals();
         self.close_naming();
         match self.state.phase {
@@ -46,7 +50,7 @@ impl Transition<'_, '_> {
             Phase::CallingModel if self.state.end.ending.is_some() => self.close_in_flight(same_process),
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
-                let booked = self.lost_call_usage(same_process);
+                let booked = self.used_by_lost_turn(same_process);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
@@ -66,38 +70,15 @@ impl Transition<'_, '_> {
             Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
         }
+        // The reservations of a process that was killed are unknown, so what its calls are charged is a guess. The calls
+        // were made, so their number counts.
+        if !same_process {
+            let guessed = Consumed::of(&self.state.usage.own, 0).minus(used_before);
+            self.state.usage.excused = Consumed { model_calls: 0, tool_calls: 0, ..guessed };
+        }
         if self.state.end.ending.is_some() {
             self.abort();
         }
-    }
-
-    /// Returns the usage charged for a model call whose usage is unknown: the maximum that it may have used (DUR-4).
-    pub(in crate::run) fn max_usage(&self) -> (Usage, Option<Usd>) {
-        let (prompt_tokens, output) =
-            (self.state.conversation.prompt_tokens, self.state.model().reserved_output_tokens);
-        let usage = Usage::estimate(prompt_tokens, output);
-        (usage, self.max_cost(&usage))
-    }
-
-    /// Returns the cost of a lost call. It was made with the fallback that makes the calls, or with the run's own model,
-    /// if that was tried again.
-    fn max_cost(&self, usage: &Usage) -> Option<Usd> {
-        let own = self.state.spec.model.prices.map(|prices| prices.cost(usage));
-        let of_fallback = self.state.model().prices.map(|prices| prices.cost(usage));
-        own.zip(of_fallback).map(|(own, of_fallback)| own.max(of_fallback))
-    }
-
-    /// Returns the usage charged for a call that was lost with its actor; `None` if no request was made.
-    fn lost_call_usage(&self, same_process: bool) -> Option<(Usage, Option<Usd>)> {
-        let (mut usage, _) = self.max_usage();
-        if let Some(account) = self.context.budget.filter(|_| same_process) {
-            let reserved = account.lost_reservation();
-            if reserved.model_calls == 0 {
-                return None;
-            }
-            usage.completion_tokens = reserved.tokens.saturating_sub(usage.prompt_tokens);
-        }
-        Some((usage, self.max_cost(&usage)))
     }
 
     /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation
@@ -106,7 +87,7 @@ impl Transition<'_, '_> {
         match self.state.phase {
             Phase::CallingModel => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
-                let charged = self.lost_call_usage(same_process);
+                let charged = self.used_by_lost_turn(same_process);
                 let (usage, cost) = charged.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }

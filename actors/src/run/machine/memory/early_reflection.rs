@@ -7,14 +7,14 @@
 //!
 //! Elsewhere: the call and the write to the experiences file (`tasks/reflection.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Role, Usage, Usd};
+use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, ModelCallKind, Role, Usage};
 
 use crate::{
     context::{SizedMessage, conversation_text, count_estimate, is_summary},
     memory::{experiences_in, reflection_prompt, reflection_question},
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
-        input::ReflectionResult,
+        input::{ReflectionResult, Used},
         spec::AuxiliaryModel,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
@@ -77,11 +77,10 @@ impl Transition<'_, '_> {
     /// Records the outcome of a reflection, and requests the summary.
     pub(in crate::run::machine) fn reflection_ended(&mut self, result: ReflectionResult) {
         let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else { return };
-        let ReflectionResult { answer, was_sent, changes, outcome } = result;
+        let ReflectionResult { answer, used_by_failure, changes, outcome } = result;
         let used = match answer {
             Some(answer) => Some(answer.used(estimated_tokens)),
-            // A call that was cut off still costs tokens.
-            None => was_sent.then(|| self.summary_model().priced(Usage::estimate(estimated_tokens, 0))),
+            None => used_by_failure,
         };
         let error = match outcome {
             Ok(added) => {
@@ -101,17 +100,17 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records a reflection that an earlier incarnation requested as failed; it is not repeated. Its usage is unknown,
-    /// so it is estimated (DUR-4).
+    /// Records a reflection that an earlier incarnation requested as failed; it is not repeated. Its usage is
+    /// estimated (BUD-1a).
     pub(in crate::run) fn close_lost_reflection(&mut self) {
         let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else { return };
-        let model = self.summary_model();
-        let used = model.priced(Usage::estimate(prompt_tokens, model.reserved_output_tokens));
+        let prompt = self.summary_model().priced(Usage::estimate(prompt_tokens, 0));
+        let used = self.used_by_lost_call(ModelCallKind::Reflection, prompt);
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the reflection was interrupted");
         self.close_reflection(Some(used), Some(error));
     }
 
-    fn close_reflection(&mut self, used: Option<(Usage, Option<Usd>)>, error: Option<ErrorInfo>) {
+    fn close_reflection(&mut self, used: Option<Used>, error: Option<ErrorInfo>) {
         let Some((covered, _)) = self.state.compaction.open_reflection else { return };
         let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
         self.emit(MemoryEvent::ReflectionEnded { covered, usage, cost, error: error.map(Box::new) });

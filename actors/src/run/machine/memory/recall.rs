@@ -3,7 +3,7 @@
 //! Pure; part of the run state machine. If the search fails, the run starts without experiences, and an event records
 //! the error. Elsewhere: the search itself (`tasks/recall.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
+use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, ModelCallKind, Tags, Usage};
 
 use crate::run::machine::{
     effect::{Effect, MemoryEffect},
@@ -20,24 +20,16 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Charges the model call of an earlier incarnation. Its usage is unknown, so it is estimated (DUR-4).
+    /// Charges the model call of an earlier incarnation. Its usage is estimated (BUD-1a).
     pub(in crate::run) fn charge_lost_recall(&mut self, same_process: bool) {
-        if !self.state.needs_recall() {
+        if !self.state.needs_recall() || self.has_no_lost_reservation(same_process) {
             return;
         }
         let spec = &self.state.spec;
-        let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
-        let mut completion_tokens = spec.auxiliary_models.utility.reserved_output_tokens;
-        if let Some(account) = self.context.budget.filter(|_| same_process) {
-            let reserved = account.lost_reservation();
-            if reserved.model_calls == 0 {
-                return;
-            }
-            prompt_tokens = prompt_tokens.min(reserved.tokens);
-            completion_tokens = reserved.tokens - prompt_tokens;
-        }
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the search for experiences was interrupted");
-        let (usage, cost) = spec.auxiliary_models.utility.priced(Usage::estimate(prompt_tokens, completion_tokens));
+        let prompt_tokens = spec.model.counter.count_text(&spec.task);
+        let prompt = spec.auxiliary_models.utility.priced(Usage::estimate(prompt_tokens, 0));
+        let (usage, cost) = self.used_by_lost_call(ModelCallKind::Recall, prompt);
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
         self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error: error.map(Box::new) });
     }
@@ -49,13 +41,8 @@ impl Transition<'_, '_> {
 
     /// Records the result of the search, and starts the conversation.
     pub(in crate::run) fn recall_ended(&mut self, mut recalled: RecallResult) {
-        if recalled.has_pending_request && recalled.is_cancelled() {
-            // A call that was cut off still costs tokens.
-            recalled.model_calls += 1;
-            let prompt_tokens = recalled.pending_prompt_tokens;
-            let usage = Usage::estimate(prompt_tokens, 0);
-            let prices = self.state.spec.auxiliary_models.utility.prices;
-            recalled.add_usage((usage, prices.map(|prices| prices.cost(&usage))));
+        if let Some(used) = recalled.used_by_failure {
+            recalled.add_call(used);
         }
         let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, cost, error, .. } = recalled;
         // If no model call was made and nothing failed, there is nothing to record.

@@ -2,6 +2,8 @@
 
 use soong_protocol::{BudgetDimension, Stats, Timestamp};
 
+use crate::{budget::Consumed, run::machine::state::open_model_calls::OpenModelCalls};
+
 /// Usage of the run and of its children.
 pub(in crate::run::machine) struct Usage {
     /// Usage of the run alone.
@@ -10,11 +12,21 @@ pub(in crate::run::machine) struct Usage {
     pub(in crate::run::machine) below: Stats,
     /// Limits that the model was warned of.
     pub(in crate::run::machine) warned: Vec<BudgetDimension>,
+    /// Model calls without an outcome.
+    pub(in crate::run::machine) open_model_calls: OpenModelCalls,
+    /// Charges of this incarnation for calls that were lost with an earlier process. They do not count against budgets.
+    pub(in crate::run::machine) excused: Consumed,
 }
 
 impl Default for Usage {
     fn default() -> Self {
-        Self { own: Stats::zero(), below: Stats::zero(), warned: Vec::new() }
+        Self {
+            own: Stats::zero(),
+            below: Stats::zero(),
+            warned: Vec::new(),
+            open_model_calls: OpenModelCalls::default(),
+            excused: Consumed::default(),
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, Usage, Usd};
+use soong_protocol::{
+    ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelCallKind, ModelEvent, Role, Usage,
+};
 
 use crate::{
     context::{
@@ -20,7 +22,7 @@ use crate::{
     },
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect},
-        input::AuxiliaryAnswer,
+        input::{AuxiliaryAnswer, Used},
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
     },
@@ -202,25 +204,20 @@ impl Transition<'_, '_> {
     }
 
     /// Records that a summary failed and continues the turn with the unchanged conversation.
-    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, used: Option<(Usage, Option<Usd>)>) {
+    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, used: Option<Used>) {
         let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.continue_or_halt();
     }
 
-    /// Records a summary that an earlier incarnation requested as failed. Its usage is unknown, so it is estimated
-    /// (DUR-4).
+    /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated (BUD-1a).
     pub(crate) fn close_lost_summary(&mut self) {
-        let (usage, cost) = self.lost_summary_usage(self.state.spec.model.reserved_output_tokens);
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted");
-        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-    }
-
-    /// Estimates the usage and the cost of a summary whose request was sent and whose answer was lost.
-    pub(crate) fn lost_summary_usage(&self, completion_tokens: u64) -> (Usage, Option<Usd>) {
         let summary = &self.state.spec.auxiliary_models.summary;
         let prompt_tokens = self.state.compaction.tokens_before.min(summary.max_prompt_tokens);
-        summary.priced(Usage::estimate(prompt_tokens, completion_tokens))
+        let prompt = summary.priced(Usage::estimate(prompt_tokens, 0));
+        let (usage, cost) = self.used_by_lost_call(ModelCallKind::Summary, prompt);
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted");
+        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }
 
     fn continue_or_halt(&mut self) {

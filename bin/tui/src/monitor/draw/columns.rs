@@ -184,10 +184,8 @@ fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Time
             }
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
-        Column::Tokens => plain(run.map_or_else(String::new, |_| format::count(actor.used().0))),
-        Column::Cost => {
-            plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), format::usd)))
-        }
+        Column::Tokens => plain(run.map_or_else(String::new, |_| actor.spent().tokens())),
+        Column::Cost => plain(run.map_or_else(String::new, |_| actor.spent().usd_or("?"))),
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
             (0, Some((most, _))) if !actor.has_ended => StyledLine::of(TextStyle::Dim, format!("0/{most}")),
             (0, _) => StyledLine::default(),

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use soong_protocol::{Trace, Usd};
+use soong_protocol::Trace;
 
 use super::{PaneContext, RunFacts, facts};
-use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, spent::Spent, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let own = &facts.run.run.usage;
@@ -16,7 +16,7 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
         format::plural(count(own.model_calls), "model call", "model calls"),
         format::plural(count(own.tool_calls), "tool call", "tool calls")
     );
-    lines.push(amount("this run", own.total_tokens, own.cost).and(TextStyle::Dim, format!("  {calls}")));
+    lines.push(amount("this run", Spent::from(own)).and(TextStyle::Dim, format!("  {calls}")));
     let dim = |text: String| StyledLine::of(TextStyle::Dim, text);
     let part = |name: &str, tokens: u64, whole: u64| {
         (tokens > 0).then(|| dim(format!("    {name:<11}{}", format::count_and_share(tokens, whole))))
@@ -27,14 +27,16 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
     lines.push(dim(format!("  {:<12}{:>8}", "answers", format::count(own.completion_tokens))));
     lines.extend(part("reasoning", own.reasoning_tokens, own.completion_tokens));
     if !children.is_empty() {
-        let (tokens, cost) = facts.with_sub_agents();
         let with = format::plural(children.len(), "child", "children");
         // Children of children are known when the run has ended.
         let with = if facts.run.stats.is_some() { format!("{with} and those below them") } else { with };
-        lines.push(amount("total", tokens, cost).and(TextStyle::Dim, format!("  with {with}")));
+        lines.push(amount("total", facts.with_sub_agents()).and(TextStyle::Dim, format!("  with {with}")));
     }
     if own.estimated {
-        lines.push(StyledLine::of(TextStyle::Yellow, "partly estimated: the provider did not report all counts"));
+        lines.push(StyledLine::of(
+            TextStyle::Yellow,
+            "~ partly estimated: the provider did not report all counts, or a call was cut off",
+        ));
     }
     if let Some(run) = page.actor.view.run.as_ref().filter(|run| !run.budget.is_empty()) {
         lines.push(StyledLine::default());
@@ -52,7 +54,7 @@ fn expensive_children(mut children: Vec<&Trace>) -> Vec<StyledLine> {
     children.sort_by_key(|child| Reverse((child.total_cost, child.total_tokens)));
     let line = |child: &&Trace| {
         let name = StyledLine::of(TextStyle::Bold, format!("  {}", text::safe_line(&child.agent_type)));
-        let mut line = amount("", child.total_tokens, child.total_cost);
+        let mut line = amount("", Spent::from(*child));
         line.append(&name.and(TextStyle::Plain, format!(" {}", text::safe_line(&child.task))));
         line
     };
@@ -60,9 +62,10 @@ fn expensive_children(mut children: Vec<&Trace>) -> Vec<StyledLine> {
     title.into_iter().chain(children.iter().map(line)).collect()
 }
 
-fn amount(name: &str, tokens: u64, cost: Option<Usd>) -> StyledLine {
-    let cost = cost.map_or_else(|| "unknown".to_owned(), format::usd);
-    StyledLine::of(TextStyle::Plain, format!("{name:<14}{:>8} {cost:>10}", format::count(tokens)))
+fn amount(name: &str, spent: Spent) -> StyledLine {
+    let tokens = spent.tokens();
+    let cost = spent.usd_or("unknown");
+    StyledLine::of(TextStyle::Plain, format!("{name:<14}{tokens:>8} {cost:>10}"))
 }
 
 fn count(n: u64) -> usize {

@@ -7,7 +7,7 @@ use soong_protocol::{
 
 use super::{PaneContext, RunFacts, paragraph};
 use crate::monitor::{actor::Alert, usage_history::SECONDS};
-use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, spent::Spent, styled_line::StyledLine, terminal::TextStyle, text};
 
 /// Width of a fact's name, in columns.
 const NAME: usize = 12;
@@ -92,17 +92,14 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
 fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
     let Some(run) = &view.run else { return };
-    let (tokens, spent) = page.actor.used();
+    let spent = page.actor.spent();
     let mut used = format!(
         "{} tokens, {} in {}",
-        format::count(tokens),
-        format::usd_or_unknown(spent),
+        spent.tokens(),
+        spent.usd_or("cost unknown"),
         format::plural(turns(page.actor.turn()), "turn", "turns")
     );
     if let Some(facts) = &page.records.facts {
-        if facts.run.run.usage.estimated {
-            used.push_str(" (partly estimated)");
-        }
         used.push_str(&below(facts));
     }
     lines.extend(fact("used", TextStyle::Plain, &used, page));
@@ -170,8 +167,8 @@ fn below(facts: &RunFacts) -> String {
             children => format::plural(children, "child", "children"),
         },
     };
-    let (tokens, spent) = facts.with_sub_agents();
-    format!("; with {of}: {} tokens, {}", format::count(tokens), format::usd_or_unknown(spent))
+    let spent = facts.with_sub_agents();
+    format!("; with {of}: {} tokens, {}", spent.tokens(), spent.usd_or("cost unknown"))
 }
 
 fn turns(count: u32) -> usize {
@@ -254,12 +251,14 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
 
 fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let Some(id) = page.actor.session() else { return };
-    let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
+    let mut at_work = 0;
+    let mut ended = 0;
+    let mut spent = Spent::NOTHING;
     for actor in page.actors.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
         *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
-        tokens += actor.used().0;
+        spent = spent.plus(actor.spent());
     }
-    let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", format::count(tokens));
+    let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", spent.tokens());
     lines.extend(fact("runs", TextStyle::Plain, &said, page));
     if let Some(session) = &page.actor.session_record {
         lines.extend(fact("folder", TextStyle::Plain, &session.project_dir, page));

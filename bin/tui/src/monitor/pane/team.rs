@@ -4,7 +4,7 @@ use soong_protocol::TraceStatus;
 
 use super::{PaneContext, RunFacts};
 use crate::monitor::actor::Actor;
-use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
+use crate::{format, spent::Spent, styled_line::StyledLine, terminal::TextStyle, text};
 
 pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine> {
     let collaborators = &facts.trace.trace.context.collaborators;
@@ -33,17 +33,16 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
             (_, TraceStatus::Failed) => (TextStyle::Red, "failed"),
             (_, TraceStatus::Stopped) => (TextStyle::Dim, "stopped"),
         };
-        let cost = child.total_cost.map_or_else(|| "?".to_owned(), format::usd);
+        let spent = Spent::from(child);
+        let tokens = spent.tokens();
+        let cost = spent.usd_or("?");
         let time = match child.status {
             TraceStatus::Running | TraceStatus::Interrupted => page.now.millis_since(child.created_at),
             _ => child.total_duration_ms,
         };
         lines.push(
             StyledLine::of(style, format!("  {status:<9} "))
-                .and(
-                    TextStyle::Plain,
-                    format!("{:>8} {cost:>9} {:>11}  ", format::count(child.total_tokens), format::duration(time)),
-                )
+                .and(TextStyle::Plain, format!("{tokens:>8} {cost:>9} {:>11}  ", format::duration(time)))
                 .and(TextStyle::Bold, text::safe_line(&child.agent_type))
                 .and(TextStyle::Plain, format!(" {}", text::safe_line(&child.task))),
         );

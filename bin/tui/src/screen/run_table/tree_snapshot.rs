@@ -6,7 +6,7 @@ use soong_protocol::{
 };
 
 use super::{DisplayState, RunRow, RunTable, RunUsage, format_activity};
-use crate::text;
+use crate::{spent::Spent, text};
 
 impl RunTable {
     /// Updates the runs of the table that have not ended from a snapshot of the supervision tree. Adds sub-agents
@@ -28,7 +28,7 @@ impl RunTable {
                 };
             }
             entry.goal = run.goal.as_deref().map(text::safe_line).unwrap_or_default();
-            entry.update_usage(RunUsage { turn: run.turn, tokens: run.tokens, cost: run.cost });
+            entry.update_usage(RunUsage { turn: run.turn, spent: Spent::from(run) });
         }
         for child in &view.children {
             self.apply_tree(child);

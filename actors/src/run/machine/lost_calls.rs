@@ -1,0 +1,81 @@
+//! Model calls without an outcome: what they have used so far, and what is charged for them if they are lost with their
+//! actor or process (BUD-1a).
+//!
+//! Pure; part of the run state machine. A lost call is charged for what it had used when that was last recorded, or for
+//! its prompt if nothing was: calls that last less than a second record nothing. Elsewhere: counting what a call uses
+//! (`tasks/call_meter.rs`).
+
+use soong_protocol::{ModelCallKind, OpenModelCall, RunWrite, Usage, Write};
+
+use crate::{
+    budget::Consumed,
+    run::machine::{
+        input::Used,
+        state::{RunState, naming::Naming, phase::Phase},
+        transition::Transition,
+    },
+};
+
+impl RunState {
+    fn is_open(&self, kind: ModelCallKind) -> bool {
+        match kind {
+            ModelCallKind::Turn => self.phase == Phase::CallingModel,
+            ModelCallKind::Summary => self.phase == Phase::Compacting,
+            ModelCallKind::Reflection => self.phase == Phase::Reflecting,
+            ModelCallKind::Recall => self.phase == Phase::Recalling,
+            ModelCallKind::Naming => matches!(self.conversation.naming, Naming::Open(_)),
+        }
+    }
+
+    /// Returns what counts against the budgets of the run and of the runs above it. What was estimated in this process for
+    /// calls that were lost with an earlier one does not count, so that no resumed run ends because of it.
+    pub(crate) fn consumed(&self) -> Consumed {
+        let own = Consumed::of(&self.own_stats_with_running_calls(), self.child_count());
+        own.minus(self.usage.excused)
+    }
+}
+
+impl Transition<'_, '_> {
+    /// Stores what a model call in progress has used so far.
+    pub(in crate::run::machine) fn call_progressed(&mut self, open_call: OpenModelCall) {
+        if self.state.is_open(open_call.kind) {
+            self.state.usage.open_model_calls.set(open_call);
+        }
+    }
+
+    /// Records the calls without an outcome, if they have changed.
+    pub(in crate::run::machine) fn record_open_model_calls(&mut self) {
+        let open_model_calls = &mut self.state.usage.open_model_calls;
+        if open_model_calls.calls == open_model_calls.recorded {
+            return;
+        }
+        open_model_calls.recorded.clone_from(&open_model_calls.calls);
+        let calls = open_model_calls.calls.clone();
+        let run_id = self.state.spec.identity.run_id.clone();
+        self.step.writes.push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
+    }
+
+    /// Returns what is charged for a lost call. `prompt`: the usage of its prompt alone.
+    pub(in crate::run::machine) fn used_by_lost_call(&self, kind: ModelCallKind, prompt: Used) -> Used {
+        self.state.usage.open_model_calls.get(kind).unwrap_or(prompt)
+    }
+
+    /// Returns what is charged for the lost call of a turn; `None` if no request was made. `same_process`: the
+    /// incarnation that made it ran in this process, so its budget reservation is known.
+    pub(in crate::run::machine) fn used_by_lost_turn(&self, same_process: bool) -> Option<Used> {
+        if self.has_no_lost_reservation(same_process) {
+            return None;
+        }
+        let usage = Usage::estimate(self.state.conversation.prompt_tokens, 0);
+        // It was made with the fallback that makes the calls, or with the run's own model, if that was tried again.
+        let own = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
+        let of_fallback = self.state.model().prices.map(|prices| prices.cost(&usage));
+        let cost = own.zip(of_fallback).map(|(own, of_fallback)| own.max(of_fallback));
+        Some(self.used_by_lost_call(ModelCallKind::Turn, (usage, cost)))
+    }
+
+    /// Returns whether it is known that no call was lost, because none had reserved budget.
+    pub(in crate::run::machine) fn has_no_lost_reservation(&self, same_process: bool) -> bool {
+        same_process && self.context.budget.is_some_and(|account| account.lost_reservation().model_calls == 0)
+    }
+}
