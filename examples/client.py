@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import sys
+import uuid
 
 import httpx
 import websockets
@@ -36,6 +37,19 @@ def checked(response: httpx.Response) -> dict:
         error = response.json()["error"]
         sys.exit(f"{error['code']}: {error['message']}")
     return response.json()
+
+
+async def post(client: httpx.AsyncClient, path: str, body: dict) -> httpx.Response:
+    """Sends a request that has an effect. If the connection is lost, it is repeated with the same key: without a second
+    effect, and with the first answer."""
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    for delay in (0.2, 1, 3):
+        try:
+            return await client.post(path, json=body, headers=key)
+        except httpx.TransportError as broken:
+            print(f"  (connection lost: {broken}; repeating the request)", file=sys.stderr)
+            await asyncio.sleep(delay)
+    return await client.post(path, json=body, headers=key)
 
 
 async def events(url: str, bearer: dict, session: str, since: int):
@@ -89,7 +103,7 @@ async def decide(client: httpx.AsyncClient, permission: dict) -> None:
     if sys.stdin.isatty():
         answer = await asyncio.to_thread(input, f"allow {wanted}? [y/N] ")
     decision = "allow_once" if answer.lower().startswith("y") else "deny"
-    answered = await client.post(f"/api/permissions/{permission['permission_id']}", json={"decision": decision})
+    answered = await post(client, f"/api/permissions/{permission['permission_id']}", {"decision": decision})
     if answered.is_error and answered.json()["error"]["code"] != "already_decided":
         checked(answered)
 
@@ -107,7 +121,7 @@ async def main() -> None:
     async with httpx.AsyncClient(base_url=options.url, headers=bearer, timeout=30) as client:
         session = options.session
         if session is None:
-            made = await client.post("/api/sessions", json={"project_dir": options.path})
+            made = await post(client, "/api/sessions", {"project_dir": options.path})
             session = checked(made)["session"]["session_id"]
         if options.attach:
             files = {"file": (options.attach.name, options.attach.read_bytes())}
@@ -115,7 +129,7 @@ async def main() -> None:
             print(f"uploaded {stored['name']}, {stored['size']} bytes")
         since = checked(await client.get(f"/api/sessions/{session}"))["session"]["last_session_seq"]
         request = {"prompt": options.prompt, "mode": options.mode, "session_id": session}
-        run = checked(await client.post("/api/traces", json=request))
+        run = checked(await post(client, "/api/traces", request))
         print(f"run {run['run_id']} of session {session}: {run['status']}")
         async for event in events(options.url, bearer, session, since):
             name = event["trace_id"].rpartition("@")[2] if "@" in event.get("trace_id", "") else "run"

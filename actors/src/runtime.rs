@@ -15,6 +15,7 @@ mod health;
 mod home;
 mod info;
 mod interrupted;
+mod keyed_requests;
 mod memory;
 mod metrics;
 mod permissions;
@@ -188,7 +189,7 @@ impl Runtime {
 
     /// Returns the sessions of this home: create, read, copy, resume, delete.
     pub fn sessions(&self) -> Sessions<'_> {
-        Sessions { runtime: self }
+        Sessions { runtime: self, request_key: None }
     }
 
     /// Returns the traces of this home: runs, messages, goals, events, usage.

@@ -17,7 +17,7 @@ pub(crate) use deletion::SessionDeleter;
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
 pub(crate) use services::SessionServices;
-use soong_protocol::{ConversationPoint, ErrorInfo, Run, SessionId, Write};
+use soong_protocol::{ConversationPoint, ErrorInfo, RequestKey, RequestSubject, RequestWrite, Run, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
@@ -37,8 +37,16 @@ pub(crate) struct StartRequest {
     /// earlier one. The request is rejected if the conversation has another run, or gets a message or head until the run
     /// is recorded.
     pub(crate) continues_from: Option<ConversationPoint>,
+    /// The keyed request that starts the run. It is recorded together with the run.
+    pub(crate) request_key: Option<RequestKey>,
     /// Receives the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
+}
+
+/// Returns the write that records the keyed request of a run.
+fn claim(request_key: Option<RequestKey>, run: &Run) -> Option<Write> {
+    let subject = RequestSubject::Run(run.run_id.clone());
+    request_key.map(|key| Write::Request(RequestWrite::Claim { key, subject, at: run.created_at }))
 }
 
 /// State of a session in the store when a run is requested.

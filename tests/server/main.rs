@@ -14,6 +14,7 @@ mod commands;
 mod conformance;
 mod drain;
 mod failure;
+mod idempotency;
 mod limits;
 mod metrics;
 mod routes;

@@ -235,8 +235,17 @@ impl Runtime {
         run.settings.agent_type.clone_from(&spec.preset.name);
         let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
         let (reply, answer) = oneshot::channel();
-        let reject_if_busy = start.reject_if_busy;
-        Ok((StartRequest { run, rows, history, project_dir, reject_if_busy, continues_from, reply }, answer))
+        let request = StartRequest {
+            run,
+            rows,
+            history,
+            project_dir,
+            reject_if_busy: start.reject_if_busy,
+            continues_from,
+            request_key: start.request_key,
+            reply,
+        };
+        Ok((request, answer))
     }
 
     /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.

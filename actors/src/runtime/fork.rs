@@ -73,8 +73,11 @@ impl Sessions<'_> {
             return Err(session_exists(&session_id));
         }
         // In a separate task, so that copying completes even if the caller is dropped.
-        let (copying, name, copy_id) = (Arc::clone(services), request.name, session_id.clone());
-        let made = services.lifetime.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
+        let copying = Arc::clone(services);
+        let copy_id = session_id.clone();
+        let claim = self.claim(&session_id);
+        let made =
+            services.lifetime.spawn(async move { copy(&copying, found, copy_id, request.name, claim).await }).await;
         match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
             Ok(()) => self.get(&session_id).await,
             // The session was deleted meanwhile, together with its files.
@@ -132,6 +135,7 @@ async fn copy(
     found: ForkSource,
     session_id: SessionId,
     name: Option<String>,
+    claim: Option<Write>,
 ) -> Result<(), ErrorInfo> {
     let ForkSource { source, trace, at, goal_tree, artifacts, settings } = found;
     let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
@@ -157,7 +161,8 @@ async fn copy(
     })));
     // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [require, fork].into_iter().chain(made);
-    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events).collect();
+    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events);
+    let writes = writes.chain(claim).collect();
     let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
         Ok(_) => {
             tracing::info!(session = %session_id, source = %trace, at, "session forked");

@@ -81,6 +81,7 @@ impl Runtime {
             project_dir,
             reject_if_busy: true,
             continues_from: None,
+            request_key: start.request_key.clone(),
             reply,
         };
         Ok((request, answer))

@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode, Reflection, Role, RunMode,
-    RunOptions, RunPermissions, TraceId,
+    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode, Reflection, RequestKey,
+    Role, RunMode, RunOptions, RunPermissions, TraceId,
 };
 
 use super::SessionSpec;
@@ -62,6 +62,9 @@ pub struct RunRequest {
     pub reflection: Option<Reflection>,
     /// Summarize the conversation before the first model call, even if it is short; see [`RunRequest::compact`].
     pub compact: bool,
+    /// The keyed request that starts the run. It is recorded together with the run; see
+    /// [`Runtime::keyed_request`](super::Runtime::keyed_request).
+    pub request_key: Option<RequestKey>,
 }
 
 /// The agent that executes a run.

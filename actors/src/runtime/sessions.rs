@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RunMode, Session, SessionId, SessionWrite, TraceId,
-    TraceWrite, Write,
+    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RequestKey, RequestSubject, RequestWrite, Run, RunMode,
+    Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Page, Reader, SessionFilter};
 use tokio::sync::oneshot;
@@ -43,6 +43,23 @@ pub struct SessionSpec {
 #[derive(Debug, Clone, Copy)]
 pub struct Sessions<'a> {
     pub(super) runtime: &'a Runtime,
+    /// The keyed request that creates a session.
+    pub(super) request_key: Option<&'a RequestKey>,
+}
+
+impl<'a> Sessions<'a> {
+    /// Records the session that is created next together with a keyed request; see [`Runtime::keyed_request`].
+    #[must_use]
+    pub fn for_request(self, request_key: Option<&'a RequestKey>) -> Self {
+        Self { request_key, ..self }
+    }
+
+    /// Returns the write that records the keyed request of a session.
+    pub(super) fn claim(self, session_id: &SessionId) -> Option<Write> {
+        let key = self.request_key?.clone();
+        let subject = RequestSubject::Session(session_id.clone());
+        Some(Write::Request(RequestWrite::Claim { key, subject, at: now() }))
+    }
 }
 
 impl Sessions<'_> {
@@ -87,7 +104,8 @@ impl Sessions<'_> {
             model: String::new(),
             created_at: at,
         };
-        let writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
+        let mut writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
+        writes.extend(self.claim(&session_id));
         let appended = services.journal.append_and_wait(Append { fence: None, writes }).await;
         appended.map_err(|error| ErrorInfo::from(&error))?;
         self.get(&session_id).await
@@ -140,6 +158,17 @@ impl Sessions<'_> {
     /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into one stream (EVT-4).
     pub fn events(self, id: &SessionId, since: u64) -> EventStream {
         self.runtime.stream(Scope::Session(id.clone()), since)
+    }
+
+    /// Streams the events of all traces of a session from the first event of a run on.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn events_from_run(self, run: &Run) -> Result<EventStream, ErrorInfo> {
+        let run_id = run.run_id.clone();
+        let events = self.runtime.inner.services.reader.read(move |reader| reader.run_events(&run_id)).await?;
+        let before = events.first().map_or(0, |first| first.session_seq.saturating_sub(1));
+        Ok(self.events(&run.session_id, before))
     }
 
     /// Reads the users that own the given sessions, in one query. Unknown sessions are omitted.

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    SessionHistory, SessionKey, StartRequest,
+    SessionHistory, SessionKey, StartRequest, claim,
     message::{SessionMsg, SessionSupervisorMsg},
     registry::RunSessionHandle,
 };
@@ -237,7 +237,7 @@ impl SessionActor {
             self.start_first(myself, state, request);
             return;
         }
-        let StartRequest { run, reply, continues_from, .. } = request;
+        let StartRequest { run, reply, continues_from, request_key, .. } = request;
         if state.queue.len() >= MAX_QUEUED_RUNS {
             let message = format!("the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended");
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
@@ -248,6 +248,7 @@ impl SessionActor {
         let mut writes: Vec<Write> =
             continues_from.into_iter().map(|point| Write::Trace(TraceWrite::Require(point))).collect();
         writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
+        writes.extend(claim(request_key, &run));
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             entry.status.set_state("queued", format!("position {position}"));
@@ -295,11 +296,12 @@ impl SessionActor {
 
     /// Starts the first run of a new session, in one commit with the session's rows (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
-        let StartRequest { run, mut rows, reply, .. } = request;
+        let StartRequest { run, mut rows, reply, request_key, .. } = request;
         let entry = self.services.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
         rows.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
+        rows.extend(claim(request_key, &run));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.services.lifetime.spawn(async move {

@@ -23,7 +23,7 @@ use soong_protocol::{
 use tokio::sync::oneshot;
 
 use super::{
-    Client, JSON, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, transport::root_cause,
+    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, transport::root_cause,
     unresponsive,
 };
 
@@ -52,7 +52,7 @@ impl Client {
 
     /// Opens a response body as a stream.
     pub async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
-        let answer = self.send(Method::GET, path, Body::default(), JSON, "*/*");
+        let answer = self.send(OwnerRequest { accept: "*/*", ..OwnerRequest::new(Method::GET, path) });
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
@@ -101,12 +101,14 @@ impl Client {
 
     /// Replaces a passage of an artifact's text.
     pub async fn edit(&self, session: &SessionId, name: &str, request: &EditBody) -> Result<EditView, ErrorInfo> {
-        read(&self.request(Method::PATCH, &artifact_path(session, name, ""), json(request)?).await?)
+        let path = artifact_path(session, name, "");
+        let request = OwnerRequest { body: json(request)?.into(), ..OwnerRequest::new(Method::PATCH, &path) };
+        read(&self.request(request).await?)
     }
 
     /// Deletes an artifact with all its versions.
     pub async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
-        self.request(Method::DELETE, &artifact_path(session, name, ""), Body::default()).await.map(drop)
+        self.request(OwnerRequest::new(Method::DELETE, &artifact_path(session, name, ""))).await.map(drop)
     }
 
     /// Lists the artifacts that can be deleted, or deletes them.
@@ -131,7 +133,8 @@ impl Client {
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
         let body = Body::wrap_stream(UploadBody { bytes, error_sender: Some(tell), _all: all });
-        let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
+        let mut answer =
+            std::pin::pin!(self.send(OwnerRequest { body, content_type, ..OwnerRequest::new(method, path) }));
         let answer = tokio::select! {
             answer = &mut answer => answer,
             _ = sent => tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive())),

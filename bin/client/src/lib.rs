@@ -46,6 +46,58 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time until an owner responds to a request or begins a stream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Delays before a request whose connection was lost is repeated.
+const RETRY_DELAYS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+
+/// Header with the key of a request that has an effect. A repeated request with the same key has no second one.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// A request to the owner.
+struct OwnerRequest<'a> {
+    method: Method,
+    path: &'a str,
+    body: Body,
+    content_type: &'a str,
+    accept: &'a str,
+    /// See [`IDEMPOTENCY_KEY`].
+    key: Option<&'a str>,
+}
+
+impl<'a> OwnerRequest<'a> {
+    /// Creates a request without a body that accepts JSON.
+    fn new(method: Method, path: &'a str) -> Self {
+        Self { method, path, body: Body::default(), content_type: JSON, accept: JSON, key: None }
+    }
+}
+
+/// The attempts to send a request that has an effect. All have the same key.
+struct Attempts {
+    key: RunId,
+    delays: std::array::IntoIter<Duration, 3>,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        Self { key: RunId::generate(), delays: RETRY_DELAYS.into_iter() }
+    }
+
+    fn key(&self) -> String {
+        self.key.to_string()
+    }
+
+    /// Returns whether to send the request again, after waiting for a while: its connection was lost, so that it is
+    /// unknown whether the request was carried out.
+    async fn continue_after(&mut self, error: &ErrorInfo) -> bool {
+        // An owner that is closing has not carried it out. Another process may take over: the caller looks for it.
+        if error.code != ErrorCode::Closing || error.retryable {
+            return false;
+        }
+        let Some(delay) = self.delays.next() else { return false };
+        tokio::time::sleep(delay).await;
+        true
+    }
+}
+
 /// Result of looking for the owner of a home.
 pub enum Discovery {
     /// The owner answers.
@@ -141,15 +193,24 @@ impl Client {
 
     /// Reads the JSON response of a route.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        read(&self.request(Method::GET, path, Body::default()).await?)
+        read(&self.request(OwnerRequest::new(Method::GET, path)).await?)
     }
 
+    /// Sends a request that has an effect. It is repeated if its connection is lost.
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
-        read(&self.request(Method::POST, path, json(body)?).await?)
+        let body = json(body)?;
+        let mut attempts = Attempts::new();
+        loop {
+            let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, path) };
+            match self.request(OwnerRequest { key: Some(&attempts.key()), ..request }).await {
+                Err(error) if attempts.continue_after(&error).await => {}
+                answer => return read(&answer?),
+            }
+        }
     }
 
-    async fn request(&self, method: Method, path: &str, body: Body) -> Result<Bytes, ErrorInfo> {
-        let answer = async { read_body(self.send(method, path, body, JSON, JSON).await?).await };
+    async fn request(&self, request: OwnerRequest<'_>) -> Result<Bytes, ErrorInfo> {
+        let answer = async { read_body(self.send(request).await?).await };
         tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))
     }
 
@@ -174,7 +235,19 @@ impl Client {
             let watch = self.session_events(&accepted.trace_id, since).await?;
             return Ok((accepted, watch));
         }
-        let mut watch = self.stream(Method::POST, "/api/traces", json(request)?).await?;
+        let body = json(request)?;
+        let mut attempts = Attempts::new();
+        loop {
+            match self.start_streaming(&body, &attempts.key()).await {
+                Err(error) if attempts.continue_after(&error).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn start_streaming(&self, body: &Bytes, key: &str) -> Result<(Accepted, EventStream), ErrorInfo> {
+        let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, "/api/traces") };
+        let mut watch = self.stream(OwnerRequest { key: Some(key), ..request }).await?;
         match watch.frame().await {
             Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
@@ -240,7 +313,8 @@ impl Client {
 
     /// Deletes a session; returns once it is deleted.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        self.request(Method::DELETE, &format!("/api/sessions/{}", path_segment(id)), Body::default()).await.map(drop)
+        let path = format!("/api/sessions/{}", path_segment(id));
+        self.request(OwnerRequest::new(Method::DELETE, &path)).await.map(drop)
     }
 
     /// Creates a session as a copy of another one.
@@ -297,42 +371,39 @@ impl Client {
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
         if !self.may_poll {
-            return self.stream(Method::GET, &position.path(), Body::default()).await;
+            return self.stream(OwnerRequest::new(Method::GET, &position.path())).await;
         }
         let path = position.path();
-        let answer = self.send(Method::GET, &path, Body::default(), JSON, "text/event-stream");
+        let answer = self.send(OwnerRequest { accept: "text/event-stream", ..OwnerRequest::new(Method::GET, &path) });
         Ok(match tokio::time::timeout(IDLE_TIMEOUT, answer).await {
             Ok(response) => EventStream::streamed(response?, Some((self.clone(), position))),
             Err(_) => EventStream::polled(self.clone(), position),
         })
     }
 
-    async fn stream(&self, method: Method, path: &str, body: Body) -> Result<EventStream, ErrorInfo> {
-        let answer = self.send(method, path, body, JSON, "text/event-stream");
+    async fn stream(&self, request: OwnerRequest<'_>) -> Result<EventStream, ErrorInfo> {
+        let answer = self.send(OwnerRequest { accept: "text/event-stream", ..request });
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
         Ok(EventStream::streamed(response, None))
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Body,
-        content_type: &str,
-        accept: &str,
-    ) -> Result<reqwest::Response, ErrorInfo> {
+    async fn send(&self, request: OwnerRequest<'_>) -> Result<reqwest::Response, ErrorInfo> {
+        let OwnerRequest { method, path, body, content_type, accept, key } = request;
         // A URL drops such segments, even if they are escaped, and would name another resource.
         if path.split(['/', '?']).any(|segment| matches!(segment, "%2E" | "%2E%2E")) {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "an id or name cannot be `.` or `..`"));
         }
-        let request = http::Request::builder()
+        let mut request = http::Request::builder()
             .method(method)
             .uri(path)
             .header(CLIENT_HEADER, self.name)
             .header(header::ACCEPT, accept)
-            .header(header::CONTENT_TYPE, content_type)
-            .body(body)
-            .map_err(|error| invalid_request(&error))?;
+            .header(header::CONTENT_TYPE, content_type);
+        // The connection to an owner in this process is never lost.
+        if let Some(key) = key.filter(|_| !matches!(self.transport, Transport::InProcess(_))) {
+            request = request.header(IDEMPOTENCY_KEY, key);
+        }
+        let request = request.body(body).map_err(|error| invalid_request(&error))?;
         let response = self.transport.send(request).await?;
         if response.status().is_success() {
             return Ok(response);
@@ -377,8 +448,8 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
     })
 }
 
-fn json(body: &impl Serialize) -> Result<Body, ErrorInfo> {
-    serde_json::to_vec(body).map(Body::from).map_err(|error| invalid_request(&error))
+fn json(body: &impl Serialize) -> Result<Bytes, ErrorInfo> {
+    serde_json::to_vec(body).map(Bytes::from).map_err(|error| invalid_request(&error))
 }
 
 fn invalid_request(error: &dyn std::fmt::Display) -> ErrorInfo {

@@ -18,6 +18,7 @@ mod drain;
 mod error;
 mod event_cache;
 mod health;
+mod keyed;
 mod memory;
 mod metrics;
 mod page;
@@ -46,12 +47,14 @@ use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{HeaderName, Method, StatusCode, Uri, header::CONTENT_TYPE},
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
 pub use drain::finish_body;
 pub use error::{ApiError, validation_error};
 use event_cache::EventCache;
+use keyed::RequestsInProgress;
 pub use memory::SkillView;
 pub use preset::PresetView;
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
@@ -76,6 +79,8 @@ pub struct Api {
     pub event_cache: Arc<EventCache>,
     /// Open WebSockets.
     pub websockets: TaskTracker,
+    /// Requests with an `Idempotency-Key` that are being executed.
+    pub requests_in_progress: Arc<RequestsInProgress>,
 }
 
 /// Size limits of request bodies.
@@ -101,7 +106,14 @@ impl BodyLimits {
 impl Api {
     /// Creates the state with the limits for the owner's own clients.
     pub fn new(runtime: Runtime, gate: ShutdownGate) -> Self {
-        Self { runtime, gate, limits: BodyLimits::OWNER, event_cache: Arc::default(), websockets: TaskTracker::new() }
+        Self {
+            runtime,
+            gate,
+            limits: BodyLimits::OWNER,
+            event_cache: Arc::default(),
+            websockets: TaskTracker::new(),
+            requests_in_progress: Arc::default(),
+        }
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
@@ -242,6 +254,7 @@ pub fn router(api: Api) -> Router {
         .method_not_allowed_fallback(wrong_method)
         // Each kind of body has its own limit.
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(api.clone(), keyed::execute_once))
         .with_state(api)
 }
 

@@ -10,7 +10,9 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use soong::{
     ErrorCode, ErrorInfo, Runtime,
     artifact::ArtifactOwner,
-    protocol::{Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId},
+    protocol::{
+        Permission, PermissionId, Question, QuestionId, RequestKey, Run, RunId, Session, SessionId, Trace, TraceId,
+    },
 };
 
 use tokio::sync::watch;
@@ -59,6 +61,8 @@ impl Caller {
 pub(crate) struct Access {
     api: Api,
     pub(super) caller: Caller,
+    /// The keyed request, if the request has an `Idempotency-Key`.
+    request_key: Option<RequestKey>,
 }
 
 impl FromRequestParts<Api> for Access {
@@ -68,7 +72,8 @@ impl FromRequestParts<Api> for Access {
         // A request without a caller is rejected: the server must set it.
         let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "the request has no caller");
         let caller = parts.extensions.get::<Caller>().cloned().ok_or_else(unknown)?;
-        Ok(Self { api: api.clone(), caller })
+        let request_key = parts.extensions.get::<RequestKey>().cloned();
+        Ok(Self { api: api.clone(), caller, request_key })
     }
 }
 
@@ -79,6 +84,11 @@ impl Access {
 
     pub(super) fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// Returns the keyed request, if the request has an `Idempotency-Key`.
+    pub(super) fn request_key(&self) -> Option<&RequestKey> {
+        self.request_key.as_ref()
     }
 
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.

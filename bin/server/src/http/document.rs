@@ -11,15 +11,17 @@ use soong::protocol::api::ErrorBody;
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        ContentBuilder, HttpMethod, Ref, RefOr, Required, ResponseBuilder,
-        path::{Operation, PathItem},
+        ContentBuilder, HttpMethod, ObjectBuilder, Ref, RefOr, Required, ResponseBuilder, Type,
+        path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem},
         security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
 
 use super::{
     artifact::{self, UPLOAD},
-    call, health, memory, metrics, permission, preset, question, run, session, stream, task, trace, tree, usage, watch,
+    call, health,
+    keyed::{IDEMPOTENCY_KEY, MAX_KEY_BYTES},
+    memory, metrics, permission, preset, question, run, session, stream, task, trace, tree, usage, watch,
 };
 
 const ABOUT: &str = "\
@@ -140,6 +142,9 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
             if !is_open {
                 operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
             }
+            if method == "post" {
+                operation.parameters.get_or_insert_default().push(RefOr::T(idempotency_key()));
+            }
             let has_body = operation.request_body.is_some();
             if let Some(RefOr::T(body)) = &mut operation.request_body
                 && body.content.contains_key(BYTES)
@@ -168,6 +173,25 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
             }
         }
     }
+}
+
+/// Describes the header of a request that is executed once.
+fn idempotency_key() -> Parameter {
+    let description = "Executes the request once: if it is repeated with the same key, it has no effect and gets the \
+                       first answer, for 24 hours. A key that was used for another request is refused with 409 \
+                       `idempotency_conflict`.";
+    let key = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^[!-~]+$"))
+        .min_length(Some(1))
+        .max_length(Some(MAX_KEY_BYTES));
+    ParameterBuilder::new()
+        .name(IDEMPOTENCY_KEY.as_str())
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(description))
+        .schema(Some(key))
+        .build()
 }
 
 /// Returns the document in a form that client generators understand.

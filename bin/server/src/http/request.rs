@@ -90,7 +90,8 @@ fn not_json() -> ApiError {
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
 }
 
-async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
+/// Reads a body of at most `limit` bytes.
+pub(super) async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
     to_bytes(body, limit).await.map_err(|error| match is_too_long(&error) {
         true => {
             let message = format!("the body is larger than {limit} bytes: shorten it, or refer to a file");

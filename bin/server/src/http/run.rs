@@ -113,9 +113,10 @@ pub(super) async fn start_run(
         access.trace(id).await?; // it must be visible to the caller
     }
     let runtime = access.runtime().clone();
+    let request_key = access.request_key().cloned();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
-        let run = runtime.start(run_request(request)).await?;
+        let run = runtime.start(RunRequest { request_key, ..run_request(request) }).await?;
         drop(gate_guard);
         Ok::<_, ErrorInfo>(run)
     });
@@ -191,6 +192,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
         driven: false,
         reflection: request.reflects,
         compact: request.compact,
+        request_key: None,
     }
 }
 

@@ -97,7 +97,8 @@ pub(super) async fn create(
     let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = body;
     let uid = Some(access.uid(uid.as_deref())?);
     let body = SessionSpec { session_id, project_dir, allow_home_project, name, uid };
-    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().sessions().create(body).await? })))
+    let session = access.runtime().sessions().for_request(access.request_key()).create(body).await?;
+    Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
 /// Copies a session with its conversation, goals and documents as of a message.
@@ -111,7 +112,8 @@ pub(super) async fn fork(
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     let ForkBody { at_sequence, session_id, name } = body;
-    let session = access.runtime().sessions().fork(&id, Fork { at: at_sequence, session_id, name }).await?;
+    let sessions = access.runtime().sessions().for_request(access.request_key());
+    let session = sessions.fork(&id, Fork { at: at_sequence, session_id, name }).await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 

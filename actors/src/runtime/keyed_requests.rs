@@ -1,0 +1,34 @@
+//! Requests that are executed once, although a client that has lost the answer repeats them.
+//!
+//! The request is recorded in the append that creates its run or session, so that also a request that is repeated after
+//! a crash creates nothing. Elsewhere: the header `Idempotency-Key` (the server).
+
+use soong_protocol::{ErrorInfo, KeyedRequest, RequestAnswer, RequestKey, RequestWrite, SessionId, Write};
+use soong_storage::store::Append;
+
+use super::Runtime;
+use crate::clock::now;
+
+impl Runtime {
+    /// Reads the request that a user has sent with a key in the last 24 hours; `None` if there is none. It may be another
+    /// request: compare the fingerprints.
+    pub async fn keyed_request(&self, key: &RequestKey) -> Result<Option<KeyedRequest>, ErrorInfo> {
+        let uid = key.uid.clone();
+        let key_hash = key.key_hash.clone();
+        let found = self.inner.services.reader.read(move |reader| reader.keyed_request(&uid, &key_hash)).await?;
+        let now = now();
+        Ok(found.filter(|request| now.millis_since(request.at) < KeyedRequest::LIFETIME_MS))
+    }
+
+    /// Records the answer to a keyed request. `session_id`: the session that it concerns, with which it is deleted.
+    pub async fn record_answer(
+        &self,
+        key: RequestKey,
+        answer: RequestAnswer,
+        session_id: Option<SessionId>,
+    ) -> Result<(), ErrorInfo> {
+        let write = Write::Request(RequestWrite::Answer { key, answer, session_id, at: now() });
+        let appended = self.inner.services.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await;
+        appended.map(drop).map_err(|error| ErrorInfo::from(&error))
+    }
+}

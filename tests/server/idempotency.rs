@@ -1,0 +1,126 @@
+//! Requests with an `Idempotency-Key`: a repeated request has no second effect, also after `kill -9`.
+
+use std::collections::HashSet;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::{
+    served::{BOB, EVE, Frame, Frames, OFFLINE, TestServer, answer, code},
+    service::ManualModelService,
+};
+
+const KEY: &str = "idempotency-key";
+
+fn keyed(served: &TestServer, path: &str, key: &str, body: &Value) -> RequestBuilder {
+    served.request(Method::POST, path).header(KEY, key).json(body)
+}
+
+fn start(prompt: &str) -> Value {
+    json!({ "prompt": prompt, "session_id": "s" })
+}
+
+#[tokio::test]
+async fn repeated_start_names_the_same_run() {
+    let service = ManualModelService::new();
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
+    let mut served = TestServer::with(&config, &[("SOONG_FAULTS", "before_commit=delay:20")]);
+    // A client that repeats its request before the first one is answered.
+    let attempts = (0..5).map(|_| answer(keyed(&served, "/api/traces", "k", &start("pay"))));
+    let answers = futures::future::join_all(attempts).await;
+    let runs: HashSet<&str> = answers.iter().map(|(_, body)| body["run_id"].as_str().unwrap()).collect();
+    assert_eq!(runs.len(), 1, "{answers:?}");
+    assert!(answers.iter().all(|(status, body)| *status == 202 && body["status"] == "started"), "{answers:?}");
+    let run = answers[0].1["run_id"].clone();
+
+    // The answer is stored, or found by the run that is stored with the request.
+    served.kill();
+    served.restart();
+    let repeated = keyed(&served, "/api/traces", "k", &start("pay")).send().await.unwrap();
+    assert_eq!(repeated.headers()["idempotency-replayed"], "true");
+    assert_eq!(repeated.json::<Value>().await.unwrap()["run_id"], run);
+
+    let (status, other) = answer(keyed(&served, "/api/traces", "k", &start("pay twice"))).await;
+    assert_eq!((status.as_u16(), code(&other)), (409, "idempotency_conflict"), "{other}");
+    let (status, other) = answer(keyed(&served, "/api/traces/s/run", "k", &start("pay"))).await;
+    assert_eq!((status.as_u16(), code(&other)), (409, "idempotency_conflict"), "{other}");
+    let traces = served.get("/api/traces").await;
+    assert_eq!(traces["traces"].as_array().unwrap().len(), 1, "{traces}");
+    let messages = served.get("/api/traces/s/messages").await;
+    let of_user = messages["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user");
+    assert_eq!(of_user.count(), 1, "{messages}");
+}
+
+#[tokio::test]
+async fn repeated_start_streams_the_same_run() {
+    let served = TestServer::new(OFFLINE);
+    let streamed = || keyed(&served, "/api/traces", "k", &start("hello")).header("accept", "text/event-stream");
+    let first = accepted(Frames::open(streamed()).await).await;
+    served.ended_run(&served.token(), first["run_id"].as_str().unwrap()).await;
+    // The stream has no JSON answer that could be stored.
+    let mut frames = Frames::open(streamed()).await;
+    let Some(Frame { data, .. }) = frames.next().await else { panic!("the stream is empty") };
+    assert_eq!(data["run_id"], first["run_id"]);
+    let next = frames.next().await.unwrap();
+    assert_eq!(next.data["run_id"], first["run_id"], "the events of the run from the first one on: {:?}", next.data);
+    let (status, again) = answer(keyed(&served, "/api/traces", "k", &start("hello"))).await;
+    assert_eq!((status.as_u16(), &again["run_id"]), (202, &first["run_id"]));
+}
+
+async fn accepted(mut frames: Frames) -> Value {
+    frames.next().await.unwrap().data
+}
+
+#[tokio::test]
+async fn repeated_requests_of_all_routes_have_one_effect() {
+    let mut served = TestServer::new(OFFLINE);
+    let (_, first) = answer(keyed(&served, "/api/traces", "start", &start("hello"))).await;
+    served.ended_run(&served.token(), first["run_id"].as_str().unwrap()).await;
+    let mut answers = Vec::new();
+    for restarts in [false, true] {
+        if restarts {
+            served.kill();
+            served.restart();
+        }
+        let (created, session) = answer(keyed(&served, "/api/sessions", "create", &json!({}))).await;
+        let (forked, copy) = answer(keyed(&served, "/api/sessions/s/fork", "fork", &json!({}))).await;
+        assert_eq!((created.as_u16(), forked.as_u16()), (201, 201), "{session} {copy}");
+        let call = json!({ "prompt": "hello" });
+        let (called, said) = answer(keyed(&served, "/api/calls", "call", &call)).await;
+        assert!(called.is_success(), "{said}");
+        answers.push([session["session"]["session_id"].clone(), copy["session"]["session_id"].clone(), said]);
+    }
+    assert_eq!(answers[0], answers[1]);
+    let sessions = served.get("/api/sessions").await;
+    let count = sessions["sessions"].as_array().unwrap().len();
+    let expected: HashSet<&Value> = [&first["session_id"], &answers[0][0], &answers[0][1]].into_iter().collect();
+    assert!(count >= expected.len() && count <= expected.len() + 1, "a call may have a session: {sessions}");
+    // A request that failed has no effect, so it is executed again.
+    let (refused, _) = answer(keyed(&served, "/api/sessions/none/fork", "late", &json!({}))).await;
+    let (created, _) = answer(keyed(&served, "/api/sessions", "name", &json!({ "session_id": "none" }))).await;
+    assert_eq!((refused.as_u16(), created.as_u16()), (404, 201));
+    let (again, said) = answer(keyed(&served, "/api/sessions/none/fork", "late", &json!({}))).await;
+    assert_eq!(again.as_u16(), 400, "the session exists now, and has no messages: {said}");
+}
+
+#[tokio::test]
+async fn keys_belong_to_their_user_and_to_a_session() {
+    let served = TestServer::with_users(OFFLINE);
+    let create = |token: &str, session: &str| {
+        let body = json!({ "session_id": session });
+        answer(served.request_as(token, Method::POST, "/api/sessions").header(KEY, "k").json(&body))
+    };
+    assert_eq!(create(BOB, "bobs").await.0, 201);
+    assert_eq!(create(EVE, "eves").await.0, 201, "the key of another user");
+    // The stored answer is deleted with the session that it names. The request is not executed again.
+    let deleted = served.request_as(BOB, Method::DELETE, "/api/sessions/bobs").send().await.unwrap();
+    assert_eq!(deleted.status(), 204);
+    let (status, said) = create(BOB, "bobs").await;
+    assert_eq!((status.as_u16(), code(&said)), (404, "session_not_found"), "{said}");
+    for key in ["", "two words", "é", &"x".repeat(256)] {
+        let request =
+            served.request_as(BOB, Method::POST, "/api/sessions").header(KEY, key.as_bytes()).json(&json!({}));
+        let (status, said) = answer(request).await;
+        assert_eq!((status.as_u16(), code(&said)), (400, "validation_error"), "{key:?}: {said}");
+    }
+}
