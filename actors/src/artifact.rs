@@ -30,8 +30,8 @@ pub(crate) use working_set::ArtifactStoreSupervisorMsg;
 pub use soong_match as matcher;
 use soong_protocol::{ErrorCode, ErrorInfo};
 pub use soong_tool::artifact::{
-    ArtifactOwner, ArtifactService, Change, Content, EditRequest, Edited, IfExists, Loaded, NamedArtifacts, Save,
-    is_text,
+    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited, IfExists, Loaded,
+    NamedArtifacts, Save, VersionSet, is_text,
 };
 
 /// Name of the plan that a model maintains for itself. The plan is shown in full in every turn (ART-8).

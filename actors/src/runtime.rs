@@ -199,7 +199,7 @@ impl Runtime {
 
     /// Returns the artifacts of this home.
     pub fn artifacts(&self) -> Artifacts<'_> {
-        Artifacts { runtime: self }
+        Artifacts { runtime: self, condition: None }
     }
 
     /// Returns the permission requests of this home.

@@ -13,7 +13,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use soong::{
     RunRequest, Runtime, SessionSpec,
-    artifact::{ArtifactOwner, ArtifactService, Change, EditRequest, Save},
+    artifact::{ArtifactOwner, ArtifactService, Change, ChangeCondition, EditRequest, Save},
     protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
     storage::{
         blob::{BlobLocation, BlobStore},
@@ -180,7 +180,14 @@ async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mu
     let edit = |key: String, change: Change, call: String| {
         let effect = EffectId { run_id: run.run_id().clone(), turn: 1, tool_call_id: call };
         let provenance = Provenance { run_id: Some(run.run_id().clone()), ..Provenance::default() };
-        let request = EditRequest { key, change, source: ArtifactSource::Agent, provenance, effect: Some(effect) };
+        let request = EditRequest {
+            key,
+            change,
+            source: ArtifactSource::Agent,
+            provenance,
+            effect: Some(effect),
+            condition: ChangeCondition::default(),
+        };
         let (service, place) = (Arc::clone(&service), place.clone());
         async move { service.edit(&place, request).await }
     };

@@ -54,6 +54,8 @@ codes! {
     IdempotencyConflict = "idempotency_conflict",
     /// The session has a queued or running run.
     SessionActive = "session_active",
+    /// The artifact does not have the version that the request requires. Nothing was changed.
+    PreconditionFailed = "precondition_failed",
     /// An artifact with this name exists.
     ArtifactExists = "artifact_exists",
     /// The text to replace occurs more than once.
@@ -193,6 +195,7 @@ impl ErrorCode {
             | Self::MatchTooDifferent
             | Self::MatchBudgetExceeded => 409,
             Self::CursorUnknown => 410,
+            Self::PreconditionFailed => 412,
             Self::PayloadTooLarge => 413,
             Self::UnsupportedMedia => 415,
             Self::Overloaded | Self::ProviderRateLimited => 429,

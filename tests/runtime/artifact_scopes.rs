@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use soong::{
     ErrorCode, FaultPoint, RunRequest,
-    artifact::{ArtifactOwner, Change, EditRequest, Save},
+    artifact::{ArtifactOwner, Change, ChangeCondition, EditRequest, Save},
     protocol::{ArtifactName, ArtifactSource, EffectId, Provenance, RunStatus, SessionId},
 };
 
@@ -128,6 +128,7 @@ async fn repeated_effect_is_applied_once_after_later_writes() {
     let (here, service) = (local_owner("s"), world.runtime().artifacts().service());
     for key in ["doc", "user:doc"] {
         let request = |call: &str| EditRequest {
+            condition: ChangeCondition::default(),
             key: key.to_owned(),
             change: Change::Update { old: "0".into(), new: "0 +".into() },
             source: ArtifactSource::Agent,

@@ -11,6 +11,7 @@ mod service;
 mod acknowledged;
 mod calls;
 mod commands;
+mod conditions;
 mod conformance;
 mod drain;
 mod failure;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo, FlushReport, RunId, SessionId, TraceId};
-use soong_tool::artifact::{ArtifactOwner, ArtifactService, EditRequest, Edited, Loaded, Save};
+use soong_tool::artifact::{ArtifactOwner, ArtifactService, ChangeCondition, EditRequest, Edited, Loaded, Save};
 use tokio_util::task::TaskTracker;
 
 use super::{ArtifactReader, ArtifactStore, Cleanup, CleanupReport, RestorePlan};
@@ -46,6 +46,20 @@ impl ArtifactHandle {
                 Err(ErrorInfo::new(ErrorCode::InternalError, format!("the artifact operation did not finish: {error}")))
             }
         }
+    }
+
+    /// Deletes an artifact that meets the condition. Returns `false` if it does not exist.
+    pub(crate) async fn delete_if(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        condition: &ChangeCondition,
+    ) -> Result<bool, ErrorInfo> {
+        let store = Arc::clone(&self.store);
+        let place = place.clone();
+        let key = key.to_owned();
+        let condition = condition.clone();
+        self.run_to_completion(async move { store.delete(&place, &key, &condition).await }).await
     }
 
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
@@ -134,8 +148,7 @@ impl ArtifactService for ArtifactHandle {
     }
 
     fn delete<'a>(&'a self, place: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
-        let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
-        self.run_to_completion(async move { store.delete(&place, &key).await }).boxed()
+        async { self.delete_if(place, key, &ChangeCondition::default()).await }.boxed()
     }
 
     fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {

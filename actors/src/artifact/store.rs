@@ -31,13 +31,16 @@ use soong_storage::{
     store::{Append, StoreError},
 };
 use soong_text::Redactor;
-use soong_tool::artifact::{ArtifactOwner, Change, EditRequest, Edited, Loaded, Save, content};
+use soong_tool::artifact::{ArtifactOwner, Change, ChangeCondition, EditRequest, Edited, Loaded, Save, content};
 
 use super::{
     ArtifactReader,
     inventory::Inventories,
     working_set::{DocumentAccess, WorkingSets},
 };
+
+/// Maximum number of attempts of a conditional deletion. In each round, another writer has changed the artifact.
+const MAX_DELETE_ATTEMPTS: usize = 100;
 
 use crate::{clock::now, journal::JournalHandle, store_reader::StoreReader};
 
@@ -186,10 +189,26 @@ impl ArtifactStore {
         self.reader.load_with_cache(place, key, version, |artifact| self.cached_text(artifact)).await
     }
 
-    pub(super) async fn delete(&self, place: &ArtifactOwner, key: &str) -> Result<bool, ErrorInfo> {
+    pub(super) async fn delete(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        condition: &ChangeCondition,
+    ) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
-        self.delete_artifact(&artifact, |_| true).await
+        for _ in 0..MAX_DELETE_ATTEMPTS {
+            let found = self.row(&scope, &name).await?;
+            condition.check(key, found.as_ref().map(|artifact| artifact.current_version))?;
+            let Some(artifact) = found else { return Ok(false) };
+            // A version that was stored meanwhile is checked again.
+            let is_unchanged = |now: &Artifact| {
+                *condition == ChangeCondition::default() || now.current_version == artifact.current_version
+            };
+            if self.delete_artifact(&artifact, is_unchanged).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

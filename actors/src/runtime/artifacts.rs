@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use soong_protocol::{Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorInfo, SessionId};
 use soong_tool::artifact::{
-    ArtifactOwner, ArtifactService, Change, Content, EditRequest, Edited, IfExists, Loaded, Save,
+    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited, IfExists, Loaded, Save,
 };
 
 use super::Runtime;
@@ -16,6 +16,17 @@ use crate::artifact::{ArtifactHandle, Cleanup, CleanupReport, not_found};
 #[derive(Debug, Clone, Copy)]
 pub struct Artifacts<'a> {
     pub(super) runtime: &'a Runtime,
+    /// Condition of the next change.
+    pub(super) condition: Option<&'a ChangeCondition>,
+}
+
+impl<'a> Artifacts<'a> {
+    /// Makes the next change (put, edit or delete) only if the artifact meets this condition; otherwise it fails with
+    /// `precondition_failed` and changes nothing. `details.version` is the current version then.
+    #[must_use]
+    pub fn only_if(self, condition: &'a ChangeCondition) -> Self {
+        Self { condition: Some(condition), ..self }
+    }
 }
 
 impl Artifacts<'_> {
@@ -68,7 +79,8 @@ impl Artifacts<'_> {
         content_type: &str,
         content: Content,
     ) -> Result<Artifact, ErrorInfo> {
-        let save = Save { source: ArtifactSource::Api, ..Save::new(key, content_type, content) };
+        let condition = self.condition.cloned().unwrap_or_default();
+        let save = Save { source: ArtifactSource::Api, condition, ..Save::new(key, content_type, content) };
         self.access().save(place, save).await
     }
 
@@ -99,13 +111,15 @@ impl Artifacts<'_> {
             source: ArtifactSource::Api,
             provenance: Default::default(),
             effect: None,
+            condition: self.condition.cloned().unwrap_or_default(),
         };
         self.access().edit(place, request).await
     }
 
     /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
     pub async fn delete(self, place: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
-        match self.access().delete(place, key).await? {
+        let condition = self.condition.cloned().unwrap_or_default();
+        match self.access().delete_if(place, key, &condition).await? {
             true => Ok(()),
             false => Err(not_found(key)),
         }

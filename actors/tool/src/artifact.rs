@@ -2,6 +2,7 @@
 //!
 //! Elsewhere: the implementation, which is the artifact store of `soong`.
 
+mod condition;
 pub mod content;
 mod edit;
 mod named;
@@ -16,6 +17,7 @@ use soong_protocol::{
 use soong_text::Redactor;
 
 pub use self::{
+    condition::{ChangeCondition, VersionSet},
     content::{Content, is_text},
     edit::{Change, EditRequest, Edited},
     named::NamedArtifacts,
@@ -104,6 +106,8 @@ pub struct Save {
     pub debug: bool,
     /// Behavior if the name already exists.
     pub if_exists: IfExists,
+    /// Version that the artifact must have.
+    pub condition: ChangeCondition,
 }
 
 impl Save {
@@ -127,6 +131,7 @@ impl Save {
             metadata: serde_json::Map::new(),
             debug: false,
             if_exists: IfExists::NextVersion,
+            condition: ChangeCondition::default(),
         }
     }
 }

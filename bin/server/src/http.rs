@@ -16,6 +16,7 @@ mod cleanup;
 mod document;
 mod drain;
 mod error;
+mod etag;
 mod event_cache;
 mod health;
 mod keyed;
@@ -47,7 +48,7 @@ use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{HeaderName, Method, StatusCode, Uri, header::CONTENT_TYPE},
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
@@ -255,6 +256,7 @@ pub fn router(api: Api) -> Router {
         // Each kind of body has its own limit.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(api.clone(), keyed::execute_once))
+        .layer(from_fn(upload::reject_encoded_body))
         .with_state(api)
 }
 

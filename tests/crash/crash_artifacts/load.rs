@@ -161,8 +161,14 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
             Change::Update { old, new }
         }
     };
-    let request =
-        EditRequest { key, change, source: ArtifactSource::Api, provenance: Default::default(), effect: None };
+    let request = EditRequest {
+        key,
+        change,
+        source: ArtifactSource::Api,
+        provenance: Default::default(),
+        effect: None,
+        condition: Default::default(),
+    };
     let edited = runtime.artifacts().service().edit(place, request).await?;
     if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
         Report::saved(&edited.artifact, text.as_bytes()).write();

@@ -119,6 +119,7 @@ impl ArtifactStore {
     ) -> Result<Edited, ErrorInfo> {
         for _ in 0..MAX_ATTEMPTS {
             let before = self.current_document(&scope, name.as_str()).await?;
+            request.condition.check(&request.key, before.as_ref().map(|before| before.artifact.current_version))?;
             if let Some(before) = &before
                 && request.effect.is_some()
                 && let Some(done) = self.version_of_call(before, &request.provenance).await?

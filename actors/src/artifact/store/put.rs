@@ -64,6 +64,8 @@ impl PutStep {
         {
             return Ok(Self::Decline);
         }
+        let label = save.key.as_deref().unwrap_or_default();
+        save.condition.check(label, existing.map(|artifact| artifact.current_version))?;
         let Some(artifact) = existing else { return Ok(Self::StoreNext) };
         match save.if_exists {
             IfExists::NextVersion => Ok(Self::StoreNext),

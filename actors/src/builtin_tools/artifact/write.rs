@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use soong_protocol::{AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
 use soong_tool::{
     Tool, ToolContext, ToolResult, arguments,
-    artifact::{Change, EditRequest},
+    artifact::{Change, ChangeCondition, EditRequest},
 };
 
 use super::{artifact_owner, edit_output};
@@ -28,6 +28,7 @@ async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
         return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
     }
     let request = EditRequest {
+        condition: ChangeCondition::default(),
         key,
         change,
         source: ArtifactSource::Agent,

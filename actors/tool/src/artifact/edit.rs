@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Artifact, ArtifactSnapshot, ArtifactSource, EffectId, MatchLayer, Provenance, UpdateType};
 
+use super::ChangeCondition;
+
 /// A change to a text.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -43,6 +45,8 @@ pub struct EditRequest {
     /// Id of the edit, derived from its tool call; `None` for clients. A repeated request with the same id returns the
     /// first result.
     pub effect: Option<EffectId>,
+    /// Version that the artifact must have. Only checked for clients.
+    pub condition: ChangeCondition,
 }
 
 /// The result of an edit.

@@ -14,7 +14,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Cleanup, CleanupReport, Loaded, is_text},
+    artifact::{ChangeCondition, Cleanup, CleanupReport, Loaded, is_text},
     protocol::{
         ArtifactVersion, SessionId,
         api::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions},
@@ -25,6 +25,7 @@ use super::{
     caller::Access,
     cleanup::ArtifactCleanupBody,
     error::{ApiError, validation_error},
+    etag::{change_condition, etag, is_known},
     request::{self, Path, Query},
     upload::{self, upload_content},
 };
@@ -96,28 +97,40 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
 }
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
-pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<ArtifactView>, ApiError> {
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView), (status = NOT_MODIFIED))))]
+pub(super) async fn show(
+    access: Access,
+    Path((session, name)): ArtifactPath,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
+    let version = loaded.artifact.current_version;
+    if is_known(&headers, version)? {
+        return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
+    }
     let versions = access.runtime().artifacts().versions(&place, &name).await?;
-    Ok(Json(artifact_view(loaded, versions).await?))
+    Ok((etag(version), Json(artifact_view(loaded, versions).await?)).into_response())
 }
 
 /// Reads the current content of an artifact, or that of a stored version, as bytes.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), VersionQuery),
-    responses((status = OK, content_type = "*/*", body = [u8]))))]
+    responses((status = OK, content_type = "*/*", body = [u8]), (status = NOT_MODIFIED))))]
 pub(super) async fn content(
     access: Access,
     Path((session, name)): ArtifactPath,
     Query(query): Query<VersionQuery>,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, query.version).await?;
-    let (content_type, size) = (loaded.content_type, loaded.size);
-    let headers = file_headers(&content_type, size, &loaded.artifact.filename);
-    Ok((headers, Body::from_stream(loaded.body)).into_response())
+    let version = query.version.unwrap_or(loaded.artifact.current_version);
+    if is_known(&headers, version)? {
+        return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
+    }
+    let headers = file_headers(&loaded.content_type, loaded.size, &loaded.artifact.filename);
+    Ok((headers, etag(version), Body::from_stream(loaded.body)).into_response())
 }
 
 /// Lists the stored versions of an artifact.
@@ -157,12 +170,15 @@ pub(super) async fn put(
             declared.to_str().map_err(|_| validation_error("the Content-Type header is not valid text"))?.to_owned()
         }
     };
+    let condition = change_condition(request.headers())?;
     let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
     let place = access.artifact_owner(&session).await?;
-    let stored = access.runtime().artifacts().put(&place, &name, &content_type, content).await;
+    let artifacts = access.runtime().artifacts().only_if(&condition);
+    let stored = artifacts.put(&place, &name, &content_type, content).await;
     let artifact = stored.map_err(|error| waiting.map_error(error))?;
-    let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(Stored::from(artifact))).into_response())
+    let version = artifact.current_version;
+    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, etag(version), Json(Stored::from(artifact))).into_response())
 }
 
 /// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the most similar one is
@@ -172,21 +188,29 @@ pub(super) async fn put(
 pub(super) async fn edit(
     access: Access,
     Path((session, name)): ArtifactPath,
+    headers: HeaderMap,
     request::Json(EditBody { old, new }): request::Json<EditBody>,
-) -> Result<Json<EditView>, ApiError> {
+) -> Result<Response, ApiError> {
     let _passing = access.begin_change()?;
+    let condition = change_condition(&headers)?;
     let place = access.artifact_owner(&session).await?;
-    let edited = access.runtime().artifacts().edit(&place, &name, &old, &new).await?;
+    let edited = access.runtime().artifacts().only_if(&condition).edit(&place, &name, &old, &new).await?;
     let version = edited.artifact.current_version;
-    Ok(Json(EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced }))
+    let view = EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced };
+    Ok((etag(version), Json(view)).into_response())
 }
 
 /// Deletes an artifact with all its versions.
 #[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT))))]
-pub(super) async fn delete(access: Access, Path((session, name)): ArtifactPath) -> Result<StatusCode, ApiError> {
+pub(super) async fn delete(
+    access: Access,
+    Path((session, name)): ArtifactPath,
+    headers: HeaderMap,
+) -> Result<StatusCode, ApiError> {
     let _passing = access.begin_change()?;
+    let condition = change_condition(&headers)?;
     let place = access.artifact_owner(&session).await?;
-    access.runtime().artifacts().delete(&place, &name).await?;
+    access.runtime().artifacts().only_if(&condition).delete(&place, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -207,6 +231,11 @@ pub(super) async fn upload(
     if name != UPLOAD {
         let refused = super::wrong_method(request.method().clone(), request.uri().clone()).await;
         return Ok(([(header::ALLOW, "GET,HEAD,PUT,PATCH,DELETE")], refused).into_response());
+    }
+    if change_condition(request.headers())? != ChangeCondition::default() {
+        let message = "If-Match, If-None-Match: an upload always creates an artifact with a name that is not in use; use \
+                       PUT to set the name";
+        return Err(validation_error(message));
     }
     let _passing = access.begin_change()?;
     let place = access.artifact_owner(&session).await;

@@ -112,6 +112,19 @@ const NOT_FOUND: (&str, &str) = ("404", "The resource does not exist.");
 const CONFLICT: (&str, &str) = ("409", "The request conflicts with the current state.");
 const BODY_ERRORS: [(&str, &str); 2] =
     [("413", "The body is too large."), ("415", "The media type of the body or of the artifact is not supported.")];
+/// Additional error of changes of an artifact.
+const PRECONDITION_ERROR: (&str, &str) = (
+    "412",
+    "The artifact does not have a version that the request allows: see `details.version`. Nothing was changed.",
+);
+/// Headers with a condition on the version of an artifact, and what they do.
+const CONDITIONS: [(&str, &str); 2] = [
+    ("If-Match", "Changes the artifact only if its version is one of these ETags, or exists (`*`)."),
+    (
+        "If-None-Match",
+        "Changes or sends the artifact only if its version is none of these ETags, or does not exist (`*`).",
+    ),
+];
 /// Additional error of starting a run.
 const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration does not allow this run.")];
 /// Error for an invalid cursor.
@@ -145,6 +158,12 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
             if method == "post" {
                 operation.parameters.get_or_insert_default().push(RefOr::T(idempotency_key()));
             }
+            let is_conditional = path.ends_with("/artifacts/{name}") && method != "post";
+            if is_conditional || path.ends_with("/content") {
+                let names = if method == "get" { &CONDITIONS[1..] } else { &CONDITIONS[..] };
+                let parameters = operation.parameters.get_or_insert_default();
+                parameters.extend(names.iter().map(|(name, about)| RefOr::T(version_condition(name, about))));
+            }
             let has_body = operation.request_body.is_some();
             if let Some(RefOr::T(body)) = &mut operation.request_body
                 && body.content.contains_key(BYTES)
@@ -157,6 +176,7 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
                 .into_iter()
                 .chain((has_id || has_body).then_some(NOT_FOUND))
                 .chain((writes || has_id).then_some(CONFLICT))
+                .chain((writes && is_conditional).then_some(PRECONDITION_ERROR))
                 .chain(BODY_ERRORS.into_iter().filter(|_| has_body || has_id))
                 .chain(path.ends_with("/events").then_some(CURSOR_ERROR))
                 .chain((has_body && (starts || path == "/api/sessions")).then_some(PROJECT_ERROR))
@@ -194,6 +214,18 @@ fn idempotency_key() -> Parameter {
         .build()
 }
 
+/// Describes a header with a condition on the version of an artifact.
+fn version_condition(name: &str, about: &str) -> Parameter {
+    let tags = r#"^(\*|"[0-9]{1,18}"(, "[0-9]{1,18}")*)$"#;
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(tags))))
+        .build()
+}
+
 /// Returns the document in a form that client generators understand.
 fn document() -> Value {
     let mut document = Base::openapi();
@@ -210,6 +242,7 @@ fn success_description(status: &str) -> &'static str {
         "201" => "Created.",
         "202" => "Accepted; events report the result.",
         "204" => "Deleted.",
+        "304" => "The client has this version.",
         "426" => "A WebSocket request is required.",
         _ => "Success.",
     }

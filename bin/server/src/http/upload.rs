@@ -17,6 +17,9 @@ use axum::{
         FromRequest, Multipart, Request,
         multipart::{Field, MultipartError},
     },
+    http::{HeaderMap, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
 };
 use futures::{
     FutureExt, SinkExt, Stream, StreamExt,
@@ -162,7 +165,30 @@ fn multipart_error(error: &MultipartError, limit: usize) -> ErrorInfo {
     }
 }
 
+/// Rejects requests whose body is compressed: it would be stored as it was sent, or misread.
+pub(super) async fn reject_encoded_body(request: Request, next: Next) -> Response {
+    match encoding(request.headers()) {
+        Some(encoding) => encoded(&encoding).into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// Returns the encoding of a body; `None` if it is sent as it is.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_ENCODING)?;
+    let name = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+    Some(name).filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
+}
+
+fn encoded(encoding: &str) -> ApiError {
+    let message = format!("Content-Encoding: bodies with the encoding {encoding:?} are not decoded: send it without");
+    ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
+}
+
 async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> Result<Stored, ApiError> {
+    if let Some(encoding) = encoding(part.headers()) {
+        return Err(encoded(&encoding));
+    }
     let Some(filename) = part.file_name().map(str::to_owned) else {
         return Err(validation_error("the field `file` has no file name"));
     };
