@@ -1,6 +1,6 @@
 //! A text line typed in the monitor: a filter, an answer or a folder.
 //!
-//! Pure. Invariant: the text contains no control character and has at most [`MOST_BYTES`] bytes.
+//! Pure. Invariant: the text contains no control character and has at most [`MAX_BYTES`] bytes.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
