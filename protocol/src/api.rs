@@ -19,3 +19,6 @@ pub use self::{
     session::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
     trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
 };
+
+/// Header with the key of a request that has an effect. A request that is repeated with the same key has no second one.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -26,9 +26,9 @@ use soong_protocol::{
     Decision, ErrorCode, ErrorInfo, EventRecord, Message, Permission, PermissionId, PermissionMode, Question, RunId,
     SessionId, TraceId,
     api::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, Messages,
-        PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage,
-        SessionView, StartBody, TraceView,
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, IDEMPOTENCY_KEY,
+        Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView,
+        SessionPage, SessionView, StartBody, TraceView,
     },
     tree::ActorView,
 };
@@ -49,9 +49,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delays before a request whose connection was lost is repeated.
 const RETRY_DELAYS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
 
-/// Header with the key of a request that has an effect. A repeated request with the same key has no second one.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-
 /// A request to the owner.
 struct OwnerRequest<'a> {
     method: Method,
@@ -59,7 +56,7 @@ struct OwnerRequest<'a> {
     body: Body,
     content_type: &'a str,
     accept: &'a str,
-    /// See [`IDEMPOTENCY_KEY`].
+    /// Value of [`IDEMPOTENCY_KEY`]; `None` if the request may be sent again without it.
     key: Option<&'a str>,
 }
 
@@ -74,27 +71,36 @@ impl<'a> OwnerRequest<'a> {
 struct Attempts {
     key: RunId,
     delays: std::array::IntoIter<Duration, 3>,
+    /// Error of the first attempt whose connection was lost: it may have been carried out.
+    lost: Option<ErrorInfo>,
 }
 
 impl Attempts {
     fn new() -> Self {
-        Self { key: RunId::generate(), delays: RETRY_DELAYS.into_iter() }
+        Self { key: RunId::generate(), delays: RETRY_DELAYS.into_iter(), lost: None }
     }
 
     fn key(&self) -> String {
         self.key.to_string()
     }
 
-    /// Returns whether to send the request again, after waiting for a while: its connection was lost, so that it is
-    /// unknown whether the request was carried out.
-    async fn continue_after(&mut self, error: &ErrorInfo) -> bool {
-        // An owner that is closing has not carried it out. Another process may take over: the caller looks for it.
-        if error.code != ErrorCode::Closing || error.retryable {
-            return false;
+    /// Returns the outcome of the request, or, after waiting for a while, `None` to send it again because its connection
+    /// was lost.
+    ///
+    /// Callers send a request again, with another key, if an owner that is closing has not carried it out. So that error is
+    /// only returned if no earlier attempt may have been carried out.
+    async fn outcome<T>(&mut self, answer: Result<T, ErrorInfo>) -> Option<Result<T, ErrorInfo>> {
+        let error = match answer {
+            Err(error) if error.code == ErrorCode::Closing => error,
+            answer => return Some(answer),
+        };
+        if error.retryable && self.lost.is_none() {
+            return Some(Err(error));
         }
-        let Some(delay) = self.delays.next() else { return false };
+        let lost = self.lost.get_or_insert(error);
+        let Some(delay) = self.delays.next() else { return Some(Err(lost.clone())) };
         tokio::time::sleep(delay).await;
-        true
+        None
     }
 }
 
@@ -202,9 +208,9 @@ impl Client {
         let mut attempts = Attempts::new();
         loop {
             let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, path) };
-            match self.request(OwnerRequest { key: Some(&attempts.key()), ..request }).await {
-                Err(error) if attempts.continue_after(&error).await => {}
-                answer => return read(&answer?),
+            let answer = self.request(OwnerRequest { key: Some(&attempts.key()), ..request }).await;
+            if let Some(answer) = attempts.outcome(answer).await {
+                return read(&answer?);
             }
         }
     }
@@ -238,9 +244,9 @@ impl Client {
         let body = json(request)?;
         let mut attempts = Attempts::new();
         loop {
-            match self.start_streaming(&body, &attempts.key()).await {
-                Err(error) if attempts.continue_after(&error).await => {}
-                answer => return answer,
+            let answer = self.start_streaming(&body, &attempts.key()).await;
+            if let Some(answer) = attempts.outcome(answer).await {
+                return answer;
             }
         }
     }
@@ -490,6 +496,46 @@ mod tests {
         for id in [".", ".."] {
             let error = client.session(id).await.unwrap_err();
             assert_eq!(error.code, ErrorCode::ValidationError, "{id}");
+        }
+    }
+
+    /// Loses the connection of the first request, and then answers with these statuses.
+    struct BrokenOwner(std::sync::Mutex<Vec<u16>>);
+
+    impl LocalOwner for BrokenOwner {
+        fn call(&self, _: http::Request<Body>) -> futures::future::BoxFuture<'static, http::Response<Body>> {
+            let status = self.0.lock().unwrap().pop();
+            let body = match status {
+                Some(202) => r#"{"trace_id":"s","run_id":"r","session_id":"s","status":"started"}"#.to_owned().into(),
+                Some(_) => serde_json::to_string(&ErrorBody::from(ErrorInfo::retryable(ErrorCode::Closing, "later")))
+                    .unwrap()
+                    .into(),
+                None => Body::wrap_stream(futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("lost"))])),
+            };
+            let response = http::Response::builder().status(status.unwrap_or(202)).body(body).unwrap();
+            Box::pin(async { response })
+        }
+
+        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
+            unreachable!("no test watches the tree")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_with_a_lost_connection_is_never_reported_as_not_executed() {
+        for (answers, outcome) in [
+            (vec![503, 503, 202], Some(true)), // another owner takes over, and repeats the first answer
+            (vec![503, 503, 503], None),
+        ] {
+            let owner = Arc::new(BrokenOwner(std::sync::Mutex::new(Vec::new())));
+            let client = Client::in_process(owner.clone());
+            let starting = tokio::spawn(async move { client.start(&StartBody::default()).await });
+            tokio::time::sleep(RETRY_DELAYS[0] / 2).await;
+            *owner.0.lock().unwrap() = answers.into_iter().rev().collect();
+            let answer = starting.await.unwrap();
+            assert_eq!(answer.as_ref().ok().map(|accepted| accepted.run_id.as_str() == "r"), outcome, "{answer:?}");
+            // A caller sends a request again if the error is retryable.
+            assert!(answer.as_ref().err().is_none_or(|error| !error.retryable), "{answer:?}");
         }
     }
 
