@@ -17,7 +17,7 @@ pub(crate) use deletion::SessionDeleter;
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
 pub(crate) use services::SessionServices;
-use soong_protocol::{ConversationPoint, ErrorInfo, RequestKey, RequestSubject, RequestWrite, Run, SessionId, Write};
+use soong_protocol::{ConversationPoint, ErrorInfo, RequestKey, RequestSubject, Run, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
@@ -43,10 +43,12 @@ pub(crate) struct StartRequest {
     pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
 }
 
-/// Returns the write that records the keyed request of a run.
-fn claim(request_key: Option<RequestKey>, run: &Run) -> Option<Write> {
-    let subject = RequestSubject::Run(run.run_id.clone());
-    request_key.map(|key| Write::Request(RequestWrite::Claim { key, subject, at: run.created_at }))
+impl StartRequest {
+    /// Returns the write that records the keyed request.
+    fn claim(&self) -> Option<Write> {
+        let request_key = self.request_key.clone()?;
+        Some(request_key.claim(RequestSubject::Run(self.run.run_id.clone()), self.run.created_at))
+    }
 }
 
 /// State of a session in the store when a run is requested.

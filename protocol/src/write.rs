@@ -296,6 +296,13 @@ pub enum RequestWrite {
     },
 }
 
+impl RequestKey {
+    /// Returns the write that records what the request creates.
+    pub fn claim(self, subject: RequestSubject, at: Timestamp) -> Write {
+        Write::Request(RequestWrite::Claim { key: self, subject, at })
+    }
+}
+
 /// Start or end of the intent to write a blob.
 #[derive(Debug, Clone)]
 pub enum BlobWrite {

@@ -9,6 +9,7 @@ mod appending;
 mod artifacts;
 mod events;
 mod fork;
+mod keyed_requests;
 mod owners;
 mod permissions;
 mod plans;
@@ -88,6 +89,7 @@ const CHECKS: &[fn(TestStore)] = &[
     removal::session_with_a_used_id_counts_on,
     removal::append_for_a_deleted_session_is_rejected,
     questions::question_is_answered_once_or_withdrawn_with_its_run,
+    keyed_requests::keyed_request_is_kept_for_its_lifetime,
     permissions::permission_is_decided_once_or_withdrawn_with_its_run,
     task_journals::journal_starts_with_its_run_and_is_listed_until_completed,
     task_journals::journal_has_the_goals_at_the_start_of_its_run,

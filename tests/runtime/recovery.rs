@@ -163,7 +163,7 @@ async fn lost_call(answered_after: Duration, budget: Budget) -> Usage {
     let mut stream = run.events().unwrap();
     wait_for_text(&mut stream).await;
     drop(stream);
-    // What the run has received before this request is stored when it is answered.
+    // The answer to this request says that everything the run received before it is stored.
     world.runtime().permissions().set_mode(run.session_id(), PermissionMode::Edits).await.unwrap();
 
     world.reopen(scripted_model(|_| Turn::say("whole"))).await;

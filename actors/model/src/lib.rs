@@ -119,6 +119,11 @@ impl Completion {
         Self { text: text.into(), finish_reason: "stop".to_owned(), ..Self::default() }
     }
 
+    /// Returns the size of the arguments of all tool calls, in bytes.
+    pub fn argument_bytes(&self) -> usize {
+        self.tool_calls.iter().map(|call| call.arguments.len()).sum()
+    }
+
     /// Returns whether the model or its provider refused to answer; see [`is_refusal`].
     pub fn is_refused(&self) -> bool {
         is_refusal(&self.finish_reason)
@@ -239,8 +244,8 @@ impl From<&ModelError> for ErrorInfo {
 /// Progress of an answer, besides its text and reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AnswerProgress {
-    /// Bytes of the arguments of tool calls.
-    pub argument_bytes: u64,
+    /// Size of the arguments of all tool calls, in bytes.
+    pub argument_bytes: usize,
     /// The usage that the service has reported last.
     pub usage: Option<Usage>,
     /// Whether the answer is complete, so that the reported usage is that of the whole call.

@@ -57,7 +57,7 @@ impl AnswerLimits {
     /// Rejects a completion that exceeds a limit. See [`Self::check`].
     pub fn check_completion(&self, completion: &Completion) -> Result<(), ModelError> {
         self.check(AnswerSize {
-            argument_bytes: completion.tool_calls.iter().map(|call| call.arguments.len()).sum(),
+            argument_bytes: completion.argument_bytes(),
             text_bytes: completion.text.len() + completion.reasoning.as_ref().map_or(0, String::len),
             tool_calls: completion.tool_calls.len(),
         })

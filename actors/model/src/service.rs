@@ -324,8 +324,11 @@ impl<A: Api> Service<A> {
             message.context_update = context.clone();
             messages.push(Arc::new(message));
             continuations += 1;
-            let argument_bytes = completion.tool_calls.iter().map(|call| call.arguments.len() as u64).sum();
-            parts.earlier = AnswerProgress { argument_bytes, usage: completion.usage, is_complete: false };
+            parts.earlier = AnswerProgress {
+                argument_bytes: completion.argument_bytes(),
+                usage: completion.usage,
+                is_complete: false,
+            };
             let rest = self.one_answer(&request, &mut parts).await?;
             completion.append(rest);
         }

@@ -51,15 +51,15 @@ impl ArtifactHandle {
     /// Deletes an artifact that meets the condition. Returns `false` if it does not exist.
     pub(crate) async fn delete_if(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         condition: &ChangeCondition,
     ) -> Result<bool, ErrorInfo> {
         let store = Arc::clone(&self.store);
-        let place = place.clone();
+        let owner = owner.clone();
         let key = key.to_owned();
         let condition = condition.clone();
-        self.run_to_completion(async move { store.delete(&place, &key, &condition).await }).await
+        self.run_to_completion(async move { store.delete(&owner, &key, &condition).await }).await
     }
 
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
@@ -147,8 +147,8 @@ impl ArtifactService for ArtifactHandle {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, place: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
-        async { self.delete_if(place, key, &ChangeCondition::default()).await }.boxed()
+    fn delete<'a>(&'a self, owner: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
+        async { self.delete_if(owner, key, &ChangeCondition::default()).await }.boxed()
     }
 
     fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {

@@ -287,8 +287,11 @@ async fn attempt(
     let mut deltas = Deltas { sink, notify: Some(shared) };
     let mut completion = model.complete(request, &mut deltas).await?;
     // The answer may be rejected below, and costs the same.
-    let argument_bytes = completion.tool_calls.iter().map(|call| call.arguments.len() as u64).sum();
-    deltas.progress(AnswerProgress { argument_bytes, usage: completion.usage, is_complete: true });
+    deltas.progress(AnswerProgress {
+        argument_bytes: completion.argument_bytes(),
+        usage: completion.usage,
+        is_complete: true,
+    });
     let is_cut = completion.finish_reason == "length" || completion.is_refused();
     if completion.text.is_empty() && completion.tool_calls.is_empty() && !is_cut {
         return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RequestKey, RequestSubject, RequestWrite, Run, RunMode,
-    Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RequestKey, RequestSubject, Run, RunMode, Session,
+    SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Page, Reader, SessionFilter};
 use tokio::sync::oneshot;
@@ -56,9 +56,8 @@ impl<'a> Sessions<'a> {
 
     /// Returns the write that records the keyed request of a session.
     pub(super) fn claim(self, session_id: &SessionId) -> Option<Write> {
-        let key = self.request_key?.clone();
-        let subject = RequestSubject::Session(session_id.clone());
-        Some(Write::Request(RequestWrite::Claim { key, subject, at: now() }))
+        let request_key = self.request_key?.clone();
+        Some(request_key.claim(RequestSubject::Session(session_id.clone()), now()))
     }
 }
 

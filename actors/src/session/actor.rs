@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    SessionHistory, SessionKey, StartRequest, claim,
+    SessionHistory, SessionKey, StartRequest,
     message::{SessionMsg, SessionSupervisorMsg},
     registry::RunSessionHandle,
 };
@@ -237,7 +237,8 @@ impl SessionActor {
             self.start_first(myself, state, request);
             return;
         }
-        let StartRequest { run, reply, continues_from, request_key, .. } = request;
+        let claim = request.claim();
+        let StartRequest { run, reply, continues_from, .. } = request;
         if state.queue.len() >= MAX_QUEUED_RUNS {
             let message = format!("the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended");
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
@@ -248,7 +249,7 @@ impl SessionActor {
         let mut writes: Vec<Write> =
             continues_from.into_iter().map(|point| Write::Trace(TraceWrite::Require(point))).collect();
         writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
-        writes.extend(claim(request_key, &run));
+        writes.extend(claim);
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             entry.status.set_state("queued", format!("position {position}"));
@@ -296,12 +297,13 @@ impl SessionActor {
 
     /// Starts the first run of a new session, in one commit with the session's rows (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
-        let StartRequest { run, mut rows, reply, request_key, .. } = request;
+        let claim = request.claim();
+        let StartRequest { run, mut rows, reply, .. } = request;
         let entry = self.services.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
         rows.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
-        rows.extend(claim(request_key, &run));
+        rows.extend(claim);
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.services.lifetime.spawn(async move {

@@ -22,23 +22,23 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     }
     let end = span.end.clamp(span.start, begin + line.len()) - begin;
     let masked_line = masked(line);
-    let mut shown = String::new();
+    let mut excerpt = String::new();
     let mut mark = String::new();
     for ((at, _), hidden) in line.char_indices().zip(masked_line.chars()).take(MAX_CHARS) {
-        shown.push(hidden);
+        excerpt.push(hidden);
         let is_marked = at >= span.start - begin && (at < end || at == span.start - begin);
         mark.push(if is_marked { '^' } else { ' ' });
     }
     if span.start - begin == line.len() && line.chars().count() < MAX_CHARS {
         mark.push('^');
     }
-    format!("{}\n{}", shown.trim_end(), mark.trim_end())
+    format!("{}\n{}", excerpt.trim_end(), mark.trim_end())
 }
 
 /// Replaces each character of values and comments by `*`, except booleans, short numbers and the keys of inline tables.
 /// The result has as many characters as the line.
 fn masked(line: &str) -> String {
-    let mut shown = String::with_capacity(line.len());
+    let mut masked_text = String::with_capacity(line.len());
     let is_header = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
     // A line without a key is part of a longer value, or was pasted.
     let has_key = line.split_once('=').is_some_and(|(_, value)| !value.starts_with('='));
@@ -57,22 +57,22 @@ fn masked(line: &str) -> String {
         let is_key = may_be_key && after.trim_start().starts_with('=');
         let is_shown = is_key || is_harmless(part) || (is_header && is_plain_name(part));
         match c {
-            '#' => shown.extend(part.chars().map(|_| '*')),
+            '#' => masked_text.extend(part.chars().map(|_| '*')),
             '"' | '\'' => {
                 let last = part.chars().count() - 1;
                 let is_closed = part.len() > 1 && part.ends_with(c);
                 for (place, _) in part.chars().enumerate() {
-                    shown.push(if place == 0 || (is_closed && place == last) { c } else { '*' });
+                    masked_text.push(if place == 0 || (is_closed && place == last) { c } else { '*' });
                 }
             }
-            '\t' => shown.push(' '),
-            _ if is_word(c) && !is_shown => shown.extend(part.chars().map(|_| '*')),
-            _ => shown.push_str(part),
+            '\t' => masked_text.push(' '),
+            _ if is_word(c) && !is_shown => masked_text.extend(part.chars().map(|_| '*')),
+            _ => masked_text.push_str(part),
         }
         may_be_key = matches!(c, '{' | ',') || (may_be_key && c.is_whitespace());
         rest = after;
     }
-    shown
+    masked_text
 }
 
 /// Returns whether the name of a table may be shown. One with both upper-case letters and digits may be a secret in the

@@ -222,7 +222,7 @@ impl<F: AnswerFormat> AnswerState<F> {
 
     fn reported(&self) -> AnswerProgress {
         AnswerProgress {
-            argument_bytes: self.answer.size().argument_bytes as u64,
+            argument_bytes: self.answer.size().argument_bytes,
             usage: self.answer.usage(),
             is_complete: self.progress() != Progress::Open,
         }

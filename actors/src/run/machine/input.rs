@@ -20,6 +20,11 @@ use crate::{
 /// Usage of a model call, and its cost if the prices are known.
 pub(crate) type Used = (Usage, Option<Usd>);
 
+/// Returns usage and cost as the two fields of an event.
+pub(in crate::run::machine) fn usage_and_cost(used: Option<Used>) -> (Option<Usage>, Option<Usd>) {
+    used.map_or((None, None), |(usage, cost)| (Some(usage), cost))
+}
+
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
 pub(crate) enum RunInput {
@@ -258,8 +263,8 @@ pub(crate) struct AuxiliaryAnswer {
 }
 
 impl AuxiliaryAnswer {
-    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices are known. Usage that was not
-    /// reported is estimated for a request of this size.
+    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices are known. Usage that
+    /// was not reported is estimated for a request of this size.
     pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
         let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
         let usage = self.completion.usage.unwrap_or_else(estimate);

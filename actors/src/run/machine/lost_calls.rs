@@ -27,8 +27,8 @@ impl RunState {
         }
     }
 
-    /// Returns what counts against the budgets of the run and of the runs above it. What was estimated in this process for
-    /// calls that were lost with an earlier one does not count, so that no resumed run ends because of it.
+    /// Returns what counts against the budgets of the run and of the runs above it. Charges for calls that were lost with an
+    /// earlier process are guessed and do not count, so that no resumed run ends because of them.
     pub(crate) fn consumed(&self) -> Consumed {
         let own = Consumed::of(&self.own_stats_with_running_calls(), self.child_count());
         own.minus(self.usage.excused)

@@ -12,7 +12,7 @@ use crate::{
     context::{count_estimate, naming_request},
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect},
-        input::{AuxiliaryAnswer, Used},
+        input::{AuxiliaryAnswer, Used, usage_and_cost},
         state::{RunState, conversation::Conversation, naming::Naming},
         transition::Transition,
     },
@@ -84,7 +84,7 @@ impl Transition<'_, '_> {
     }
 
     fn end_naming(&mut self, name: Result<String, ErrorInfo>, used: Option<Used>) {
-        let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+        let (usage, cost) = usage_and_cost(used);
         let (name, error) = match name {
             Ok(name) => (Some(name), None),
             Err(error) => (None, Some(Box::new(error))),

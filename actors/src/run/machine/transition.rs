@@ -29,7 +29,7 @@ use crate::{
         inline::preview,
         input::{
             ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
-            Used,
+            Used, usage_and_cost,
         },
         spec::ModelSpec,
         state::{RunState, phase::Phase},
@@ -350,8 +350,7 @@ impl Transition<'_, '_> {
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
         self.end_if_budget_exceeded(&error);
-        let usage = used.map(|(usage, _)| usage);
-        let cost = used.and_then(|(_, cost)| cost);
+        let (usage, cost) = usage_and_cost(used);
         self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
     }
 

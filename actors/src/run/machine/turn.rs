@@ -19,7 +19,7 @@ use crate::{
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
         ending::Termination,
-        input::Used,
+        input::{Used, usage_and_cost},
         permission_mode,
         state::{RunState, conversation::Conversation, phase::Phase},
         transition::{Transition, to_u64},
@@ -255,8 +255,7 @@ impl Transition<'_, '_> {
             return false;
         }
         let attempt = self.state.turn.attempt;
-        let usage = used.map(|(usage, _)| usage);
-        let cost = used.and_then(|(_, cost)| cost);
+        let (usage, cost) = usage_and_cost(used);
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage, cost });
         let text = format!(
             "Your last answer was discarded ({}): {}. None of it was executed. Give shorter answers: write large files \

@@ -19,7 +19,7 @@ use crate::{
 /// Minimum time between the start of a call and its first report, and between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the arguments of tool calls per token: JSON text has about so many.
-const ARGUMENT_BYTES_PER_TOKEN: u64 = 4;
+const ARGUMENT_BYTES_PER_TOKEN: usize = 4;
 
 /// Counts what one model call has used.
 pub(super) struct CallMeter {
@@ -168,7 +168,7 @@ impl CallMeter {
     fn estimate(&mut self, request: &ReserveRequest, reported: Usage) -> Usage {
         self.text_tokens += self.counter.count_text(&self.uncounted);
         self.uncounted.clear();
-        let argument_tokens = self.progress.argument_bytes / ARGUMENT_BYTES_PER_TOKEN;
+        let argument_tokens = (self.progress.argument_bytes / ARGUMENT_BYTES_PER_TOKEN) as u64;
         let arrived_tokens = (self.text_tokens + argument_tokens).min(request.max_output_tokens);
         let prompt_tokens = if reported.prompt_tokens > 0 { reported.prompt_tokens } else { request.prompt_tokens };
         Usage {

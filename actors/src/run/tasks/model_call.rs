@@ -199,7 +199,7 @@ impl CallSink for CallObserver {
             && usage.is_none()
             && let Some((used, its_cost)) = self.meter.used_by_answer()
         {
-            // What was received before a retry is discarded but still costs tokens.
+            // An answer that is discarded by a retry still costs tokens.
             *usage = Some(used);
             *cost = its_cost;
         }

@@ -13,7 +13,8 @@ pub enum VersionSet {
 }
 
 impl VersionSet {
-    fn contains(&self, version: u64) -> bool {
+    /// Returns whether the set contains this version.
+    pub fn contains(&self, version: u64) -> bool {
         match self {
             Self::Any => true,
             Self::Of(versions) => versions.contains(&version),

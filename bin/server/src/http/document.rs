@@ -7,7 +7,7 @@ mod generators;
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
-use soong::protocol::api::ErrorBody;
+use soong::protocol::api::{ErrorBody, IDEMPOTENCY_KEY};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
@@ -20,7 +20,7 @@ use utoipa::{
 use super::{
     artifact::{self, UPLOAD},
     call, health,
-    keyed::{IDEMPOTENCY_KEY, MAX_KEY_BYTES},
+    keyed::MAX_KEY_BYTES,
     memory, metrics, permission, preset, question, run, session, stream, task, trace, tree, usage, watch,
 };
 
@@ -206,7 +206,7 @@ fn idempotency_key() -> Parameter {
         .min_length(Some(1))
         .max_length(Some(MAX_KEY_BYTES));
     ParameterBuilder::new()
-        .name(IDEMPOTENCY_KEY.as_str())
+        .name(IDEMPOTENCY_KEY)
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(description))

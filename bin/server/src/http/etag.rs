@@ -25,10 +25,7 @@ pub(super) fn change_condition(headers: &HeaderMap) -> Result<ChangeCondition, A
 /// Returns whether the client has this version, so that it is not sent again.
 pub(super) fn is_known(headers: &HeaderMap, version: u64) -> Result<bool, ApiError> {
     let known = versions(headers, &header::IF_NONE_MATCH)?;
-    Ok(known.is_some_and(|known| match known {
-        VersionSet::Any => true,
-        VersionSet::Of(versions) => versions.contains(&version),
-    }))
+    Ok(known.is_some_and(|known| known.contains(version)))
 }
 
 /// Reads a list of entity tags. Tags that are no version match none.

@@ -9,7 +9,6 @@
 
 use std::{
     collections::HashMap,
-    fmt::Write,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -17,7 +16,7 @@ use axum::{
     Json,
     body::{Body, Bytes, to_bytes},
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -27,20 +26,19 @@ use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
         KeyedRequest, RequestAnswer, RequestKey, RequestSubject, RunStatus, SessionId,
-        api::{Accepted, SessionView},
+        api::{IDEMPOTENCY_KEY, SessionView},
     },
 };
 
 use super::{
     Api,
+    accepted::accepted_record,
     caller::{Access, Caller, TokenWatch},
     error::{ApiError, validation_error},
-    request::read_body,
+    request::{is_json, read_body},
     stream::{stream_after_start, wants_stream},
 };
 
-/// Name of the header.
-pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Header of a stored answer.
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
@@ -72,7 +70,7 @@ impl RequestsInProgress {
 
 /// Executes a POST request with an `Idempotency-Key` once. Other requests are passed on.
 pub(super) async fn execute_once(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let key = request.headers().get(&IDEMPOTENCY_KEY).cloned();
+    let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
     let caller = request.extensions().get::<Caller>().cloned();
     let (Some(key), Some(caller)) = (key, caller) else { return next.run(request).await };
     if request.method() != Method::POST {
@@ -122,11 +120,7 @@ fn hash<const N: usize>(texts: [&[u8]; N]) -> String {
         hasher.update((text.len() as u64).to_le_bytes());
         hasher.update(text);
     }
-    let mut digits = String::with_capacity(64);
-    for byte in hasher.finalize() {
-        let _ = write!(digits, "{byte:02x}"); // writing to a string does not fail
-    }
-    digits
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 async fn execute(api: &Api, key: RequestKey, mut request: Request, next: Next) -> Result<Response, ApiError> {
@@ -156,12 +150,7 @@ async fn repeat(api: &Api, earlier: KeyedRequest, request: Request) -> Result<Re
         (Some(RequestSubject::Run(id)), answer) if streams || answer.is_none() => {
             let run = access.run(&id).await?;
             let status = if run.status == RunStatus::Queued { "queued" } else { "started" };
-            let accepted = Accepted {
-                trace_id: run.trace_id.clone(),
-                run_id: run.run_id.clone(),
-                session_id: run.session_id.clone(),
-                status: status.to_owned(),
-            };
+            let accepted = accepted_record(&run, status);
             if !streams {
                 return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
             }
@@ -204,10 +193,6 @@ async fn record(api: &Api, key: RequestKey, response: Response) -> Result<Respon
         }
     }
     Ok(Response::from_parts(parts, Body::from(body)))
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"))
 }
 
 /// Returns the session that an answer names.

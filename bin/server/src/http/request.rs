@@ -79,7 +79,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
 }
 
 /// Returns whether the content type of a body is JSON.
-fn is_json(headers: &HeaderMap) -> bool {
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")

@@ -10,13 +10,13 @@ use serde_json::Value;
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunOptions, RunPermissions, SessionId, TraceId,
+        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions, SessionId, TraceId,
         api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
 
 use super::{
-    accepted::accepted,
+    accepted::{accepted, accepted_record},
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
     request::{self, Path},
@@ -205,8 +205,8 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
         return cancelling(run).await;
     }
     let _passing = access.begin_change()?;
-    let Run { trace_id, run_id, session_id, .. } = access.runtime().traces().cancel_interrupted(&id).await?;
-    Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
+    let run = access.runtime().traces().cancel_interrupted(&id).await?;
+    Ok((StatusCode::ACCEPTED, Json(accepted_record(&run, "cancelling"))))
 }
 
 /// Cancels a run and all runs below it.

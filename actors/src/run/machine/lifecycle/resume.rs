@@ -9,7 +9,7 @@ use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEv
 use crate::{
     budget::Consumed,
     run::machine::{
-        input::ResumeReason,
+        input::{ResumeReason, usage_and_cost},
         state::phase::Phase,
         transition::{Transition, to_u64},
     },
@@ -51,7 +51,7 @@ impl Transition<'_, '_> {
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
                 let booked = self.used_by_lost_turn(same_process);
-                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                let (usage, cost) = usage_and_cost(booked);
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.call_model();
@@ -88,7 +88,7 @@ impl Transition<'_, '_> {
             Phase::CallingModel => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 let charged = self.used_by_lost_turn(same_process);
-                let (usage, cost) = charged.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                let (usage, cost) = usage_and_cost(charged);
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }
             Phase::Reflecting => {

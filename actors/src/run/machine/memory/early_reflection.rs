@@ -14,7 +14,7 @@ use crate::{
     memory::{experiences_in, reflection_prompt, reflection_question},
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
-        input::{ReflectionResult, Used},
+        input::{ReflectionResult, Used, usage_and_cost},
         spec::AuxiliaryModel,
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
 
     fn close_reflection(&mut self, used: Option<Used>, error: Option<ErrorInfo>) {
         let Some((covered, _)) = self.state.compaction.open_reflection else { return };
-        let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+        let (usage, cost) = usage_and_cost(used);
         self.emit(MemoryEvent::ReflectionEnded { covered, usage, cost, error: error.map(Box::new) });
     }
 

@@ -22,7 +22,7 @@ use crate::{
     },
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect},
-        input::{AuxiliaryAnswer, Used},
+        input::{AuxiliaryAnswer, Used, usage_and_cost},
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
     },
@@ -205,7 +205,7 @@ impl Transition<'_, '_> {
 
     /// Records that a summary failed and continues the turn with the unchanged conversation.
     pub(crate) fn summary_failed(&mut self, error: ErrorInfo, used: Option<Used>) {
-        let (usage, cost) = used.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+        let (usage, cost) = usage_and_cost(used);
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.continue_or_halt();
     }

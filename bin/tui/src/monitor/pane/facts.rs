@@ -258,8 +258,8 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
         spent = spent.plus(actor.spent());
     }
-    let said = format!("{at_work} active, {ended} ended while watching; {} tokens in total", spent.tokens());
-    lines.extend(fact("runs", TextStyle::Plain, &said, page));
+    let runs = format!("{at_work} active, {ended} ended while watching; {} tokens in total", spent.tokens());
+    lines.extend(fact("runs", TextStyle::Plain, &runs, page));
     if let Some(session) = &page.actor.session_record {
         lines.extend(fact("folder", TextStyle::Plain, &session.project_dir, page));
     }
